@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,7 @@ ARROW = (
     ("plan",),
     ("augment", "store"),
     ("untrusted",),
-    ("files", "reading", "units"),
+    ("files", "reading", "units", "targets"),
     ("arrays", "errors", "metrics", "printable", "process_memory", "processors"),
     ("distribution",),
 )
@@ -208,6 +209,29 @@ def test_no_strategy_is_named_in_the_core() -> None:
     }
     assert found == set()
     assert {"tuner_" + name for name in STRATEGIES} | GUESTS == FIRST_PARTY_PLUGINS
+
+
+def test_only_targets_know_what_a_label_is() -> None:
+    strangers = ("tuner/targets/", "tuner/task/file/schema.py", "tuner/bundle/info.py")
+    asks = {"has_classes", "one_class", "several"}
+    named: set[str] = set()
+    parsed: set[str] = set()
+    asked: Counter[str] = Counter()
+    for path in sources("tuner", "plugins"):
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(strangers) or "nntrainer" in name:  # where a network's type may be regression
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in {"regression", "multi-label"}:
+                named.add(f"{name}:{node.lineno}: {node.value!r}")
+            if isinstance(node, ast.Name) and node.id == "targets_of" and isinstance(node.ctx, ast.Load):
+                parsed.add(name)
+            if isinstance(node, ast.Attribute) and node.attr in asks:
+                asked[name] += 1
+    assert named == set()
+    assert len(parsed) <= 5, parsed
+    print(f"{len(parsed)} files make targets of a name; {asked.total()} places of {len(asked)} files ask for a trait")  # noqa: T201 - shown by pytest -s
+    print(asked)  # noqa: T201 - shown by pytest -s
 
 
 def test_only_the_search_and_the_fleet_know_optuna() -> None:

@@ -288,7 +288,7 @@ def test_the_task_function_makes_a_task() -> None:
     for task in (module.regression, module.task()):
         assert isinstance(task, Task)
         assert task.input_shape == (1, 8, 8)
-    assert module.regression.targets.mean[0] == pytest.approx(20, abs=0.5)
+    assert module.regression.scale.mean[0] == pytest.approx(20, abs=0.5)
 
 
 def printed(command: list[str], folder: Path) -> str:

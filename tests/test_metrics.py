@@ -9,9 +9,9 @@ from tuner.metrics import (
     mean_absolute_error,
     mean_average_precision,
     r_squared,
-    score,
     top_k_accuracy,
 )
+from tuner.targets import Regression
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is the reference")
 
@@ -54,7 +54,7 @@ def test_scores_of_a_regression_are_scikit_learns_in_any_unit(seed: int) -> None
     outputs = (targets + generator.normal(0, 0.5 + seed, targets.shape)).astype(np.float32)
     expected = sklearn_metrics.r2_score(targets, outputs)
     assert r_squared(outputs, targets) == pytest.approx(expected, abs=1e-6)
-    assert score(outputs, targets, "regression") == pytest.approx(max(0, expected), abs=1e-6)
+    assert Regression().score(outputs, targets) == pytest.approx(max(0, expected), abs=1e-6)
     std, mean = (2.0, 9.0, 0.5)[: targets.shape[1]], 40.0
     assert r_squared(outputs * std + mean, targets * std + mean) == pytest.approx(expected, abs=1e-5)
     in_units = sklearn_metrics.mean_absolute_error(targets * std + mean, outputs * std + mean)

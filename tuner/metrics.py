@@ -1,50 +1,17 @@
 """Scores of predictions, in numpy."""
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-#: Whether a sample has one label, several, or targets: numbers.
-LossKind = Literal["single-label", "multi-label", "regression"]
 #: Of the normal distribution, 95 % lie within so many standard deviations.
 Z_95 = 1.96
 #: Number of temperatures that a calibrated loss is the best of.
 TEMPERATURES = 25
-#: Largest error, in standard deviations of the targets, of an output that counts as right.
-TOLERANCE = 0.5
-
-
-def score(outputs: npt.NDArray[np.floating], labels: npt.NDArray[Any], loss: str) -> float:
-    """Return the accuracy; where a sample may have several labels, the macro AUC; of a regression R², at least 0.
-
-    Args:
-        outputs: float32 [n, outputs].
-        labels: int64 [n], or float32 [n, outputs].
-        loss: A `LossKind`.
-    """
-    if loss == "regression":
-        return max(0.0, r_squared(outputs, labels))
-    return macro_auc(outputs, labels) if loss == "multi-label" else accuracy(outputs, labels)
-
-
-def top_right(outputs: npt.NDArray[np.floating], labels: npt.NDArray[Any], loss: str) -> npt.NDArray[np.bool_]:
-    """Return for each row whether its largest output is the label, or one of the labels; bool [n].
-
-    Of a regression: whether every output is within `TOLERANCE` of its target.
-
-    Args:
-        outputs: float32 [n, outputs].
-        labels: int64 [n], or float32 [n, outputs]: zeros and ones, or standardised targets.
-        loss: A `LossKind`.
-    """
-    if loss == "regression":
-        near: npt.NDArray[np.bool_] = (np.abs(outputs - labels) <= TOLERANCE).all(axis=1)
-        return near
-    best = outputs.argmax(axis=1)
-    right: npt.NDArray[np.bool_] = labels[np.arange(len(best)), best] > 0 if loss == "multi-label" else best == labels
-    return right
+#: Number of bins of confidences.
+BINS = 15
 
 
 def r_squared(outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floating]) -> float:
@@ -210,3 +177,16 @@ def _ranked(
     values, inverse, sizes = np.unique(-outputs, return_inverse=True, return_counts=True)
     hits = np.bincount(inverse, positive, len(values)).astype(np.int64)
     return np.cumsum(hits), np.cumsum(sizes), -values
+
+
+def expected_calibration_error(confidences: npt.NDArray[np.floating], right: npt.NDArray[np.floating]) -> float:
+    """Return the mean distance between confidence and accuracy over 15 bins, weighted by samples; Guo et al., 2017.
+
+    Args:
+        confidences: float [n].
+        right: float [n], 1 where the answer is right.
+    """
+    bins = np.minimum((np.asarray(confidences) * BINS).astype(np.int64), BINS - 1)
+    counts = np.bincount(bins, minlength=BINS)
+    gaps = np.bincount(bins, np.asarray(confidences) - np.asarray(right), minlength=BINS)
+    return float(np.abs(gaps).sum() / max(1, counts.sum()))

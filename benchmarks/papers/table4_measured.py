@@ -22,11 +22,12 @@ from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner.process_memory import PeakMeter, return_freed
 from tuner.processors import usable_processors
+from tuner.targets import Regression
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.network.layers import (
     Activation,
@@ -129,7 +130,7 @@ def planned(network: Network) -> dict[str, float]:
     tail, value, label = _given(network)
     recipe = RecipePlan(optimiser="sgd", batch_size=network.batch_size, momentum=0.0)
     step = trace(
-        tail, recipe, loss=StepLoss("regression"), input_shape=value.shape[1:], outputs=label.shape[1],
+        tail, recipe, loss=torch_loss(Regression()), input_shape=value.shape[1:], outputs=label.shape[1],
         batch_size=network.batch_size, padded=False,
     )  # fmt: skip
     made = program(step)

@@ -10,7 +10,7 @@ import numpy as np
 from tuner.arrays import Array, Floats
 from tuner.errors import TaskError
 from tuner.reading import kind_of
-from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, targets_of, unreadable
+from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, unreadable
 from tuner.task.data.listing import read_folder, read_manifest
 from tuner.task.data.signals import cut_windows, window_begins
 from tuner.task.inputs.base import InputKind
@@ -54,7 +54,7 @@ class Sounds(InputKind):
         counts = [len(window_begins(header.frames(spec.window or 0), spec)) for header in found]
         names, places = np.unique(recordings, return_inverse=True)
         origin = Origin(tuple(names.tolist()), ("",) * len(names), np.repeat(places.astype(np.int64), counts))
-        classes, targets = targets_of([clip.labels for clip, _ in clips], source.loss, path)
+        classes, targets = source.targets.read_texts([clip.labels for clip, _ in clips], path)
         notes = tuple(f"{clip.file}: {note}" for clip, header in clips if (note := header.note(spec.window or 0)))
         return Entry(
             str(path),
@@ -124,7 +124,7 @@ def _listed(source: EntrySource) -> list[_Listed]:
             files, labels = read_folder(place, SUFFIXES, "sounds")
             sessions = [""] * len(files)
         elif place.suffix.lower() == ".csv":
-            files, labels, sessions = read_manifest(place, source.loss, sessions=True)
+            files, labels, sessions = read_manifest(place, source.targets, sessions=True)
         else:
             raise TaskError(
                 f"{place}: sounds must be in a folder of class folders or a .csv manifest, got {place.suffix!r}"

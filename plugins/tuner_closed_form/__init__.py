@@ -64,8 +64,8 @@ class ClosedForm(Strategy[Knobs]):
         )
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Cut before the last block, whose layer is solved for; of a regression without a prior."""
-        if plan.task.regression:
+        """Cut before the last block, whose layer is solved for; without classes there is no prior."""
+        if not plan.task.targets.has_classes:
             knobs = replace(knobs, prior=0.0, scores="ridge")
         ridge = knobs.ridge if knobs.scores == "ridge" else 300.0  # of the gate alone
         edit = TailEdit.of(KIND, EditTraits(solves=True), **asdict(replace(knobs, ridge=ridge)))

@@ -53,10 +53,10 @@ class ClosedFormTail(nn.Module, Solver):
     def solve(self, samples: SolverInputs) -> None:
         """Set the head's weights."""
         step, outputs = step_of(samples.features), len(self._given.bias)
-        if samples.regression:
+        if not samples.targets.has_classes:
             self._set(self._regressed(samples, step, outputs))
             return
-        empty = Domain.empty(samples.features.shape[1], outputs, step, multi=samples.labels.ndim > 1)
+        empty = Domain.empty(samples.features.shape[1], outputs, step, multi=samples.targets.several)
         codes = coded(samples.features, step)
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)

@@ -9,17 +9,17 @@ from tuner.plugin import LossInputs
 def divergence(batch: LossInputs, temperature: float) -> torch.Tensor:
     """Return T² · KL(teacher ‖ tail) over the outputs that the given model knew, float32 [n].
 
-    With several labels a sample, an output is one Bernoulli, and the divergence is a mean over outputs. Of a regression
+    With several labels a sample, an output is one Bernoulli, and the divergence is a mean over outputs. Of numbers
     it is the mean squared difference of the answers, which have no temperature.
     """
     logits: torch.Tensor = batch.logits
     if batch.known == 0:  # it knows nothing that could be kept
         return logits.sum(1) * 0
-    if batch.regression:
+    if not batch.targets.has_classes:
         teacher: torch.Tensor = batch.teacher
         return (logits - teacher).square().mean(1)
     ours, theirs = logits[:, : batch.known] / temperature, batch.teacher[:, : batch.known] / temperature
-    if batch.labels.is_floating_point():
+    if batch.targets.several:
         share = torch.sigmoid(theirs)
         yes = functional.logsigmoid(theirs) - functional.logsigmoid(ours)
         no = functional.logsigmoid(-theirs) - functional.logsigmoid(-ours)

@@ -49,7 +49,7 @@ class Knobs:
         loss: Loss of the exits.
         distill_weight: Weight of distillation next to another loss; 1 where it is the only one.
         temperature: Temperature of distillation.
-        tolerance: Accuracy that leaving early may cost; of a regression, share of targets met within half a deviation.
+        tolerance: Accuracy that leaving early may cost: share of right answers, or of targets met.
         against: Accuracy that the tolerance is measured from.
         confidence: Confidence at which leaving early costs at most that.
         per_exit: Whether every exit has a threshold of its own.

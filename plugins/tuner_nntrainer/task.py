@@ -9,11 +9,12 @@ import numpy as np
 
 from tuner.arrays import Array, Floats, Labels
 from tuner.errors import ModelError, TaskError
-from tuner.metrics import LossKind
 from tuner.reading import kind_of, read_bytes, text_from
-from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.targets import MultiLabel, Regression, SingleLabel, Targets
+from tuner.targets.regression import output_names
+from tuner.targets.strata import occurring
+from tuner.task.data.npz import PartitionName, class_names, labels_key, open_npz, samples_key
 from tuner.task.data.samples import ArraySamples, Samples, Subset
-from tuner.task.data.targets import numbers_of_array, output_names
 from tuner.task.file.sections import path_of
 from tuner.task.file.variables import expand
 from tuner.task.partition import stratified_holdout
@@ -77,31 +78,26 @@ def task_from_ini(path: Path) -> Task:
         name=text_from(path.stem),
         model=ModelSpec(FACTORY, (("file", str(path)), *((("weights", str(weights)),) if weights else ()))),
         input=_SPEC,
-        loss=_loss(network),
+        loss=_kind(network).name,
         local=_domain(partitions),
         global_=None,
         labels=names,
         head_rows=tuple(range(len(names))),
-        local_labels=tuple(range(len(names))) if network.loss == "mse" else _occurring(train.y),
+        local_labels=occurring(train.y) if _kind(network).has_classes else tuple(range(len(names))),
         given=None if recipe is None else GivenTraining(recipe, frozen_parameters(network)),
     )
 
 
-def _loss(network: Network) -> LossKind:
+def _kind(network: Network) -> Targets:
     if network.loss == "mse":
-        return "regression"
-    return "single-label" if network.absorbed == "softmax" else "multi-label"
+        return Regression()
+    return SingleLabel() if network.absorbed == "softmax" else MultiLabel()
 
 
 def _weights(path: Path, files: DataFiles) -> Path | None:
     """Return the file of weights that the network starts from: that of ``save_path``, where it is there."""
     file = None if files.weights is None else path_of(expand(files.weights, path), path.parent)
     return file.absolute() if file is not None and kind_of(file) == "file" else None
-
-
-def _occurring(y: Labels) -> tuple[int, ...]:
-    rows = np.flatnonzero((y > 0).any(axis=0)) if y.ndim > 1 else np.unique(y)
-    return tuple(rows.tolist())
 
 
 def _domain(partitions: Mapping[PartitionName, _Partition]) -> Domain:
@@ -159,12 +155,9 @@ def _read(file: Path, name: PartitionName, network: Network, place: str) -> _Par
                 f"{file}:{key}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}"
             )
         x, title = _shaped(x, shape, f"{file}:{key}"), f"{file.name}:{key}"
-        if network.loss == "mse":
-            names, y = numbers_of_array(f"{file}:{key}", y, classes)
-        elif y.ndim == 1:
-            names, y = targets_of_array(
-                f"{file}:{key}", y, _loss(network), classes, [str(row) for row in range(outputs)]
-            )
+        kind = _kind(network)
+        if y.ndim == 1 or not kind.has_classes:
+            names, y = kind.read_array(f"{file}:{key}", y, classes, [str(row) for row in range(outputs)])
         else:
             names = tuple(classes or map(str, range(outputs)))
             y = _labels(np.asarray(y, np.float32), network, f"{file}:{key}")
@@ -173,8 +166,8 @@ def _read(file: Path, name: PartitionName, network: Network, place: str) -> _Par
     else:
         x, y = _raw(file, shape, outputs, place)
         title = file.name
-        if network.loss == "mse":
-            names, y = numbers_of_array(str(file), y, output_names(outputs))
+        if not _kind(network).has_classes:
+            names, y = _kind(network).read_array(str(file), y, output_names(outputs), ())
         else:
             y, names = _labels(y, network, str(file)), tuple(map(str, range(outputs)))
     if x.dtype.kind == "f" and not np.isfinite(x).all():
@@ -214,7 +207,7 @@ def _raw(file: Path, shape: Shape, outputs: int, place: str) -> tuple[Floats, Fl
 
 def _labels(y: Floats, network: Network, where: str) -> Labels:
     """Return labels as `Task` has them: rows of one-hot values, or several labels a sample as they are."""
-    single = _loss(network) == "single-label"
+    single = _kind(network).one_class
     if not np.isin(y, (0, 1)).all() or (single and not (y.sum(axis=1) == 1).all()):
         rule = "a single 1 among zeros" if single else "zeros and ones only"
         bad = int(np.argmax(~np.isin(y, (0, 1)).all(axis=1) | (single & (y.sum(axis=1) != 1))))

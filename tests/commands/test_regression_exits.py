@@ -16,8 +16,7 @@ from tuner.results.run import Run
 from tuner.runtime import Bundle, ExitsTrainer, Personaliser
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.confidence import confidences
-from tuner.runtime.service.monitor import exit_losses
+from tuner.targets import Regression
 
 pytestmark = pytest.mark.slow
 
@@ -98,12 +97,12 @@ def test_each_sample_leaves_where_calibration_says(bundle: Path, digits: dict[st
     assert opened.exits is not None
     batch = np.concatenate([digits["x_val"], digits["x_test"]])
     logits = Chain.of(opened, 1).every(batch)
-    expected = exits_taken(confidences(logits, loss="regression"), opened.exits.thresholds)
+    expected = exits_taken(Regression().confidences(logits), opened.exits.thresholds)
     assert len(set(expected.tolist())) > 1
     predictions = model.predict_batch(batch)
     assert [one.exit for one in predictions] == expected.tolist()
-    assert opened.info.targets is not None
-    said = logits[expected, np.arange(len(batch)), 0] * opened.info.targets.std[0] + opened.info.targets.mean[0]
+    assert opened.info.scale is not None
+    said = logits[expected, np.arange(len(batch)), 0] * opened.info.scale.std[0] + opened.info.scale.mean[0]
     np.testing.assert_allclose([(one.values or ())[0][1] for one in predictions], said, atol=1e-4)
     for sample, together in zip(batch[:60], predictions, strict=False):
         alone = model.predict(sample)
@@ -114,7 +113,7 @@ def test_each_sample_leaves_where_calibration_says(bundle: Path, digits: dict[st
 def test_what_all_exits_say_gives_their_losses(bundle: Path, digits: dict[str, Any]) -> None:
     prediction, every = Personaliser(bundle, threads=1).explored(digits["x_test"][0], explore=True)
     assert every is not None
-    losses = exit_losses(every, Bundle.open(bundle))
+    losses = Bundle.open(bundle).targets.exit_losses(every)
     assert len(losses) == len(every) - 1
     assert all(0 <= loss < 1 for loss in losses)
     assert prediction.values is not None

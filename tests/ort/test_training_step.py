@@ -17,11 +17,11 @@ from tests.backends.torch.tails import ALL_TAILS, OUTPUTS, TAILS, Eager, Tail, b
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
-from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss, torch_loss
 from tuner.errors import TunerError
 from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import Optimiser, RecipePlan
-from tuner.task import LossSettings
+from tuner.targets import LossSettings, MultiLabel, Regression, SingleLabel
 from tuner.training.schedule import scheduled_rate
 
 pytestmark = pytest.mark.slow
@@ -95,14 +95,14 @@ def test_norms_that_train_move_as_in_pytorch(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("optimiser", ["adam", "adamw"])
 def test_several_labels_a_sample(optimiser: Optimiser, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    assert compared(TAILS["LeNet"](), RecipePlan(optimiser=optimiser), tmp_path, StepLoss("multi-label")) < 1e-4
+    assert compared(TAILS["LeNet"](), RecipePlan(optimiser=optimiser), tmp_path, torch_loss(MultiLabel())) < 1e-4
 
 
 #: Losses with settings, next to PyTorch's own.
 CRITERIA: Mapping[str, tuple[StepLoss, nn.Module]] = {
-    "squared": (StepLoss("regression"), nn.MSELoss()),
-    "Huber": (StepLoss("regression", LossSettings(delta=0.3)), nn.HuberLoss(delta=0.3)),
-    "smoothed": (StepLoss("single-label", LossSettings(label_smoothing=0.2)), nn.CrossEntropyLoss(label_smoothing=0.2)),
+    "squared": (torch_loss(Regression()), nn.MSELoss()),
+    "Huber": (torch_loss(Regression(LossSettings(delta=0.3))), nn.HuberLoss(delta=0.3)),
+    "smoothed": (torch_loss(SingleLabel(LossSettings(label_smoothing=0.2))), nn.CrossEntropyLoss(label_smoothing=0.2)),
 }
 
 

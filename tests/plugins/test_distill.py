@@ -15,6 +15,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
+from tuner.targets import SINGLE_LABEL, MultiLabel, Regression
 from tuner.task.info import task_info
 from tuner.testing import LossContract, StrategyContract, example_model, example_task
 from tuner_distill import BACKENDS, Distillation, Knobs, divergence, tuner_losses
@@ -35,7 +36,7 @@ def batch(known: int = 4, *, several: bool = False) -> LossInputs:
     draw = torch.Generator().manual_seed(1)
     logits, teacher = (torch.randn(3, 4, generator=draw) for _ in range(2))
     labels = torch.ones(3, 4) if several else torch.zeros(3, dtype=torch.int64)
-    return LossInputs(logits, labels, logits, teacher, known)
+    return LossInputs(logits, labels, logits, teacher, known, MultiLabel() if several else SINGLE_LABEL)
 
 
 def test_a_weight_of_0_leaves_the_term_out() -> None:
@@ -52,7 +53,7 @@ def test_every_backend_that_runs_functions_of_pytorch_has_the_term() -> None:
 
 
 def test_answers_of_a_regression_differ_by_their_squares() -> None:
-    own = replace(batch(several=True), regression=True)
+    own = replace(batch(several=True), targets=Regression())
     expected = functional.mse_loss(own.logits, own.teacher, reduction="none").mean(1)
     assert torch.equal(divergence(own, {"temperature": 2.0}), expected)
 

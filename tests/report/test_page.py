@@ -171,7 +171,7 @@ def test_one_trial_or_none_has_a_report() -> None:
 def test_several_labels_have_no_intervals_and_no_confusions() -> None:
     run = run_of("digits")
     records = tuple(replace(record, classes={}) for record in run.records)
-    info = replace(run.info, classes=replace(DIGITS, several=True))
+    info = replace(run.info, task=replace(run.info.task, loss="multi-label"), classes=replace(DIGITS, several=True))
     text = page_of(replace(run, records=records, info=info)).text
     assert "macro AUC" in text
     assert "Wilson" not in text

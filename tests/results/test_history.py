@@ -38,7 +38,7 @@ def test_points_have_the_intervals_of_their_validation_samples() -> None:
     assert member.intervals["local_accuracy"] == wilson(member.values["local_accuracy"], 107)
     assert "train_seconds" not in member.intervals
     assert untouched_point(RUN).intervals["global_accuracy"] == wilson(RUN.info.untouched["global_accuracy"], 252)
-    several = replace(RUN, info=replace(RUN.info, classes=Classes(several=True)))
+    several = replace(RUN, info=replace(RUN.info, task=replace(RUN.info.task, loss="multi-label")))
     assert interval(several, "local_accuracy", 0.9) is None
 
 

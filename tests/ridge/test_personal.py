@@ -7,6 +7,7 @@ import pytest
 from tuner.ridge.personal import personal_head
 from tuner.ridge.solve import solve, spread
 from tuner.ridge.sums import Sums, coded, one_hot, step_of
+from tuner.targets import MultiLabel
 
 CLASSES, FEATURES = 12, 20
 
@@ -53,7 +54,7 @@ def test_of_several_labels_the_sigmoid_is_as_sure_as_it_is_right() -> None:
     features = generator.normal(size=(600, FEATURES))
     truth = (features[:, :3] + generator.normal(0, 0.5, (600, 3)) > 0.8).astype(np.float32)
     rows = np.arange(400)
-    head = personal_head(features[:400], truth[:400], truth[:400], rows, rows % 5, 1.0, loss="multi-label").head
+    head = personal_head(features[:400], truth[:400], truth[:400], rows, rows % 5, 1.0, kind=MultiLabel()).head
     probabilities = 1 / (1 + np.exp(-head.scores(features[400:])))
     assert ((probabilities > 0.5) == (truth[400:] > 0)).mean() > 0.85
     assert abs(probabilities.mean() - truth[400:].mean()) < 0.05

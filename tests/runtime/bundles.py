@@ -84,7 +84,7 @@ def _made(
             "input": asdict(task.input),
             "input_shape": task.input_shape,
             "loss": task.loss,
-            **({} if task.targets is None else {"targets": asdict(task.targets)}),
+            **({} if task.scale is None else {"targets": asdict(task.scale)}),
             "sentence": describe(plan),
             **exported.sections,
             "parent": None,

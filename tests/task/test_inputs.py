@@ -19,7 +19,6 @@ import csv
 import numpy as np
 
 from tuner.task import Entry, InputKind, ArraySamples
-from tuner.task.data.entry import targets_of
 
 class Rows(InputKind):
     name = "rows"
@@ -31,7 +30,7 @@ class Rows(InputKind):
         with source.path.open() as file:
             cells = list(csv.reader(file))
         values = np.array([row[:-1] for row in cells], np.float32)
-        names, targets = targets_of([(row[-1],) for row in cells], source.loss, source.path)
+        names, targets = source.targets.read_texts([(row[-1],) for row in cells], source.path)
         return Entry(str(source.path), names, targets, lambda rows: ArraySamples(values, rows, source.spec, "rows"))
 
     def read(self, path, spec):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import ExtensionError
+from tuner.targets import SINGLE_LABEL, Targets
 
 
 class LossError(ExtensionError):
@@ -28,7 +29,7 @@ class LossInputs:
             the term's `teacher` is False.
         known: How many of the first outputs the given model brought along: the others are new, and it knows nothing of
             them.
-        regression: Whether labels are targets, of mean 0 and deviation 1, and logits what the model says for them.
+        targets: What a sample's label is.
     """
 
     logits: Any
@@ -36,7 +37,7 @@ class LossInputs:
     features: Any
     teacher: Any
     known: int
-    regression: bool = False
+    targets: Targets = SINGLE_LABEL
 
 
 #: Computes a loss term: takes the batch and the term's settings, and returns one loss per sample, float32 [n]. It is

@@ -8,6 +8,7 @@ from tuner.errors import ExtensionError
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.union import UnionSettings
+from tuner.targets import SINGLE_LABEL, Targets
 
 
 class LoweringError(ExtensionError):
@@ -65,13 +66,13 @@ class SolverInputs:
         features: What enters the solver's layer, float32 [n, features].
         labels: int64 [n], or float32 [n, outputs] with several labels a sample.
         is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
-        regression: Whether labels are targets, of mean 0 and deviation 1.
+        targets: What a sample's label is.
     """
 
     features: Any
     labels: Any
     is_local: Any
-    regression: bool = False
+    targets: Targets = SINGLE_LABEL
 
 
 class Solver:

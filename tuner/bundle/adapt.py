@@ -9,7 +9,7 @@ from tuner.task.data.samples import Samples
 from tuner.task.inputs import input_kind
 from tuner.task.relabel import relabelled
 from tuner.task.scale import standardised
-from tuner.task.spec import InputSpec, ModelSpec, TargetScale
+from tuner.task.spec import InputSpec, ModelSpec
 from tuner.task.task import Domain, Task
 
 
@@ -40,8 +40,8 @@ def match_inputs(task: Task, bundle: Bundle) -> Task:
     """
     if input_kind(task.input.kind).is_standardised:
         task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
-    if task.input != bundle.input or task.loss != bundle.loss:
-        theirs, ours = _describe_input(task.input, task.loss), _describe_input(bundle.input, bundle.loss)
+    if task.input != bundle.input or task.loss != bundle.info.loss:
+        theirs, ours = _describe_input(task.input, task.loss), _describe_input(bundle.input, bundle.info.loss)
         raise TaskError(
             f"{task.name} gives {theirs}, but the bundle takes {ours}: give the task the bundle's [input] and loss"
         )
@@ -52,10 +52,10 @@ def start_from(bundle: Bundle, task: Task) -> Task:
     """Return the task with the bundle's weights as the given model: its labels first, then the task's new ones.
 
     Raises:
-        TaskError: It is a regression with other outputs than the bundle's.
+        TaskError: The targets are numbers, with other outputs than the bundle's.
     """
-    if bundle.info.targets is not None:
-        return _with_outputs(bundle, task, bundle.info.targets)
+    if not bundle.targets.has_classes:
+        return _with_outputs(bundle, task)
     labels = (*bundle.labels, *(label for label in task.labels if label not in bundle.labels))
     rows = tuple(labels.index(label) for label in task.labels)
     model = _model_of(bundle, task)
@@ -88,14 +88,14 @@ def _model_of(bundle: Bundle, task: Task) -> ModelSpec:
     return replace(task.model, weights=weights, pretrain=None, head=tuple(bundle.labels))
 
 
-def _with_outputs(bundle: Bundle, task: Task, targets: TargetScale) -> Task:
-    """Return a regression's task, its targets standardised as the bundle's are: its weights answer in that unit."""
+def _with_outputs(bundle: Bundle, task: Task) -> Task:
+    """Return the task, its targets standardised as the bundle's are: its weights answer in that unit."""
     if task.labels != bundle.labels:
         raise TaskError(
             f"{task.name} has the outputs {', '.join(task.labels)}, but the bundle has {', '.join(bundle.labels)}: "
             "give the same, in the same order"
         )
-    return standardised(replace(task, model=_model_of(bundle, task)), targets)
+    return standardised(replace(task, model=_model_of(bundle, task)), bundle.info.scale)
 
 
 def _describe_input(spec: InputSpec, loss: str) -> str:

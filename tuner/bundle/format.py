@@ -20,8 +20,8 @@ from tuner.bundle.scores import DeviceScores, Scores
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, TunerError, first_line
 from tuner.files import write_private
-from tuner.metrics import LossKind
 from tuner.reading import open_regular, read_bytes
+from tuner.targets import Targets
 from tuner.task import InputSpec
 from tuner.untrusted import MOST_BYTES as MOST_JSON_BYTES
 from tuner.untrusted import inside, read_json, reason_of
@@ -71,9 +71,9 @@ class Bundle:
         return self.info.input_shape
 
     @property
-    def loss(self) -> LossKind:
-        """``single-label``, ``multi-label`` or ``regression``."""
-        return self.info.loss
+    def targets(self) -> Targets:
+        """What a sample's label is."""
+        return self.info.targets
 
     @property
     def exits(self) -> ExitPolicy | None:
@@ -286,14 +286,14 @@ def _checked(info: BundleInfo) -> BundleInfo:
     stray = next((label for labels in info.label_map.values() for label in labels if label not in info.labels), None)
     if stray is not None:
         raise BundleError(f"{FILE}: label_map has {stray!r}, which is none of its labels: export again")
-    sizes = {len(info.targets.mean), len(info.targets.std)} if info.targets is not None else {len(info.labels)}
-    if (info.targets is not None) != (info.loss == "regression") or sizes != {len(info.labels)}:
+    sizes = {len(info.scale.mean), len(info.scale.std)} if info.scale is not None else {len(info.labels)}
+    if (info.scale is None) != info.targets.has_classes or sizes != {len(info.labels)}:
         raise BundleError(
             f"{FILE}: a regression, and nothing else, must have targets with a mean and a deviation for each of its "
             f"{len(info.labels)} outputs: export again"
         )
     scores = chain(info.scores.trial.items(), info.scores.untouched.items(), info.scores.from_pixels.items())
     beyond = next((one for one in scores if one[0] in ACCURACIES and not 0 <= one[1] <= 1), None)
-    if beyond is not None and info.targets is None:
+    if beyond is not None and info.targets.has_classes:
         raise BundleError(f"{FILE}: {beyond[0]} is {beyond[1]:g}, not between 0 and 1: export again")
     return info

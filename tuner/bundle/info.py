@@ -14,8 +14,8 @@ from tuner.bundle.int8 import Int8Info
 from tuner.bundle.scores import Scores
 from tuner.bundle.table import MOST, Table
 from tuner.errors import BundleError
-from tuner.metrics import LossKind
-from tuner.task import InputSpec, TargetScale
+from tuner.targets import LossKind, Targets, TargetScale, targets_of
+from tuner.task import InputSpec
 from tuner.task.inputs import input_kind
 
 #: Versions of ``bundle.json``, and of what ``train/`` holds.
@@ -149,7 +149,7 @@ class BundleInfo:
         label_thresholds: Of each label, where a sample may have several: what is over its threshold is predicted; 0.5
             where there are none.
         label_map: Labels that a sample has by one name: its own, and those that are more general.
-        targets: Of a regression, what its targets were standardised by: a value is mean + std · output.
+        scale: What targets were standardised by: a value is mean + std · output; None where there are labels.
         int8: How the model compares with the same one in float32; None where it computes in float32.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
         plugins: Distribution and version of each plugin that took part, by name.
@@ -172,11 +172,16 @@ class BundleInfo:
     train: TrainInfo | None = None
     label_thresholds: tuple[float, ...] = ()
     label_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    targets: TargetScale | None = None
+    scale: TargetScale | None = None
     int8: Int8Info | None = None
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> Targets:
+        """What a sample's label is."""
+        return targets_of(self.loss, scale=self.scale)
 
     def labels_of(self, name: str) -> tuple[str, ...]:
         """Return the labels that a sample has by one name: itself alone, where `label_map` does not have it."""
@@ -210,7 +215,7 @@ class BundleInfo:
             train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
             label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
             label_map=_lists(table.table(Section.LABEL_MAP)),
-            targets=_targets(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
+            scale=_scale(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             int8=Int8Info.from_dict(table.table(Section.INT8).content) if Section.INT8 in table else None,
             evolved=_tables(table.table(Section.EVOLVED)),
             plugins=_texts(table.table("plugins")),
@@ -228,7 +233,7 @@ class BundleInfo:
             Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,
             Section.LABEL_MAP.value: {name: list(labels) for name, labels in self.label_map.items()} or None,
             Section.INT8.value: self.int8.to_dict() if self.int8 else None,
-            Section.TARGETS.value: asdict(self.targets, dict_factory=with_lists) if self.targets else None,
+            Section.TARGETS.value: asdict(self.scale, dict_factory=with_lists) if self.scale else None,
         }
         return {
             "format": FORMAT,
@@ -276,7 +281,7 @@ def _loss(kind: str) -> LossKind:
     return cast("LossKind", kind)
 
 
-def _targets(section: Table) -> TargetScale:
+def _scale(section: Table) -> TargetScale:
     scale = TargetScale(section.numbers("mean"), section.numbers("std"))
     if not all(value > 0 for value in scale.std):
         raise section.wrong("std", "numbers above 0", list(scale.std))

@@ -13,6 +13,7 @@ from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.store.codec import Codec
+from tuner.targets import Targets
 
 FORMAT = "1"
 
@@ -95,25 +96,17 @@ class Replay:
             )
         return cls(codec, codes, labels)
 
-    def checked(self, path: Path, labels: int, loss: str) -> "Replay":
+    def checked(self, path: Path, labels: int, kind: Targets) -> "Replay":
         """Return these samples, whose labels are some of a bundle's, or targets of its outputs.
 
         Args:
             path: The file that they come from, for the message.
             labels: Number of labels.
-            loss: The bundle's.
+            kind: What a sample's label is.
 
         Raises:
             BundleError: They are not.
         """
-        one = loss == "single-label"
-        kind, shape = (np.int64, (len(self),)) if one else (np.float32, (len(self), labels))
-        most = labels - 1 if one else 1
-        fits = self.labels.dtype == kind and self.labels.shape == shape
-        if fits and loss == "regression":
-            fits = bool(np.isfinite(self.labels).all())
-        elif fits and len(self):
-            fits = bool(0 <= self.labels.min() <= self.labels.max() <= most)
-        if not fits:
+        if len(self.labels) != len(self) or not kind.fits(self.labels, labels):
             raise BundleError(f"{path} has labels that are not among the bundle's {labels}: export again")
         return self

@@ -80,7 +80,7 @@ def card_of(folder: Path) -> Card:
 
 def _intervals(bundle: Bundle) -> dict[str, tuple[float, float]]:
     """Return the intervals of the accuracies; with several labels a value is an area, and has none."""
-    if bundle.loss != "single-label" or PLAN not in bundle.info.files:
+    if not bundle.targets.one_class or PLAN not in bundle.info.files:
         return {}
     task = bundle.plan().task
     counts = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}

@@ -178,7 +178,7 @@ def write_bundle(
         "input_shape": task.input_shape,
         "loss": task.loss,
         **({Section.LABEL_MAP.value: dict(task.label_map)} if task.label_map else {}),
-        **({} if task.targets is None else {Section.TARGETS.value: asdict(task.targets)}),
+        **({} if task.scale is None else {Section.TARGETS.value: asdict(task.scale)}),
         "sentence": describe(plan),
         **sections,
         **origin,

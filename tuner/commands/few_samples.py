@@ -30,8 +30,7 @@ def few_samples(task: TaskOutline, folds: int = 0) -> Iterator[str]:
             way_out = f"add {info.noun} to local.train"
         elif domain == "local" and possible > 1:
             way_out += f", or give --folds {possible}, which scores on those of local.train too"
-        points = f" by up to {50 * (high - low):.0f} points either way"
-        uncertain = f"an accuracy on them is uncertain{points}" if not info.regression else "R² on them is uncertain"
+        uncertain = info.targets.uncertain(50 * (high - low))
         yield (
             f"warning: {where} {'have' if ' and ' in where else 'has'} {count} {info.noun}, fewer than {FEW_SAMPLES}: "
             f"{uncertain}, and the best of many trials looks better than it is: {way_out}"

@@ -15,6 +15,7 @@ from tuner.plugin.core import build_host
 from tuner.printable import printable
 from tuner.reading import kind_of, text_from
 from tuner.search.processes.remote import open_remote
+from tuner.targets.strata import presence
 from tuner.task import Task
 from tuner.task.data.samples import wholes
 from tuner.task.file.reconcile import LOCAL
@@ -94,7 +95,7 @@ def suggest_labels(task: str, by: Evidence = "both", limits: CommandLimits = NO_
     """
     opened = task_from_toml(_task_file(task), mapped=False)
     known = opened.labels[: len(opened.head_rows)]
-    if not known or not opened.labelled or opened.loss == "regression":
+    if not known or not opened.labelled or not opened.targets.has_classes:
         raise TaskError(f"{task} has no labels to map onto each other: it needs [global], and local data with labels")
     found = None if by == "names" else _probabilities(opened, limits)
     files, places = wholes(opened.local.train)
@@ -123,7 +124,7 @@ def contradictions(task: str, limits: CommandLimits = NO_LIMITS) -> tuple[Contra
     """
     opened = task_from_toml(_task_file(task))
     known = opened.labels[: len(opened.head_rows)]
-    if not known or not opened.labelled or opened.loss == "regression":
+    if not known or not opened.labelled or not opened.targets.has_classes:
         raise TaskError(f"{task} has no labels that the model could contradict: it needs [global], and local labels")
     found = _probabilities(opened, limits)
     files, places = wholes(opened.local.train)
@@ -185,8 +186,7 @@ def _probabilities(task: Task, limits: CommandLimits) -> Doubles:
 
 def _has(task: Task) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """Return which labels the local training samples have, bool [n, labels]."""
-    labels = task.local.train.labels
-    return labels > 0 if labels.ndim > 1 else labels[:, None] == np.arange(len(task.labels))
+    return presence(task.local.train.labels, np.arange(len(task.labels)))
 
 
 def _evidence(found: Doubles | None, own: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[Doubles, Doubles] | None:

@@ -20,10 +20,9 @@ from tuner.runtime.service.incoming import (
     files_in,
     seconds_until_settled,
 )
-from tuner.runtime.service.local_training import local_training
+from tuner.runtime.service.local_training import known_label, local_training
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.state import Problem, Round, ServiceState, read_state
-from tuner.runtime.service.truth import known_label
 from tuner.task.data.samples import content_id
 from tuner.task.inputs import input_kind
 

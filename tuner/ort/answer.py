@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.arrays import Doubles
 from tuner.errors import BundleError, first_line
 from tuner.ort.session import LOGITS
+from tuner.targets import Targets
 
 #: Probability of each label, float32 [n, labels]; the most probable label, int64 [n, 1]; its probability, float32
 #: [n, 1]; and the confidence, float32 [n, 1].
@@ -34,21 +34,18 @@ _LENGTH = 2  # wire type
 _SEVEN_BITS = 127
 
 
-def with_answer(
-    path: Path, labels: int, temperature: float, *, multi: bool, scale: tuple[Doubles, Doubles] | None = None
-) -> bytes:
+def with_answer(path: Path, labels: int, temperature: float, kind: Targets) -> bytes:
     """Return a model's content with its answer (`ANSWER`) as further outputs.
 
-    The confidence is the largest probability; with several labels a sample, the mean of max(p, 1 − p). Of a regression
-    the values take the place of probabilities, and the confidence is the sum of their sizes: at least 0 if all are
+    The confidence is the largest probability; of a sigmoid, the mean of max(p, 1 − p). Values take the
+    place of probabilities where there are no classes; the confidence is the sum of their sizes: at least 0 if all are
     numbers.
 
     Args:
         path: ONNX file with an output ``logits``, float32 [n, labels].
         labels: Number of labels.
         temperature: Divisor of the logits.
-        multi: Whether a sample may have several labels.
-        scale: Of a regression, factor and summand that give each output's value, float64 [labels] both.
+        kind: What a sample's label is.
 
     Raises:
         BundleError: The file cannot be read.
@@ -59,14 +56,14 @@ def with_answer(
     }
     nodes = [
         _node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)),
-        *_values(constants, scale, multi=multi),
+        *_values(constants, kind),
         _node("TopK", (PROBABILITIES, _ONE), (PROBABILITY, LABEL)),
     ]
-    if scale is not None:
+    if kind.scale is not None:
         size, ones = "answer.size", "answer.ones"
         constants[ones] = np.ones((labels, 1), np.float32)
         nodes += [_node("Abs", (PROBABILITIES,), (size,)), _node("MatMul", (size, ones), (CONFIDENCE,))]
-    elif multi:
+    elif kind.activation == "Sigmoid":
         size, certainty, share = "answer.size", "answer.certainty", "answer.share"
         mean, most = "answer.mean", "answer.most"
         constants |= {share: np.full((labels, 1), 1 / labels, np.float32), most: np.ones(1, np.float32)}
@@ -88,14 +85,12 @@ def with_answer(
         raise BundleError(f"{path} cannot be read ({first_line(error)}): export again") from None
 
 
-def _values(
-    constants: dict[str, npt.NDArray[Any]], scale: tuple[Doubles, Doubles] | None, *, multi: bool
-) -> list[bytes]:
-    """Return the nodes from logits to probabilities, or to the values of a regression, whose constants are added."""
-    if scale is None:
-        return [_node("Sigmoid" if multi else "Softmax", (_SCALED,), (PROBABILITIES,))]
+def _values(constants: dict[str, npt.NDArray[Any]], kind: Targets) -> list[bytes]:
+    """Return the nodes from logits to probabilities, or to values, whose constants are added."""
+    if kind.scale is None:
+        return [_node(kind.activation, (_SCALED,), (PROBABILITIES,))]
     factor, summand, product = "answer.factor", "answer.summand", "answer.product"
-    constants |= {name: value.astype(np.float32) for name, value in zip((factor, summand), scale, strict=True)}
+    constants |= {factor: np.array(kind.scale.std, np.float32), summand: np.array(kind.scale.mean, np.float32)}
     return [_node("Mul", (_SCALED, factor), (product,)), _node("Add", (product, summand), (PROBABILITIES,))]
 
 

@@ -36,7 +36,7 @@ class HeadsPlan:
 
     An exit's loss is `supervised` · CE(ŷ, y) + `distilled` · T² · KL(softmax(z/T) ‖ softmax(ŷ/T)) + `pseudo` ·
     CE(ŷ, argmax z), where z are the final head's logits (PersEPhonEE, eq. 1; as printed its weights multiply nothing).
-    In a regression it is `supervised` · ℓ(ŷ, y) + `distilled` · ℓ(ŷ, z), where ℓ is the task's loss.
+    Of numbers it is `supervised` · ℓ(ŷ, y) + `distilled` · ℓ(ŷ, z), where ℓ is the task's loss.
 
     Attributes:
         mode: What trains: ``"exits-only"``, the paper's mode, the exits alone; ``"with-tail"``, a hybrid of this
@@ -140,7 +140,7 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
 
     Next to a tail that trains alone, exits are at or before its cut. Where it trains together with others, none begins
     with the global data: what these others read changes. Without labels, the weight of the labels goes to distillation.
-    In a regression what the final head says is a value, neither hard nor softened: its weights are one.
+    Where it answers with numbers, they are neither hard nor softened: its weights are one.
 
     Args:
         heads: Heads as a strategy wrote them.
@@ -163,11 +163,11 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
         heads = replace(heads, flips=False)
     if heads.supervised and not task.labelled:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
-    if task.regression:  # one answer of the final head, and nothing to soften
+    if not task.targets.has_classes:  # one answer of the final head, and nothing to soften
         heads = replace(heads, distilled=heads.distilled + heads.pseudo, pseudo=0.0, temperature=1.0)
     if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only
         return replace(heads, temperature=1.0)
-    if heads.distilled == 0 and not task.regression:  # nothing else is softened by the temperature
+    if heads.distilled == 0 and task.targets.has_classes:  # nothing else is softened by the temperature
         heads = replace(heads, temperature=HeadsPlan().temperature)
     return replace(heads, global_weight=float(heads.global_weight > 0))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from tuner.metrics import LossKind
+from tuner.targets import SINGLE_LABEL, LossKind, Targets, targets_of
 
 #: How pydantic reads every part of a plan: an unknown key is an error.
 FORBID: dict[str, Any] = {"extra": "forbid"}
@@ -118,7 +118,7 @@ class TaskInfo:
         labelled: Whether the local samples have labels.
         most_frequent: Share of the most frequent class among the local validation samples: the accuracy of whoever
             always answers with it; 0 where a sample has several labels, or all have the same.
-        loss: What a sample has, and so what is called accuracy: of several labels it is the macro AUC, of targets R².
+        loss: Name of what a sample's label is, and so what is called accuracy; see `targets`.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
@@ -132,13 +132,13 @@ class TaskInfo:
     augment: tuple[str, ...] = ()
     labelled: bool = True
     most_frequent: float = 0.0
-    loss: LossKind = "single-label"
+    loss: LossKind = SINGLE_LABEL.name
     global_mixed: tuple[tuple[float, int], ...] = ()
 
     @property
-    def regression(self) -> bool:
-        """Whether samples have targets instead of labels."""
-        return self.loss == "regression"
+    def targets(self) -> Targets:
+        """What a sample's label is, with the usual settings."""
+        return targets_of(self.loss)
 
     def mixed_samples(self, fraction: float) -> int:
         """Return how many global training samples a fraction of every class takes, each counted once.

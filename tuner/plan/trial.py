@@ -274,7 +274,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)
     recipe = replace(
         plan.recipe,
-        label_smoothing=plan.recipe.label_smoothing * (plan.task.loss == "single-label"),
+        label_smoothing=plan.task.targets.smoothed(plan.recipe.label_smoothing).settings.label_smoothing,
         solve_again=plan.recipe.solve_again and not heads.exits,  # their final head is the exits' teacher
     )
     recipe = effective_recipe(recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)

@@ -16,12 +16,13 @@ from tuner.report.fronts import cost_pictures, front_pictures
 from tuner.report.html import figure, inline, note, pictures, table, tag, text
 from tuner.report.knobs import knob_picture
 from tuner.results.classes import Classes
-from tuner.results.objectives import ERROR, TOP, Objective, title_of
+from tuner.results.objectives import Objective, title_of
 from tuner.results.per_class import confusions
 from tuner.results.pick import nothing_feasible
 from tuner.results.points import interval
 from tuner.results.records import STATES, TrialRecord
 from tuner.results.run import Run
+from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_seconds
 
 #: As many confusions and refused trials are listed.
@@ -83,24 +84,24 @@ def facts(run: Run, winner: TrialRecord) -> str:
         if TOP in name or name.endswith(ERROR):
             shown, before = (percent if TOP in name else _number), run.info.untouched.get(name)
             under = "" if before is None else tag("small", text(f"untouched {shown(before)}"))
-            title = title_of(name, run.info.loss)
+            title = title_of(name, run.info.targets)
             items.append(f"<div><dt>{text(title)}</dt><dd>{text(shown(value))}{under}</dd></div>")
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
 def asked(run: Run) -> str:
     """Return the task, the model, the data, the limits and what came of the search."""
-    info, task, model = run.info, run.info.task, run.info.model
+    info, task, model, targets = run.info, run.info.task, run.info.model, run.info.targets
     limits = [_limit(name, value) for name, value in asdict(info.config.limits).items() if value is not None]
     data = f"{task.local_train:,} {task.noun} of the user to train on, {task.local_val:,} to score on"
     if info.config.folds:
         data += f", and {info.config.folds} folds of those to train on"
     if task.global_per_class:
         data += f"; of the original data {task.mixed_samples(1.0):,} and {task.global_val:,}"
+    outputs = _classes(info.classes) if targets.has_classes else ", ".join(info.classes.labels)
     rows = {
         "Task": info.task_name,
-        "Outputs": ", ".join(run.info.classes.labels) if task.regression else "",
-        "Classes": "" if task.regression else _classes(run.info.classes),
+        targets.noun.capitalize(): outputs,
         "Data": data,
         "Model": f"{model.name.rpartition(':')[0] or model.name}: {model.num_blocks} blocks, "
         f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
@@ -112,10 +113,9 @@ def asked(run: Run) -> str:
     }
     items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows.items() if value)
     line = (
-        "Local is the user's own data, global that of what the given model knew. Accuracies are on validation samples."
+        "Local is the user's own data, global that of what the given model knew. "
+        f"{targets.score_meaning} on validation samples."
     )
-    if task.regression:
-        line = line.replace("Accuracies are", "R² is the share of the targets' variance that is explained,")
     return f'<dl class="asked">{items}</dl>{note(line)}'
 
 
@@ -139,10 +139,10 @@ def front(run: Run) -> str:
     marked = members.index(run.best) + 1 if run.best in members else None
     counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
     judged = f" (local: {run.folds} folds of local.train, and local.val)" if run.folds else ""
-    several, regression = run.info.classes.several, run.info.task.regression
-    of = f"{run.info.task.noun}{judged}{'; several labels: macro AUC' if several else ''}"
+    targets = run.info.targets
+    of = f"{run.info.task.noun}{judged}{targets.score_note}"
     scored = f"Scored on {counts} validation {of}."
-    bars = "" if several or regression else " Bars and brackets are 95 % intervals (Wilson)."
+    bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.one_class else ""
     best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
     others = len(run.front) - len(members)
     more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
@@ -165,11 +165,7 @@ def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:
         return ""
     drawn: list[Picture] = class_pictures(run, winner)
     if not drawn:
-        if run.info.task.regression:
-            return note("The model predicts numbers: there are no classes.")
-        if run.info.classes.several:
-            return note("Samples have several labels: there is no confusion of one class with another.")
-        return note("Predictions were not counted by class.")
+        return note(run.info.targets.no_confusions)
     listed = [
         (f"{one.count} of {one.samples}", one.name, one.taken_for, whose)
         for domain, whose in (("local", "the user's"), ("global", "known before"))

@@ -2,10 +2,11 @@
 
 from tuner.plan.text import trained_part
 from tuner.plan.trial import TrialPlan
-from tuner.results.objectives import ACCURACY, ERROR, OBJECTIVES, Objective
+from tuner.results.objectives import OBJECTIVES, Objective
 from tuner.results.pick import nothing_feasible
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
+from tuner.targets.base import ACCURACY, ERROR
 from tuner.units import format_seconds
 
 #: Seconds from which minutes say more.
@@ -70,7 +71,7 @@ def _change(objective: Objective, before: float | None, after: float) -> str:
 
 
 def _error(run: Run, record: TrialRecord, name: str) -> str:
-    """Say from where to where the mean absolute error of a regression goes; nothing of other tasks."""
+    """Say from where to where the mean absolute error goes; nothing of tasks without one."""
     error = name.replace(ACCURACY, ERROR)
     before, after = run.info.untouched.get(error), record.values.get(error)
     if after is None:
@@ -84,11 +85,8 @@ def _local(run: Run) -> str:
     classes, of = run.info.classes, _local_samples(run)
     if not run.info.task.labelled:
         return f"agreement with the given model on {of}"
-    if classes.several:
-        return f"the macro AUC on {of}"
-    if run.info.task.regression:
-        return f"R² on {of}"
-    return of if classes.are_new else f"the accuracy on {of}"
+    targets = run.info.targets
+    return of if classes.are_new and targets.one_class else f"{targets.score_noun} on {of}"
 
 
 def _local_samples(run: Run) -> str:

@@ -28,7 +28,7 @@ class Classes:
     @classmethod
     def of(cls, task: TaskOutline) -> "Classes":
         """Return the classes of a task."""
-        return cls(task.labels, task.local_labels, task.known, task.loss == "multi-label")
+        return cls(task.labels, task.local_labels, task.known, task.targets.several)
 
     @property
     def are_new(self) -> bool:

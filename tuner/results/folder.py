@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.files import write_private
-from tuner.metrics import LossKind
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -21,6 +20,7 @@ from tuner.results.counts import ClassCounts
 from tuner.results.kinds import Kind
 from tuner.results.objectives import Objective
 from tuner.results.records import TrialRecord
+from tuner.targets import Targets
 from tuner.untrusted import inside, parse_json, read_json, reason_of
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class RunInfo:
     worker: str = ""
 
     @property
-    def loss(self) -> LossKind:
-        """What a sample has: one label, several, or targets."""
-        return self.task.loss
+    def targets(self) -> Targets:
+        """What a sample's label is."""
+        return self.task.targets
 
     @property
     def template(self) -> TrialPlan:

@@ -6,9 +6,9 @@ import platform
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tuner.metrics import LossKind
 from tuner.plan.info import FORBID, ModelInfo, TaskInfo
 from tuner.processors import usable_processors
+from tuner.targets import LossKind
 
 #: By how much a ratio of ten lowers the likeness, as an exponent: of samples, of classes, of the model's FLOPs.
 SAMPLES, CLASSES, FLOPS = 0.5, 0.5, 0.5

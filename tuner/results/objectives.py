@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from tuner.metrics import LossKind, percent
+from tuner.targets import KINDS, Targets
+from tuner.targets.base import ACCURACY, ERROR
 
 Direction = Literal["maximise", "minimise"]
-#: Units of the scores that stand where tasks of one label a sample have an accuracy; they have no Wilson interval.
-R_SQUARED, AUC = SCORES = "R²", "AUC"
-_SCORE_OF: Mapping[str, str] = {"regression": R_SQUARED, "multi-label": AUC}
+#: Kinds of targets by the unit of their score.
+_OF_UNIT = {kind.unit: kind() for kind in KINDS.values()}
+#: Units of scores that are no accuracies.
+SCORES = frozenset(_OF_UNIT) - {"%"}
 #: The domain whose samples an accuracy is of.
 DOMAINS = {"local_accuracy": "local", "global_accuracy": "global"}
 
@@ -45,17 +47,16 @@ class Objective:
     @property
     def title(self) -> str:
         """The name for people."""
-        return titled(self.name, self.unit if self.unit in SCORES else None)
+        return titled(self.name, self.unit if self.unit in SCORES else "%")
 
     @property
     def word(self) -> str:
         """The name in a line of text: as ``--pick`` takes it, or for people where the score is no accuracy."""
         return self.title if self.unit in SCORES else self.name
 
-    def of(self, loss: LossKind) -> "Objective":
+    def of(self, targets: Targets) -> "Objective":
         """Return the objective as it is of a task: what is called accuracy may be another score."""
-        unit = _SCORE_OF.get(loss)
-        return replace(self, unit=unit) if unit and self.name.endswith(ACCURACY) else self
+        return replace(self, unit=targets.unit) if targets.unit in SCORES and self.name.endswith(ACCURACY) else self
 
     def loss(self, values: Mapping[str, float]) -> float:
         """Return the value with the sign that makes smaller better."""
@@ -68,12 +69,8 @@ class Objective:
             value: The value.
             scored: Number of validation samples by domain: an accuracy on them has its 95 % interval (Wilson).
         """
-        if self.unit == "%":
-            return percent(value, scored.get(DOMAINS.get(self.name, ""), 0))
-        if self.unit == AUC:
-            return percent(value)
-        if self.unit == R_SQUARED:
-            return f"{value:.3f}"
+        if self.unit in _OF_UNIT:
+            return _OF_UNIT[self.unit].text(value, scored.get(DOMAINS.get(self.name, ""), 0))
         if self.unit == "B":
             return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"  # noqa: PLR2004 - ten of them
         if self.unit == "FLOP":
@@ -89,33 +86,27 @@ OBJECTIVES = (
 )
 #: Measured too, but no objective unless a search space asks for it.
 BUNDLE_BYTES = Objective("bundle_bytes", "minimise", "B")
-#: How the name of a value ends that is an accuracy; of a regression R².
-ACCURACY = "_accuracy"
-#: Likewise of a mean absolute error, in the unit of the targets.
-ERROR = "_mae"
-#: In the name of a top-k accuracy: ``"local_top5_accuracy"``.
-TOP = "_top"
 #: Values that the backends which come with tuner measure of every trial.
 MEASURED = frozenset(
     {"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in (*OBJECTIVES, BUNDLE_BYTES)}
 )
 
 
-def title_of(name: str, loss: str) -> str:
+def title_of(name: str, targets: Targets) -> str:
     """Return the name of a value for people: ``"local accuracy"``, or ``"local AUC"`` or ``"local R²"``."""
-    return titled(name, _SCORE_OF.get(loss))
+    return titled(name, targets.unit)
 
 
-def titled(name: str, score: str | None) -> str:
-    """Return the name of a value for people, by the unit of the score that is called accuracy; None for an accuracy."""
+def titled(name: str, unit: str = "%") -> str:
+    """Return the name of a value for people, by the unit of the score that is called accuracy; ``"%"`` for one."""
     if name.endswith(ERROR):
         return f"{name.removesuffix(ERROR).replace('_', ' ')} mean absolute error"
-    if score is not None and name.endswith(ACCURACY):
-        name = name.removesuffix(ACCURACY) + f"_{score}"
+    if unit != "%" and name.endswith(ACCURACY):
+        name = name.removesuffix(ACCURACY) + f"_{unit}"
     return name.replace("_", " ")
 
 
-def objective_of(name: str, objectives: Iterable[Objective], loss: LossKind) -> Objective:
+def objective_of(name: str, objectives: Iterable[Objective], targets: Targets) -> Objective:
     """Return an objective of a study by its name, or one of those there are by default."""
     own = next(one for one in (*objectives, *OBJECTIVES) if one.name == name)
-    return own.of(loss)
+    return own.of(targets)

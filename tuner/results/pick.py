@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from tuner.errors import RunError, UsageError, nearest
-from tuner.results.objectives import ACCURACY
 from tuner.results.pareto import is_alike
 from tuner.results.records import TrialRecord, binding
 from tuner.results.run import Run
+from tuner.targets.base import ACCURACY
 
 COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.GtE: operator.ge,

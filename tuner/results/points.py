@@ -67,8 +67,7 @@ def baselines(run: Run) -> dict[str, TrialRecord | None]:
 def interval(run: Run, name: str, value: float) -> Interval | None:
     """Return the 95 % interval (Wilson) of an accuracy; None for other values, and for AUC and R²."""
     count = run.scored_samples.get(DOMAINS.get(name, ""), 0)
-    is_share = not run.info.classes.several and not run.info.task.regression
-    return wilson(value, count) if count and is_share else None
+    return wilson(value, count) if count and run.info.targets.one_class else None
 
 
 def _point(run: Run, title: str, values: Mapping[str, float]) -> Point:

@@ -99,11 +99,11 @@ class Run:
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """The study's objectives."""
-        return tuple(one.of(self.info.loss) for one in self.info.objectives)
+        return tuple(one.of(self.info.targets) for one in self.info.objectives)
 
     def objective(self, name: str) -> Objective:
         """Return an objective by its name, as it is of this run's task: the study's, or one of the usual ones."""
-        return objective_of(name, self.objectives, self.info.loss)
+        return objective_of(name, self.objectives, self.info.targets)
 
     def record(self, trial: int) -> TrialRecord:
         """Return a trial's record.

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
-from tuner.metrics import LossKind
 from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import LinearHead, log_prior, solve, spread
 from tuner.ridge.sums import Sums, coded, step_of
+from tuner.targets import SINGLE_LABEL, Targets
 
 #: Most of the user's samples that temperature and prior are fitted on, at equal distances.
 MOST_FITTED = 2000
@@ -35,15 +35,15 @@ def personal_head(
     ridge: float,
     *,
     seen_as: Array | None = None,
-    loss: LossKind = "single-label",
+    kind: Targets = SINGLE_LABEL,
     given: Sums | None = None,
 ) -> PersonalHead:
-    """Return a linear head whose softmax is calibrated for a user; of several labels a sample, its sigmoid.
+    """Return a linear head whose probabilities are calibrated for a user.
 
     Its logits are a · ridge score + b · log prior, where the prior is that of the user's classes. Both numbers are
     those of the largest likelihood on the user's samples, each answered by the head and with the prior that the other
-    folds give. Of several labels, b is an offset of all labels instead. Of a regression the ridge scores are
-    the values, and there is nothing to fit.
+    folds give. Of several labels, b is an offset of all labels instead. Of numbers the ridge scores are the values,
+    and there is nothing to fit.
 
     Args:
         features: float [n, features].
@@ -54,7 +54,7 @@ def personal_head(
         ridge: Penalty in samples: it weighs as much as so many samples do.
         seen_as: Features of the user's samples as they are when they are answered, float [own, features]; those that
             are learned from where it is not given.
-        loss: What a sample has: one label, several, or targets.
+        kind: What a sample's label is.
         given: Sums of further samples, of the same features and targets, each with the weight that it shall count.
 
     Raises:
@@ -68,7 +68,7 @@ def personal_head(
     head, truth = solve(sums, penalty).head, labels[own]
     judged = features[own] if seen_as is None else seen_as
     scores, priors, prior = np.zeros((len(own), outputs)), np.ones((len(own), outputs)), np.ones(outputs)
-    counts = np.bincount(truth, minlength=outputs) if loss == "single-label" else None
+    counts = np.bincount(truth, minlength=outputs) if kind.one_class else None
     if counts is not None:
         prior = log_prior(counts)
     for fold in np.unique(folds):
@@ -78,11 +78,11 @@ def personal_head(
             scores[inside] = solve(rest, penalty).head.scores(judged[inside])
         if counts is not None:
             priors[inside] = log_prior(counts - np.bincount(truth[inside], minlength=outputs))
-    if loss == "regression":
+    if not kind.has_classes:
         return PersonalHead(head, scores)
     rows = slice(None, None, -(-len(own) // MOST_FITTED))
     parts, answers = np.stack([scores[rows], priors[rows]]), truth[rows]
-    if loss == "multi-label":  # each label is a choice of two
+    if kind.several:  # each label is a choice of two
         flat = parts.reshape(2, -1)
         parts, answers = np.stack([flat, np.zeros_like(flat)], axis=2), 1 - (answers.ravel() > 0)
     scale, share = mixture(parts, np.zeros(parts.shape[2]), answers, np.ones(parts.shape[1]), np.array([1.0, 0.0]))

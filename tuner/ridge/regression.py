@@ -1,4 +1,4 @@
-"""The head of a regression in closed form: ridge regression on the targets, pulled to the given head, not to zero.
+"""The head of numbers in closed form: ridge regression on the targets, pulled to the given head, not to zero.
 
 Minimises Σ w ‖W x + b − t‖² + λ ‖W − W₀‖², where W₀ is the given head's: what no sample speaks against stays as it was.
 """

@@ -16,7 +16,7 @@ from tuner.backends.base import Trial
 from tuner.errors import UsageError
 from tuner.plan.trial import TrialPlan
 from tuner.results.counts import ClassCounts
-from tuner.results.objectives import ERROR, TOP, objective_of
+from tuner.results.objectives import objective_of
 from tuner.results.records import Outcome
 from tuner.search.checkpoints import States
 from tuner.search.processes.guard import JobResult, Progress
@@ -24,6 +24,7 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.seeds import seeded
 from tuner.search.setting import Setting
 from tuner.store.store import Store
+from tuner.targets.base import ERROR, TOP
 from tuner.task.info import TaskOutline
 
 LEAST_FOLDS = 2
@@ -142,7 +143,7 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
             values[name] = right / sum(counts)
     local = [outcome.classes["local"] for outcome in outcomes if "local" in outcome.classes]
     classes = {**first.classes, "local": ClassCounts.joined(local)} if local else first.classes
-    score = objective_of(JUDGED[0], (), plan.task.loss)
+    score = objective_of(JUDGED[0], (), plan.task.targets)
     whole, *folds = (score.text(outcome.values.get(score.name, math.nan)) for outcome in outcomes)
     note = f"{score.title} of the weights that are kept, on local.val: {whole}; by fold of local.train: "
     return replace(first, values=values, classes=classes, notes=(*first.notes, note + ", ".join(folds)))

@@ -17,9 +17,10 @@ from tuner.plugin.lookup import select
 from tuner.plugin.strategy import Strategy
 from tuner.processors import usable_processors
 from tuner.results.config import Budget
-from tuner.results.objectives import ACCURACY, MEASURED, OBJECTIVES, Objective
+from tuner.results.objectives import MEASURED, OBJECTIVES, Objective
 from tuner.results.prior import Prior
 from tuner.search.space import Space
+from tuner.targets.base import ACCURACY
 from tuner.task.info import TaskOutline
 
 #: Reserved at the end for writing results.
@@ -158,7 +159,7 @@ def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[O
             "no objective is left: those of the search space need global data, but the task does not have any: "
             "add [global] to the task, or an objective such as local_accuracy to the search space"
         )
-    return [one.of(task.loss) for one in possible]
+    return [one.of(task.targets) for one in possible]
 
 
 def wanted_knobs(space: Space, backend: str | None, *, deterministic: bool) -> dict[str, Wanted]:

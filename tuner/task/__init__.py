@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tuner.targets import LossSettings, TargetScale
     from tuner.task.builtin import digits
     from tuner.task.data.entry import Entry, EntrySource
     from tuner.task.data.images import decode_image, normalise
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.task.inputs.base import InputKind
     from tuner.task.partition import stratified_holdout
     from tuner.task.scale import standardised
-    from tuner.task.spec import InputDefaults, InputSpec, LossSettings, ModelSpec, Pretrain, TargetScale
+    from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
     from tuner.task.task import Domain, Task
 
 __all__ = [
@@ -56,13 +57,13 @@ _HOMES = {
     "InputDefaults": "tuner.task.spec",
     "InputKind": "tuner.task.inputs.base",
     "InputSpec": "tuner.task.spec",
-    "LossSettings": "tuner.task.spec",
+    "LossSettings": "tuner.targets",
     "ModelSpec": "tuner.task.spec",
     "Pretrain": "tuner.task.spec",
     "Recording": "tuner.task.data.signals",
     "Samples": "tuner.task.data.samples",
     "Subset": "tuner.task.data.samples",
-    "TargetScale": "tuner.task.spec",
+    "TargetScale": "tuner.targets",
     "Task": "tuner.task.task",
     "WindowSamples": "tuner.task.data.signals",
     "cut_windows": "tuner.task.data.signals",

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.metrics import LossKind
 from tuner.plan.info import TaskInfo
+from tuner.targets import LossKind, Targets, TargetScale, targets_of
+from tuner.targets.strata import class_counts
 from tuner.task.data.readable import changed, left_out
 from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
-from tuner.task.spec import GivenTraining, InputSpec, LabelMap, TargetScale
+from tuner.task.spec import GivenTraining, InputSpec, LabelMap
 from tuner.task.task import Task
 
 
@@ -22,14 +23,14 @@ class TaskOutline:
         labels: Rows of the union head, as `Task.labels`.
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
-        loss: What a sample has: one label, several, or targets.
+        loss: Name of what a sample's label is; see `targets`.
         notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         most_folds: Folds that the local training samples can be divided into: as many as its smallest class has
             samples; 0 where several samples were cut from one recording.
         smallest_class: That class; empty where the samples have no labels of the user's.
-        targets: Of a regression, what its targets are standardised by.
+        scale: What targets are standardised by; None where there are labels.
         given: Training that the task asks for, if any.
         label_map: As `Task.label_map`.
     """
@@ -44,9 +45,14 @@ class TaskOutline:
     known: int = 0
     most_folds: int = 0
     smallest_class: str = ""
-    targets: TargetScale | None = None
+    scale: TargetScale | None = None
     given: GivenTraining | None = None
     label_map: LabelMap = ()
+
+    @property
+    def targets(self) -> Targets:
+        """What a sample's label is."""
+        return targets_of(self.loss, scale=self.scale)
 
     @property
     def has_global(self) -> bool:
@@ -62,9 +68,6 @@ def outline(task: Task) -> TaskOutline:
     """
     lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
     rows = (task.local_labels, len(task.head_rows))
-    targets = task.targets
-    if task.loss == "regression" and targets is None:  # they are what the model answers
-        targets = TargetScale((0.0,) * len(task.labels), (1.0,) * len(task.labels))
     return TaskOutline(
         task_info(task),
         task.labels,
@@ -74,7 +77,7 @@ def outline(task: Task) -> TaskOutline:
         lines,
         *rows,
         *_possible_folds(task),
-        targets,
+        task.targets.default_scale(len(task.labels)),
         task.given,
         task.label_map,
     )
@@ -85,9 +88,9 @@ def _possible_folds(task: Task) -> tuple[int, str]:
     samples, labels = task.local.train, task.local.train.labels
     if input_kind(task.input.kind).windowed and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
         return 0, ""
-    if not task.labelled or task.loss == "regression":
+    if not task.labelled or not task.targets.has_classes:
         return len(samples), ""
-    sizes = (labels > 0).sum(axis=0) if labels.ndim > 1 else np.bincount(labels)
+    sizes = class_counts(labels, len(task.labels))
     return min(((int(size), task.labels[row]) for row, size in enumerate(sizes) if size), default=(len(samples), ""))
 
 
@@ -112,6 +115,6 @@ def task_info(task: Task) -> TaskInfo:
 
 def _most_frequent(task: Task) -> float:
     labels = task.local.val.labels
-    if not task.labelled or labels.ndim > 1 or len(np.unique(labels)) == 1:
+    if not task.labelled or not task.targets.one_class or len(np.unique(labels)) == 1:
         return 0.0
     return float(np.bincount(labels).max() / len(labels))

@@ -4,8 +4,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tuner.arrays import Labels, RowNumbers, strata
+from tuner.arrays import Labels, RowNumbers
 from tuner.plan.info import per_class_counts, share_of
+from tuner.targets.strata import members_of, strata
 from tuner.task.data.samples import Samples
 
 #: For which the samples that several labels take together are counted.
@@ -28,7 +29,7 @@ def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumb
     """
     chosen = [
         _shuffled(members, number, seed)[:count]
-        for number, members in enumerate(_classes(labels))
+        for number, members in enumerate(members_of(labels))
         for count in per_class_counts((len(members),), alpha)
     ]
     return np.unique(np.concatenate([np.empty(0, np.int64), *chosen])).astype(np.int64)
@@ -46,7 +47,7 @@ def filling_order(labels: Labels, seed: int = MIX_SEED) -> RowNumbers:
     """
     ranked = [
         (rank / len(members), number, int(index))
-        for number, members in enumerate(_classes(labels))
+        for number, members in enumerate(members_of(labels))
         for rank, index in enumerate(_shuffled(members, number, seed))
     ]
     return np.array(list(dict.fromkeys(index for _, _, index in sorted(ranked))), np.int64)
@@ -64,7 +65,7 @@ def shared_indices(labels: Labels, share: float) -> RowNumbers:
 
 def class_sizes(samples: Samples) -> tuple[int, ...]:
     """Return the number of samples of each class that has any."""
-    return tuple(len(members) for members in _classes(samples.labels))
+    return tuple(len(members) for members in members_of(samples.labels))
 
 
 def mixed_sizes(labels: Labels, seed: int = MIX_SEED) -> tuple[tuple[float, int], ...]:
@@ -77,7 +78,7 @@ def mixed_sizes(labels: Labels, seed: int = MIX_SEED) -> tuple[tuple[float, int]
     if strata(labels).ndim == 1:
         return ()
     least = np.full(len(labels), np.inf)  # fraction from which on a sample is taken
-    for number, members in enumerate(_classes(labels)):
+    for number, members in enumerate(members_of(labels)):
         ranks = np.arange(len(members))
         own = np.where(ranks == 0, 0.0, (ranks + 0.5) / len(members))
         np.minimum.at(least, _shuffled(members, number, seed), own)
@@ -92,13 +93,3 @@ def _shuffled(members: RowNumbers, number: int, seed: int) -> RowNumbers:
 @lru_cache(maxsize=8192)
 def _permutation(count: int, number: int, seed: int) -> RowNumbers:
     return np.random.default_rng((seed, number)).permutation(count)
-
-
-def _classes(labels: Labels) -> list[RowNumbers]:
-    """Return the samples of each class; with several labels, those of each label and those without any."""
-    labels = strata(labels)
-    if labels.ndim == 1:
-        return [np.flatnonzero(labels == value) for value in np.unique(labels)]
-    columns = [np.flatnonzero(labels[:, column] > 0) for column in range(labels.shape[1])]
-    columns.append(np.flatnonzero(labels.sum(axis=1) == 0))
-    return [column for column in columns if len(column)]

@@ -1,12 +1,12 @@
 """A seeded holdout, for data that comes without a validation set: stratified, or by person, session and recording."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.arrays import Labels, RowNumbers, strata
+from tuner.arrays import Labels, RowNumbers
+from tuner.targets.strata import has_any_only_in, one_each, presence, strata
 
 
 def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> tuple[RowNumbers, RowNumbers]:
@@ -24,9 +24,7 @@ def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> 
     Returns:
         Sorted indices: the rest, and the samples held out.
     """
-    labels = strata(labels)
-    several = labels.ndim > 1
-    classes = _rarest(labels) if several else labels
+    classes = one_each(labels)
     generator = np.random.default_rng(seed)
     held_out = np.zeros(len(labels), bool)
     for each in np.unique(classes):
@@ -34,9 +32,7 @@ def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> 
         if len(members) > 1:
             count = min(max(1, round(fraction * len(members))), len(members) - 1)
             held_out[members[:count]] = True
-    if several:
-        missing = (labels[~held_out] > 0).sum(axis=0) == 0  # bool [k], labels that the rest lacks
-        held_out &= ~(labels[:, missing] > 0).any(axis=1)
+    held_out &= ~has_any_only_in(labels, held_out)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
@@ -53,7 +49,7 @@ def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
     Returns:
         int64 [n].
     """
-    classes = _one_each(labels)
+    classes = one_each(labels)
     generator, numbers = np.random.default_rng(seed), np.empty(len(labels), np.int64)
     order = [generator.permutation(np.flatnonzero(classes == each)) for each in np.unique(classes)]
     numbers[np.concatenate(order)] = np.arange(len(labels)) % folds + 1
@@ -71,7 +67,7 @@ def recording_folds(labels: Labels, recordings: RowNumbers, folds: int) -> RowNu
     Returns:
         int64 [n].
     """
-    classes = _one_each(labels)
+    classes = one_each(labels)
     first = np.unique(recordings, return_index=True)[1]
     together = fold_numbers(classes[first], folds)[recordings]
     names, counts = np.unique(classes[first], return_counts=True)
@@ -122,7 +118,7 @@ def recording_holdout(
 
 def _held_out_groups(labels: Labels, groups: RowNumbers, fraction: float, seed: int) -> NDArray[np.bool_]:
     """Mark the windows of a fraction of the groups; none where there is one group, or each is alone with a label."""
-    hot = labels > 0 if labels.ndim > 1 else labels[:, None] == np.unique(labels)  # bool [n, k]
+    hot = presence(labels)
     count = int(groups.max()) + 1
     remaining = min(max(1, round(fraction * count)), count - 1)
     held_out = np.zeros(len(labels), bool)
@@ -131,17 +127,3 @@ def _held_out_groups(labels: Labels, groups: RowNumbers, fraction: float, seed: 
         if remaining and (hot[~extended].any(axis=0) == hot.any(axis=0)).all():
             held_out, remaining = extended, remaining - 1
     return held_out
-
-
-def _one_each(labels: Labels) -> RowNumbers:
-    """Return one class a sample: its label, of several the rarest, of targets the same for all."""
-    classes = strata(labels)
-    return _rarest(classes) if classes.ndim > 1 else classes
-
-
-def _rarest(labels: NDArray[Any]) -> RowNumbers:
-    """Return the rarest positive column of each row; the number of columns for a row without any."""
-    present = labels > 0
-    counts = np.where(present, present.sum(axis=0), len(labels) + 1)  # int [n, k]
-    rarest: RowNumbers = np.where(present.any(axis=1), counts.argmin(axis=1), labels.shape[1])
-    return rarest

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tuner.arrays import Labels
+from tuner.targets.strata import moved
 from tuner.task.data.samples import Samples, Subset
 
 
@@ -15,14 +15,5 @@ def relabelled(samples: Samples, rows: tuple[int, ...], outputs: int) -> Samples
         outputs: Rows of the new head.
     """
     view = Subset(samples, np.arange(len(samples)))
-    view.labels = _moved(samples.labels, rows, outputs)
+    view.labels = moved(samples.labels, {old: (new,) for old, new in enumerate(rows)}, outputs)
     return view
-
-
-def _moved(labels: Labels, rows: tuple[int, ...], outputs: int) -> Labels:
-    order = np.asarray(rows, np.int64)
-    if labels.ndim == 1:
-        return order[labels.astype(np.int64)]
-    wide = np.zeros((len(labels), outputs), np.float32)
-    wide[:, order] = labels
-    return wide

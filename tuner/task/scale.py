@@ -1,4 +1,4 @@
-"""Targets of a regression, standardised: what the model learns has mean 0 and deviation 1, whatever their unit."""
+"""Targets, standardised: what the model learns has mean 0 and deviation 1, whatever their unit."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from tuner.arrays import Labels
 from tuner.errors import TaskError
+from tuner.targets import TargetScale
 from tuner.task.data.samples import Samples, Subset
-from tuner.task.spec import TargetScale
 from tuner.task.task import Domain, Task
 
 
 def standardised(task: Task, scale: TargetScale | None = None) -> Task:
-    """Return a task of a regression whose samples have standardised targets, and which says by what.
+    """Return a task whose samples have standardised targets, and which says by what.
 
     Args:
         task: The task, with targets in their own units, or already standardised.
@@ -23,7 +23,7 @@ def standardised(task: Task, scale: TargetScale | None = None) -> Task:
         TaskError: The training targets of an output are all the same.
     """
     scale = _scale_of(task) if scale is None else scale
-    before = task.targets
+    before = task.scale
 
     def moved(samples: Samples) -> Samples:
         view = Subset(samples, np.arange(len(samples)))
@@ -34,7 +34,7 @@ def standardised(task: Task, scale: TargetScale | None = None) -> Task:
         return Domain(moved(domain.train), moved(domain.val), None if domain.test is None else moved(domain.test))
 
     global_ = None if task.global_ is None else moved_domain(task.global_)
-    return replace(task, local=moved_domain(task.local), global_=global_, targets=scale)
+    return replace(task, local=moved_domain(task.local), global_=global_, scale=scale)
 
 
 def _scale_of(task: Task) -> TargetScale:

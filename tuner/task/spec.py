@@ -15,39 +15,6 @@ MOST_SIDE = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class LossSettings:
-    """Settings of a task's loss.
-
-    Attributes:
-        delta: Of a regression, the error from which the loss is linear (Huber), in standard deviations of the targets;
-            None for the squared error.
-        label_smoothing: Of one label a sample, the share of the target that all classes get alike.
-        top_k: Of one label a sample, the k of the top-k accuracy, which is measured where there are more labels.
-    """
-
-    delta: float | None = None
-    label_smoothing: float = 0.0
-    top_k: int = 5
-
-
-#: Those of a task that says nothing else.
-USUAL_LOSS = LossSettings()
-
-
-@dataclass(frozen=True, slots=True)
-class TargetScale:
-    """What a regression's targets are standardised by: y = mean + std · z, where the model learns z.
-
-    Attributes:
-        mean: Mean of each output's targets, in their own unit.
-        std: Standard deviation of each; above 0.
-    """
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Pretrain:
     """Training of the whole model on the global training set, once before the study; the backend keeps the result.
 

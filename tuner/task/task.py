@@ -10,12 +10,12 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
 from tuner.reading import text_from
+from tuner.targets import SINGLE_LABEL, LossKind, LossSettings, Targets, TargetScale, targets_of
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
 from tuner.task.inputs import input_kind
-from tuner.task.spec import USUAL_LOSS, GivenTraining, InputSpec, LabelMap, LossSettings, ModelSpec, TargetScale
+from tuner.task.spec import GivenTraining, InputSpec, LabelMap, ModelSpec
 
 MOST_NAME_BYTES = 200
 _HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
@@ -51,7 +51,7 @@ class Task:
         name: Name in reports.
         model: Network and its weights.
         input: How samples become its input.
-        loss: What a sample has: one label, several, or targets.
+        loss: Name of what a sample's label is; see `targets`.
         local: User's own data.
         global_: Data of the classes the model was trained for; None for no mixing of global data and no global
             objective.
@@ -65,8 +65,8 @@ class Task:
         notes: Files that were changed in a way that a person should know, each with what was done to it.
         loss_settings: Settings of the loss.
         label_map: Labels of a sample by one name for them all, of the user's or of the task: with those more general.
-        targets: Of a regression, what the samples' targets were standardised by; None where they, and the model's
-            outputs, are as the model learns them.
+        scale: What the samples' targets were standardised by; None of labels, and where targets, and what the model
+            answers, have no unit.
         given: Training that the task asks for, such as a model file's; None where it asks for none.
     """
 
@@ -83,9 +83,9 @@ class Task:
     labelled: bool = True
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    loss_settings: LossSettings = USUAL_LOSS
+    loss_settings: LossSettings = SINGLE_LABEL.settings
     label_map: LabelMap = ()
-    targets: TargetScale | None = None
+    scale: TargetScale | None = None
     given: GivenTraining | None = None
 
     def __post_init__(self) -> None:
@@ -101,7 +101,17 @@ class Task:
         if any(not 0 <= row < rows for row in self.local_labels):
             raise TaskError(f"{self.name}: local_labels must be rows below {rows}, got {list(self.local_labels)}")
         for where, samples in self.partitions():
-            _check_labels(f"{self.name}: {where}", samples, self.loss, rows)
+            labels, count = samples.labels, len(samples)
+            if count == 0:
+                raise TaskError(f"{self.name}: {where} is empty: a partition must have at least one sample")
+            if len(labels) != count:
+                raise TaskError(f"{self.name}: {where}: {count} samples need as many labels, got {len(labels)}")
+            self.targets.check(labels, rows, f"{self.name}: {where}")
+
+    @property
+    def targets(self) -> Targets:
+        """What a sample's label is."""
+        return targets_of(self.loss, self.loss_settings, self.scale)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -142,7 +152,7 @@ class Task:
         model["factory_file"] = _content_hash(source[1] if source else self.model.factory.rpartition(":")[0])
         texts = [value for _, value in self.model.arguments if isinstance(value, str)]
         files = {text: _content_hash(text) for text in texts if Path(text).is_absolute() and Path(text).is_file()}
-        settings = [asdict(self.input), self.loss, asdict(self.loss_settings), self.targets and asdict(self.targets)]
+        settings = [asdict(self.input), self.loss, asdict(self.loss_settings), self.scale and asdict(self.scale)]
         rows = [self.labels, self.head_rows, self.local_labels, self.labelled, self.augment]
         parts = [model, files, *settings, *rows, self.given and asdict(self.given)]
         digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
@@ -171,29 +181,6 @@ def _check_name(name: str) -> None:
             f"the name of a task must be printable, without / and of 1 to {MOST_NAME_BYTES} bytes, got {name!r}: "
             "give another as name = ... in the task file"
         )
-
-
-def _check_labels(where: str, samples: Samples, loss: LossKind, rows: int) -> None:
-    labels, count = samples.labels, len(samples)
-    if count == 0:
-        raise TaskError(f"{where} is empty: a partition must have at least one sample")
-    if loss == "single-label":
-        if labels.ndim > 1:
-            raise TaskError(
-                f"{where}: the labels of a single-label task must be [n], got {list(labels.shape)}: "
-                'give one label per sample, or set loss.kind = "multi-label"'
-            )
-        if labels.dtype != np.int64:
-            raise TaskError(f"{where}: labels must be int64, got {labels.dtype}")
-        if len(labels) == count and (labels.min() < 0 or labels.max() >= rows):
-            raise TaskError(f"{where}: labels must be rows 0 to {rows - 1}, got {labels.min()} to {labels.max()}")
-    elif labels.shape[1:] != (rows,) or labels.dtype != np.float32:
-        what = "targets of a regression" if loss == "regression" else "labels of a multi-label task"
-        raise TaskError(f"{where}: the {what} must be float32 [n, {rows}], got {labels.dtype} {list(labels.shape)}")
-    elif loss == "regression" and not np.isfinite(labels).all():
-        raise TaskError(f"{where}: the targets of a regression must be finite numbers: remove the others")
-    if len(labels) != count:
-        raise TaskError(f"{where}: {count} samples need as many labels, got {len(labels)}")
 
 
 def _content_hash(path: str | None) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from tuner.backends.losses import LossFunction, LossInputs
 from tuner.plan.parts import LossTerm
+from tuner.targets import SINGLE_LABEL, MultiLabel
 from tuner.testing.libraries import loaded_by
 
 SAMPLES, OUTPUTS = 6, 5
@@ -75,7 +76,9 @@ class LossContract:
 
         for batch in self._batches():
             teacher = None if batch.teacher is None else batch.teacher[:2]
-            part = LossInputs(batch.logits[:2], batch.labels[:2], batch.features[:2], teacher, batch.known)
+            part = LossInputs(
+                batch.logits[:2], batch.labels[:2], batch.features[:2], teacher, batch.known, batch.targets
+            )
             if not torch.allclose(self._computed(part), self._computed(batch)[:2], rtol=1e-4, atol=1e-6):
                 pytest.fail(f"{self._who} must not depend on the other samples of a batch: reduce no tensor over dim 0")
 
@@ -128,9 +131,9 @@ class LossContract:
         draw = torch.Generator().manual_seed(0)
         one = torch.randint(OUTPUTS, (SAMPLES,), generator=draw)
         several = torch.randint(2, (SAMPLES, OUTPUTS), generator=draw).float()
-        for labels in (one, several):
+        for labels, targets in ((one, SINGLE_LABEL), (several, MultiLabel())):
             for scale, known in ((1.0, OUTPUTS), (1.0, OUTPUTS - 2), (1.0, 0), (LARGE, OUTPUTS)):
                 logits = scale * torch.randn(SAMPLES, OUTPUTS, generator=draw)
                 teacher = torch.randn(SAMPLES, OUTPUTS, generator=draw) if self.term.teacher else None
                 features = torch.randn(SAMPLES, 3, 4, 4, generator=draw)
-                yield LossInputs(logits.requires_grad_(), labels, features, teacher, known)
+                yield LossInputs(logits.requires_grad_(), labels, features, teacher, known, targets)

@@ -21,7 +21,7 @@ from tuner.backends.torch.model.load import OpenModel, load
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
@@ -84,7 +84,7 @@ class LoweredTail:
         self.example = spatial(values)
         self._prefix_state = copy.deepcopy(prefix.state_dict())
         torch.manual_seed(seed)
-        probe = probe_of(self._inputs, StepLoss.of(self._task), seed)
+        probe = probe_of(self._inputs, torch_loss(self._task.targets), seed)
         self.edits: EditedTail = edited(self._model, self.plan, extensions, probe, seed)
 
     @property
@@ -166,7 +166,7 @@ class LoweredTail:
             trace(
                 self.tail,
                 self.plan.recipe,
-                loss=StepLoss.of(self._task),
+                loss=torch_loss(self._task.targets),
                 input_shape=self.plan.model.blocks[self.plan.split].in_shape,
                 outputs=self.plan.model.outputs,
                 batch_size=BATCH,

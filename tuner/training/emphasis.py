@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tuner.arrays import Floats, Labels, RowNumbers, strata
+from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.plan.parts import DataPlan
+from tuner.targets.strata import one_each
 
 #: Draws the rows of one epoch, as many as there are samples.
 Order = Callable[[np.random.Generator], RowNumbers]
@@ -41,8 +42,7 @@ def balanced_order(labels: Labels) -> Order:
     Args:
         labels: int64 [n], or float32 [n, k] multi-hot; targets are one class.
     """
-    labels = strata(labels)
-    numbers = labels if labels.ndim == 1 else _rarest(labels)
+    numbers = one_each(labels)
     classes = [np.flatnonzero(numbers == one) for one in np.unique(numbers)]
     rounds = math.ceil(len(labels) / max(1, len(classes)))
 
@@ -55,11 +55,3 @@ def balanced_order(labels: Labels) -> Order:
         return drawn
 
     return draw
-
-
-def _rarest(labels: Labels) -> RowNumbers:
-    """Return the rarest label of each sample, int64 [n]; of one without labels the number of labels."""
-    has = labels > 0
-    counts = np.where(has, has.sum(axis=0), np.inf)
-    rarest: RowNumbers = np.where(has.any(axis=1), counts.argmin(axis=1), labels.shape[1])
-    return rarest

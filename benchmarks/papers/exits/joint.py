@@ -76,7 +76,7 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     training = training_selections(here.task, plan)
     inputs, final = ExitInputs.resolve(here, plan, training), model.tail(plan.answering_cuts[-1]).eval()
     if plan.heads.ridge:
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), (), loss="single-label")
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), ())
     else:
         steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)
         for _ in EpochLoop(steps, plan.recipe, len(inputs.train.labels), seed).epochs():

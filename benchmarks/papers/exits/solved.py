@@ -11,9 +11,9 @@ from tuner.arrays import Doubles, Floats, Labels, RowNumbers
 from tuner.plan.heads import HeadsPlan
 from tuner.ridge.personal import personal_head
 from tuner.runtime.infer.calibration import Costs, exits_taken
-from tuner.runtime.infer.confidence import confidences, correctness
 from tuner.runtime.train.calibration import FOLDS, calibrate_exits
 from tuner.runtime.train.exit_targets import regressed
+from tuner.targets import SINGLE_LABEL
 
 LABELLED = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=300.0, confidence=0.8)
 UNLABELLED = HeadsPlan("exits-only", ridge=100.0, temperature=1.0, tolerance=0.1)
@@ -87,7 +87,7 @@ def lived(path: Path, classes: int, samples: int, seed: int, flops: Costs) -> di
         else:
             fitted, scored = solved(heads, own, folds_of(user.images), known, val)
         kinds = tuple(judged(one, fitted, scored, user, flops) for one in policies)
-        right = correctness(scored.logits, scored.labels, loss="single-label") @ weights(user, scored.labels)
+        right = SINGLE_LABEL.correctness(scored.logits, scored.labels) @ weights(user, scored.labels)
         found[arm] = Outcome(len(np.unique(user.images)), tuple(right.tolist()), kinds)
     return found
 
@@ -120,7 +120,7 @@ def solved(
     parts = [own] if known is None else [own, known]
     answers = np.concatenate([part.logits for part in parts])
     labels = np.concatenate([part.rows for part in parts])
-    targets, truth = regressed(heads, answers, labels, loss="single-label")
+    targets, truth = regressed(heads, answers, labels, kind=SINGLE_LABEL)
     unseen, scored = [own.logits], [val.logits]
     for at in reversed(range(len(own.features))):
         features = np.concatenate([part.features[at] for part in parts])
@@ -137,12 +137,12 @@ def judged(
     labelled = heads.supervised > 0
     truth = fitted.labels if labelled else fitted.logits[-1].argmax(axis=-1)
     calibration = calibrate_exits(
-        fitted.logits, truth, heads, flops, loss="single-label", prune=True, labelled=labelled, out_of_fold=out_of_fold
+        fitted.logits, truth, heads, flops, kind=SINGLE_LABEL, prune=True, labelled=labelled, out_of_fold=out_of_fold
     )
     kept = [*calibration.kept, len(fitted.logits) - 1]
     logits = scored.logits[kept]
-    exits = exits_taken(confidences(logits, calibration.temperatures), calibration.thresholds)
-    right = correctness(logits, scored.labels, loss="single-label")[exits, np.arange(len(exits))]
+    exits = exits_taken(SINGLE_LABEL.confidences(logits, calibration.temperatures), calibration.thresholds)
+    right = SINGLE_LABEL.correctness(logits, scored.labels)[exits, np.arange(len(exits))]
     share: Doubles = weights(user, scored.labels)
     shares = np.bincount(np.array(kept)[exits], share, minlength=len(fitted.logits))
     return Policy(float(right @ share), tuple(shares.tolist()), calibration.kept)

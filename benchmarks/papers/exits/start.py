@@ -127,7 +127,7 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     heads = build_heads(plan)
     if plan.heads.ridge:
         sums = [start_sums(own, plan.heads) for own in begun.tensors]
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums, loss="single-label")
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums)
     else:
         load_starts(heads, begun)
         steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)

@@ -25,7 +25,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import Costs
-from tuner.runtime.infer.confidence import correctness
+from tuner.targets import SINGLE_LABEL
 from tuner.task import Domain, Subset, Task
 from tuner.task.info import task_info
 from tuner.training.epoch import EpochLoop
@@ -95,7 +95,7 @@ def personalised(task: Task, user: User, trained: Offline, epochs: int) -> dict[
         )
         share = weights(user, scored.labels)
         policy = judged(plan.heads, fitted, scored, user, flops_of(plan), out_of_fold=False)
-        right = correctness(scored.logits, scored.labels, loss="single-label") @ share
+        right = SINGLE_LABEL.correctness(scored.logits, scored.labels) @ share
         found[arm] = Outcome(len(set(user.images.tolist())), tuple(right.tolist()), (policy,))
     return found
 

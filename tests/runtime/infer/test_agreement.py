@@ -5,9 +5,9 @@ import numpy.typing as npt
 import pytest
 
 from tuner.arrays import Floats
-from tuner.runtime.infer.agreement import LEAST
 from tuner.runtime.infer.calibration import GRID, Answers, Calibration, Costs, calibrate, exits_taken
-from tuner.runtime.infer.confidence import confidences, correctness
+from tuner.targets import Regression
+from tuner.targets.agreement import LEAST
 
 COSTS = Costs((1.0, 2.0, 3.0, 6.0), (0.1, 0.1, 0.1))
 
@@ -24,12 +24,12 @@ def values(seed: int, spread: tuple[float, ...] = (0.8, 0.4, 0.3, 0.2)) -> tuple
 def left(said: Floats, found: Calibration) -> npt.NDArray[np.int64]:
     """Return the exit of all that each sample leaves at, once those that are not kept are gone."""
     kept = [*found.kept, len(said) - 1]
-    return np.array(kept)[exits_taken(confidences(said[kept], loss="regression"), found.chosen.thresholds)]
+    return np.array(kept)[exits_taken(Regression().confidences(said[kept]), found.chosen.thresholds)]
 
 
 def test_confidence_falls_with_the_largest_distance_to_the_exit_before() -> None:
     said = np.array([[[0, 0], [1, 1]], [[0.5, -0.25], [1, 1]], [[0.5, 0], [900, 1]]], np.float32)
-    found = confidences(said, loss="regression")
+    found = Regression().confidences(said)
     np.testing.assert_allclose(found, [[LEAST, LEAST], [np.exp(-0.5), 1], [np.exp(-0.25), LEAST]])
     assert 0 < LEAST < GRID[1]  # nothing is compared with the first exit: all samples leave there, or none
     assert exits_taken(found, (0.0, 0.5)).tolist() == [0, 0]
@@ -39,7 +39,7 @@ def test_confidence_falls_with_the_largest_distance_to_the_exit_before() -> None
 
 def test_an_answer_is_as_right_as_targets_are_near() -> None:
     said, truth = np.array([[[0.5, 0.6], [0, 0.4]]], np.float32), np.zeros((2, 2), np.float32)
-    assert correctness(said, truth, loss="regression").tolist() == [[0.5, 1.0]]
+    assert Regression().correctness(said, truth).tolist() == [[0.5, 1.0]]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -50,10 +50,10 @@ def test_no_more_than_the_tolerance_is_lost_on_the_calibration_samples(
     seed: int, against: str, per_exit: bool, tolerance: float
 ) -> None:
     said, truth = values(seed)
-    answers = Answers.of(said, truth, (1.0,) * 4, "regression")
+    answers = Answers.of(said, truth, (1.0,) * 4, Regression())
     found = calibrate(answers, COSTS, tolerance=tolerance, against=against, per_exit=per_exit)  # type: ignore[arg-type]
     exits = left(said, found)
-    right = correctness(said, truth, loss="regression")[exits, np.arange(300)].mean()
+    right = Regression().correctness(said, truth)[exits, np.arange(300)].mean()
     assert right == pytest.approx(found.chosen.accuracy)
     assert right >= found.reference - tolerance - 1e-9
     kept = COSTS.select(found.kept).cumulative()
@@ -62,7 +62,7 @@ def test_no_more_than_the_tolerance_is_lost_on_the_calibration_samples(
 
 def test_an_exit_is_kept_for_the_one_that_is_compared_with_it() -> None:
     said, truth = values(0)
-    answers = Answers.of(said, truth, (1.0,) * 4, "regression")
+    answers = Answers.of(said, truth, (1.0,) * 4, Regression())
     found = calibrate(answers, COSTS, tolerance=0.02)
     shares = dict(zip(found.kept, found.chosen.rates, strict=False))
     assert min(shares.values()) == 0  # nobody leaves at the first

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tuner.metrics import expected_calibration_error
 from tuner.runtime.infer.calibration import (
     GRID,
     Answers,
@@ -17,8 +18,8 @@ from tuner.runtime.infer.calibration import (
     right_answers,
     sweep,
 )
-from tuner.runtime.infer.confidence import confidences, expected_calibration_error, fitted_temperature
 from tuner.runtime.infer.mcnemar import most_drop
+from tuner.targets import SINGLE_LABEL, MultiLabel
 
 COSTS = Costs((1.0, 2.0, 4.0), (0.5, 0.5))
 
@@ -158,9 +159,9 @@ def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def test_confidence_is_the_largest_probability() -> None:
     logits = np.random.default_rng(0).normal(size=(2, 7, 5)) * 10
-    np.testing.assert_allclose(confidences(logits, 2.0), softmax(logits / 2).max(-1))
+    np.testing.assert_allclose(SINGLE_LABEL.confidences(logits, 2.0), softmax(logits / 2).max(-1))
     p = 1 / (1 + np.exp(-logits))
-    np.testing.assert_allclose(confidences(logits, loss="multi-label"), np.maximum(p, 1 - p).mean(-1))
+    np.testing.assert_allclose(MultiLabel().confidences(logits), np.maximum(p, 1 - p).mean(-1))
 
 
 @pytest.mark.parametrize("true", [0.5, 1.0, 3.0])
@@ -168,9 +169,9 @@ def test_the_fitted_temperature_is_the_one_that_made_the_labels(true: float) -> 
     generator = np.random.default_rng(1)
     logits = generator.normal(size=(4000, 5)) * 3
     labels = np.array([generator.choice(5, p=row) for row in softmax(logits / true)])
-    assert fitted_temperature(logits[None], labels) == pytest.approx(true, rel=0.15)
+    assert SINGLE_LABEL.fitted_temperature(logits[None], labels) == pytest.approx(true, rel=0.15)
     several = (generator.random(logits.shape) < 1 / (1 + np.exp(-logits / true))).astype(np.float32)
-    assert fitted_temperature(logits[None], several, loss="multi-label") == pytest.approx(true, rel=0.15)
+    assert MultiLabel().fitted_temperature(logits[None], several) == pytest.approx(true, rel=0.15)
 
 
 def test_calibration_error_is_the_gap_between_sure_and_right() -> None:

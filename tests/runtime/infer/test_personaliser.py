@@ -13,8 +13,7 @@ import pytest
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.infer.chain import probabilities
-from tuner.runtime.infer.confidence import confidences
+from tuner.targets import MultiLabel
 
 Make = Callable[..., Any]
 
@@ -101,8 +100,8 @@ def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: 
 
 def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
     logits = np.array([[0.0, 100.0], [0.0, -100.0]], np.float32)
-    assert probabilities(logits, loss="multi-label")[0].tolist() == [0.5, 1.0]
-    assert confidences(logits, loss="multi-label").tolist() == [0.75, 0.75]
+    assert MultiLabel().probabilities(logits)[0].tolist() == [0.5, 1.0]
+    assert MultiLabel().confidences(logits).tolist() == [0.75, 0.75]
 
 
 @pytest.mark.parametrize("given", [np.zeros(4, np.float32), np.zeros((3, 3), np.float32), np.array(["a", "b", "c"])])

@@ -29,10 +29,10 @@ class Copying:
     """
 
     made: Path
-    received: tuple[int, Sequence[str] | None] = (0, None)
+    received: tuple[int, Sequence[Sequence[str]] | None] = (0, None)
     folds: list[Sequence[int]] = field(default_factory=list)
 
-    def add(self, samples: Sequence[Any], labels: Sequence[str] | None) -> None:
+    def add(self, samples: Sequence[Any], labels: Sequence[Sequence[str]] | None) -> None:
         self.received = len(samples), labels
 
     def answers_without(self, rows: Sequence[int], samples: Sequence[Any]) -> list[Answer]:

@@ -19,9 +19,8 @@ from tuner.commands.watch import SampleSource, watch
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Policy, Trainer
 from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.local_training import local_training
+from tuner.runtime.service.local_training import has_label, local_training
 from tuner.runtime.service.monitor import Watch
-from tuner.runtime.service.truth import has_label
 from tuner.task import Subset, Task
 from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain

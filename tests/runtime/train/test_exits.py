@@ -4,7 +4,7 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,8 @@ from torch.nn import functional
 
 from tests.runtime.bundles import known_digits, trainable_exits
 from tuner.backends.torch.step.losses import ExitLoss, exit_loss
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.errors import BundleError
-from tuner.metrics import LossKind
 from tuner.ort.training_step import StepSession
 from tuner.plan.heads import Exit, HeadsPlan, effective_heads
 from tuner.runtime import Bundle, ExitsTrainer, Orchestrator, Personaliser, Policy, Ring, Trainer
@@ -27,10 +26,10 @@ from tuner.runtime.service.monitor import Watch
 from tuner.runtime.service.orchestrator import World
 from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.exits import LEAST
+from tuner.targets import KINDS, SINGLE_LABEL, LossSettings, Regression, Targets
 from tuner.task import Task, normalise
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner.task.spec import LossSettings
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 slow = pytest.mark.slow
@@ -62,20 +61,20 @@ def every(folder: Path, samples: list[npt.NDArray[Any]]) -> npt.NDArray[np.float
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", get_args(LossKind))
+@pytest.mark.parametrize("kind", [kind(LossSettings(delta=0.5)) for kind in KINDS.values()])
 @pytest.mark.parametrize("weights", [(1.0, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.7, 1.0), (1.0, 0.0, 0.0)])
 def test_what_is_wanted_gives_the_exits_loss_but_for_a_constant(
-    weights: tuple[float, float, float], kind: LossKind
+    weights: tuple[float, float, float], kind: Targets
 ) -> None:
     supervised, distilled, pseudo = weights
     plan = HeadsPlan("exits-only", supervised=supervised, distilled=distilled, pseudo=pseudo, temperature=3.0)
-    if kind == "regression":
-        plan = effective_heads(replace(plan, exits=(Exit(1, 8),)), 3, replace(task_info(digits()), loss=kind))
-    loss = StepLoss(kind, LossSettings(delta=0.5))
+    if isinstance(kind, Regression):
+        plan = effective_heads(replace(plan, exits=(Exit(1, 8),)), 3, replace(task_info(digits()), loss=kind.name))
+    loss = torch_loss(kind)
     generator = torch.Generator().manual_seed(0)
     final = torch.randn(6, 4, generator=generator)
-    truth = torch.arange(6) % 4 if kind == "single-label" else torch.randint(0, 2, (6, 4), generator=generator).float()
-    label = torch.from_numpy(exit_targets(plan, final.numpy(), truth.numpy(), loss=kind))
+    truth = torch.arange(6) % 4 if kind.one_class else torch.randint(0, 2, (6, 4), generator=generator).float()
+    label = torch.from_numpy(exit_targets(plan, final.numpy(), truth.numpy(), kind=kind))
     gaps, slopes = [], []
     for _ in range(2):
         outputs = torch.randn(6, 4, generator=generator, requires_grad=True)
@@ -85,7 +84,7 @@ def test_what_is_wanted_gives_the_exits_loss_but_for_a_constant(
         )
         gaps.append(float((pair[0] - pair[1]).detach()))
         slopes.append([torch.autograd.grad(one, outputs, retain_graph=True)[0] for one in pair])
-    constant = entropy(plan, label.numpy(), loss=kind)
+    constant = entropy(plan, label.numpy(), kind=kind)
     assert gaps == pytest.approx([constant, constant], abs=1e-5)
     for ours, theirs in slopes:
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
@@ -248,7 +247,7 @@ def test_a_stream_without_labels_gets_exits_of_its_own(bundle: Path, tmp_path: P
 
 def test_softened_answers_are_the_teachers() -> None:
     final = np.array([[2.0, 0.0, -1.0]], np.float32)
-    found = exit_targets(HeadsPlan(temperature=2.0), final, np.array([1]), loss="single-label")
+    found = exit_targets(HeadsPlan(temperature=2.0), final, np.array([1]), kind=SINGLE_LABEL)
     assert found[0, :3].tolist() == [1, 0, 0]
     soft = functional.softmax(torch.from_numpy(final) / 2, dim=1).numpy()
     np.testing.assert_allclose(found[:, 3:], soft, rtol=1e-6)

@@ -21,10 +21,8 @@ REGRESSION = {"loss.kind": "regression"}
 
 def targets(task: Task, partition: str) -> Doubles:
     """Return a partition's targets in their own unit."""
-    assert task.targets is not None
-    values: Doubles = dict(task.partitions())[partition].labels * np.array(task.targets.std) + np.array(
-        task.targets.mean
-    )
+    assert task.scale is not None
+    values: Doubles = dict(task.partitions())[partition].labels * np.array(task.scale.std) + np.array(task.scale.mean)
     return values
 
 
@@ -32,13 +30,13 @@ def test_targets_are_standardised_and_their_unit_is_kept(load_npz: Load) -> None
     arrays = {"x_train": X[:15], "y_train": Y[:15], "x_val": X[15:], "y_val": Y[15:], "classes": ["width", "height"]}
     task = load_npz(arrays, REGRESSION | {"local.val": "data.npz"})
     assert (task.labels, task.head_rows) == (("width", "height"), (0, 1))
-    assert task.targets is not None
-    np.testing.assert_allclose(task.targets.mean, Y[:15].mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(task.targets.std, Y[:15].std(axis=0), rtol=1e-5)
+    assert task.scale is not None
+    np.testing.assert_allclose(task.scale.mean, Y[:15].mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(task.scale.std, Y[:15].std(axis=0), rtol=1e-5)
     np.testing.assert_allclose(task.local.train.labels.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(targets(task, "local.val"), Y[15:], rtol=1e-5)
-    assert task_info(task).regression
-    assert outline(task).targets == task.targets
+    assert not task_info(task).targets.has_classes
+    assert outline(task).scale == task.scale
 
 
 def test_one_number_a_sample_is_one_output_and_a_fifth_is_held_out(load_npz: Load) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.model.load import OpenModel
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import StepLoss, torch_loss
 from tuner.planner.device import FILL_BATCH, FirstSteps
 from tuner.process_memory import PeakMeter, return_freed
 from tuner.task import Task
@@ -28,7 +28,7 @@ def first_steps(task: Task, model: OpenModel, threads: int) -> FirstSteps:
     """
     torch.set_num_threads(threads)
     return_freed()
-    loss: StepLoss | None = StepLoss.of(task)
+    loss: StepLoss | None = torch_loss(task.targets)
     blocks, parts = model.info.blocks, model.parts()
     library_bytes, seconds = list[int](), list[float]()
     resting, slower = PeakMeter().resting, 0.0

@@ -18,7 +18,7 @@ from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.prefix_choice import PREFIX, WORTH_FLOPS, engine_bytes, fastest_prefix
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
@@ -216,7 +216,7 @@ def _trace_seconds(task: Task, model: OpenModel) -> float:
         step = trace(
             model.tail(cut),
             RecipePlan(),
-            loss=StepLoss.of(task),
+            loss=torch_loss(task.targets),
             input_shape=shape,
             outputs=outputs,
             batch_size=FILL_BATCH,

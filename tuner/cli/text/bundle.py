@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
 from tuner.cli.text.int8 import int8_lines
-from tuner.metrics import percent
 from tuner.printable import printable
-from tuner.results.objectives import ACCURACY, ERROR, title_of
-from tuner.runtime.infer.prediction import Prediction, ScoredLabels, Values
-from tuner.task.data.targets import are_given
+from tuner.results.objectives import title_of
+from tuner.runtime.infer.prediction import Prediction
+from tuner.targets.base import ACCURACY, ERROR, Named
+from tuner.targets.regression import are_named
 from tuner.units import format_bytes
 
 CSV_HEADER = "file,label,probability,exit,seconds"
@@ -30,16 +30,15 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
-        shown, regression = title_of(name, info.loss), info.loss == "regression"
+        shown, targets = title_of(name, info.targets), info.targets
         in_trial = info.scores.trial.get(name)
         over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
-        if not name.endswith(ACCURACY) or regression:
-            is_score = in_trial is not None and name.endswith((ACCURACY, ERROR))
+        if not name.endswith(ACCURACY):
+            is_score = in_trial is not None and name.endswith(ERROR)
             lines.append(f"  {shown} {value:.4g}" + (f"; in the trial{over} {in_trial:.4g}" if is_score else ""))
             continue
-        trial = "" if in_trial is None else f"; in the trial{over} {percent(in_trial)}"
-        count = scored.get(name, 0) if info.loss == "single-label" else 0
-        lines.append(f"  {shown} {percent(value, count)}{trial}")
+        trial = "" if in_trial is None else f"; in the trial{over} {targets.text(in_trial)}"
+        lines.append(f"  {shown} {targets.text(value, scored.get(name, 0))}{trial}")
     lines += [f"  {line}" for line in int8_lines(info)]
     if info.train is not None:
         samples = info.train.replay_samples + info.train.check_samples
@@ -78,13 +77,13 @@ def _format_labels(file: Path, prediction: Prediction, exits: int) -> str:
     return f"{name}: {_listed(prediction.labels)}{left}"
 
 
-def _listed(labels: ScoredLabels) -> str:
+def _listed(labels: Named) -> str:
     return ", ".join(f"{printable(label)} ({100 * probability:.0f} %)" for label, probability in labels)
 
 
-def format_values(values: Values) -> str:
-    """Return outputs of a regression with their values; a single one whose name says nothing without it."""
-    if len(values) == 1 and not are_given([values[0][0]]):
+def format_values(values: Named) -> str:
+    """Return outputs with their values; a single one whose name says nothing without it."""
+    if len(values) == 1 and not are_named([values[0][0]]):
         return f"{values[0][1]:.6g}"
     return ", ".join(f"{printable(name)} {value:.6g}" for name, value in values)
 

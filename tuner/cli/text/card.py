@@ -2,9 +2,9 @@
 
 from tuner.cli.text.int8 import int8_lines
 from tuner.commands.card import Card
-from tuner.metrics import percent
 from tuner.printable import printable
-from tuner.results.objectives import ACCURACY, ERROR, title_of
+from tuner.results.objectives import title_of
+from tuner.targets.base import ACCURACY, ERROR
 from tuner.units import format_bytes
 
 #: Names of classes that are listed; the others are counted.
@@ -28,7 +28,7 @@ def format_card(card: Card) -> str:
         *in_use,
         f"plan: {printable(info.sentence)}",
         f"input: {info.input.kind}, {shape}; {info.loss}",
-        f"{'outputs' if info.loss == 'regression' else 'classes'}: {_classes(info.labels)}",
+        f"{info.targets.noun}: {_classes(info.labels)}",
         *_scores(card),
         *_sizes(card),
         *int8_lines(info),
@@ -50,7 +50,7 @@ def _scores(card: Card) -> list[str]:
     """Return a line for each accuracy; after training on a device, those before and after it."""
     scores = card.info.scores
     lines = []
-    regression = card.info.loss == "regression"
+    targets = card.info.targets
     for name, value in scores.from_pixels.items():
         if not name.endswith((ACCURACY, ERROR)):
             continue
@@ -58,22 +58,19 @@ def _scores(card: Card) -> list[str]:
         interval = "" if low is None or high is None else f" (95 % interval {100 * low:.0f}–{100 * high:.0f})"
         folded = name == LOCAL and card.folds > 0
         before = None if folded else scores.untouched.get(name)  # which is of the folds' samples, too
-        title = title_of(name, card.info.loss)
-        text = _number if regression else percent
+        title = title_of(name, targets)
+        text = targets.text if name.endswith(ACCURACY) else _number
         untouched = "" if before is None else f", untouched model {text(before)}"
         lines.append(f"{title}: {text(value)}{interval}{untouched}")
     if card.folds and LOCAL in scores.trial:
         before = scores.untouched.get(LOCAL)
-        text = _number if regression else percent
-        untouched = "" if before is None else f", untouched model {text(before)}"
-        single = card.info.loss == "single-label"
-        of = percent(scores.trial[LOCAL], card.folded_samples) if single else text(scores.trial[LOCAL])
-        lines.append(f"{title_of(LOCAL, card.info.loss)} in the run, over {card.folds} folds: {of}{untouched}")
+        untouched = "" if before is None else f", untouched model {targets.text(before)}"
+        of = targets.text(scores.trial[LOCAL], card.folded_samples)
+        lines.append(f"{title_of(LOCAL, targets)} in the run, over {card.folds} folds: {of}{untouched}")
     if scores.device is not None:
         device = scores.device
-        text = _number if regression else percent
-        earlier, now = ("unknown" if one is None else text(one) for one in (device.before, device.after))
-        title = title_of("global_accuracy", card.info.loss)
+        earlier, now = ("unknown" if one is None else targets.text(one) for one in (device.before, device.after))
+        title = title_of("global_accuracy", targets)
         lines.append(f"{title}: {now} after training on {device.samples} samples, {earlier} before")
     latency = scores.from_pixels.get("mean_latency_seconds")
     if latency is not None:

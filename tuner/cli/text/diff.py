@@ -54,7 +54,7 @@ def _table(title: str, pairs: Mapping[str, tuple[Any, Any]], objectives: Mapping
 
 def _title(name: str, objectives: Mapping[str, Objective]) -> str:
     """Return a row's name for people, with the runs' own score as what is called accuracy."""
-    return titled(name, next((objective.unit for objective in objectives.values() if objective.unit in SCORES), None))
+    return titled(name, next((objective.unit for objective in objectives.values() if objective.unit in SCORES), "%"))
 
 
 def _with_interval(found: RunDiff, side: int, objective: Objective, value: float) -> str:

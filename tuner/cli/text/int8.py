@@ -2,7 +2,6 @@
 
 from tuner.bundle.info import BundleInfo
 from tuner.bundle.int8 import BYTES, SECONDS
-from tuner.metrics import percent
 from tuner.results.objectives import title_of
 from tuner.units import format_bytes
 
@@ -20,10 +19,8 @@ def int8_lines(info: BundleInfo) -> list[str]:
             texts, title = (f"{1000 * before:.2f} ms", f"{1000 * after:.2f} ms"), "a prediction"
         elif name == BYTES:
             texts, title = (format_bytes(int(before)), format_bytes(int(after))), "the bundle"
-        elif info.loss == "regression":
-            texts, title = (f"{before:.3f}", f"{after:.3f}"), title_of(name, info.loss)
         else:
-            texts, title = (percent(before), percent(after)), title_of(name, info.loss)
+            texts, title = (info.targets.text(before), info.targets.text(after)), title_of(name, info.targets)
         if name not in {SECONDS, BYTES}:
             bound = int8.most_loss.get(name)
             most = "" if bound is None else f", at most {100 * bound:.1f} with 95 % confidence"

@@ -13,7 +13,7 @@ from tuner.results.pick import named_picks, nothing_feasible
 from tuner.results.run import Run
 from tuner.units import format_bytes, format_seconds
 
-#: Mean absolute errors of a regression, in the unit of its targets.
+#: Mean absolute errors, in the unit of its targets.
 ERRORS = ("local_mae", "global_mae")
 
 
@@ -31,7 +31,7 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     if len(info.kinds) > 1:
         console.print(_kinds(run), highlight=False)
     console.print(_table(run, members))
-    known = "" if info.task.regression else ", scored on the classes it knows"
+    known = ", scored on the classes it knows" if info.targets.has_classes else ""
     console.print(f"untouched: the given model{known}", highlight=False)
     if run.front:
         console.print(_scored_on(run), highlight=False)
@@ -95,7 +95,7 @@ def _errors(name: str, errors: EstimateErrors) -> str:
 def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
-    interval = "; (95 % intervals)" if run.info.loss == "single-label" else ""
+    interval = "; (95 % intervals)" if run.info.targets.one_class else ""
     if run.folds:
         local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
         old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""

@@ -4,9 +4,10 @@ from dataclasses import asdict
 
 from tuner.metrics import percent
 from tuner.plan.text import describe
-from tuner.results.objectives import TOP, Objective, title_of
+from tuner.results.objectives import Objective, title_of
 from tuner.results.records import TrialRecord
 from tuner.results.run import Run
+from tuner.targets.base import TOP
 from tuner.units import format_seconds
 
 
@@ -20,7 +21,8 @@ def format_trial(run: Run, record: TrialRecord) -> str:
     lines += [f"plan {record.prior} of the prior"] if record.prior is not None else []
     lines += [f"reason: {record.reason}"] if record.reason else []
     scored = record.plan.scored if record.plan else {}
-    named = {name: name if run.info.loss == "single-label" else title_of(name, run.info.loss) for name in record.values}
+    targets = run.info.targets
+    named = {name: name if targets.unit == "%" else title_of(name, targets) for name in record.values}
     lines += [f"{named[name]}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
     if record.estimate is not None:
         estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())

@@ -106,12 +106,12 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
 
 
 def _answers(bundle: Bundle, predictions: Sequence[Prediction]) -> Array:
-    """Return the probability of each answer; of a regression the values in standard deviations."""
-    targets = bundle.info.targets
-    if targets is None:
+    """Return the probability of each answer; or the values, in standard deviations."""
+    scale = bundle.targets.scale
+    if scale is None:
         return np.array([one.probability for one in predictions], np.float32)
     values = np.array([[value for _, value in one.values or ()] for one in predictions])
-    answers: Array = (values / np.array(targets.std)).astype(np.float32)
+    answers: Array = (values / np.array(scale.std)).astype(np.float32)
     return answers
 
 
@@ -141,8 +141,8 @@ def _calibrated(bundle: Bundle, plan: TrialPlan, threads: int) -> dict[str, Arra
         logits.append(Tail(bundle.file(LOGITS_OF.format(at)), threads).logits(features, own))
         features, final = chain.step(at + 1, features)
     heads, costs = replace(plan.heads, tolerance=policy.tolerance), Costs(policy.shares, (0.0,) * len(logits))
-    found = calibrate_exits(np.stack([*logits, final]), truth, heads, costs, loss=bundle.loss, prune=False)
-    targets = exit_targets(plan.heads, final, truth, loss=bundle.loss)
+    found = calibrate_exits(np.stack([*logits, final]), truth, heads, costs, kind=bundle.targets, prune=False)
+    targets = exit_targets(plan.heads, final, truth, kind=bundle.targets)
     return {"targets": targets, "calibrated": np.array([*found.temperatures, *found.thresholds])}
 
 
@@ -160,10 +160,10 @@ def _steps(
     rates, losses = [], []
     for number, batch in enumerate(batches):
         rows = np.array(batch, np.int64)
-        # of the next class: what a bundle answers right has gradients of rounding alone, which Adam makes large
-        labels = (replay.labels[rows] + 1) % len(bundle.labels) if replay.labels.ndim == 1 else 1 - replay.labels[rows]
+        # what a bundle answers right has gradients of rounding alone, which Adam makes large
+        labels = bundle.targets.wrong(replay.labels[rows], len(bundle.labels))
         if train.kind == TrainKind.EXITS:  # a hard answer and the same as the softened one
-            hard = labels if labels.ndim > 1 else np.eye(len(bundle.labels), dtype=np.float32)[labels]
+            hard = bundle.targets.one_hot(labels, len(bundle.labels))
             labels = np.concatenate([hard, hard], axis=1)
         counts = np.where(np.arange(len(rows)) % 2, weight, np.float32(1))  # as if every other one were mixed in
         rate = scheduled_rate(plan.recipe, number, len(batches))

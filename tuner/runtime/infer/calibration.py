@@ -15,10 +15,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tuner.metrics import LossKind
-from tuner.runtime.infer.agreement import agreements
-from tuner.runtime.infer.confidence import Floats, confidences, correctness
 from tuner.runtime.infer.mcnemar import most_drop
+from tuner.targets import Targets
+from tuner.targets.agreement import agreements
+
+Floats = npt.NDArray[np.floating]
 
 GRID = tuple(round(0.05 * step, 2) for step in range(21))
 LEAST_SHARE = 0.01  # of samples that leave at an exit, or it is pruned
@@ -56,9 +57,9 @@ class Answers:
 
     Attributes:
         confidences: Confidence of each answer, float [exits + 1, n], in [0, 1].
-        right: How far each answer is right, as `correctness` returns it, float [exits + 1, n].
-        values: Of a regression, the answers, float32 [exits + 1, n, outputs]: an exit is compared with the one before
-            it, so that confidences differ where that one is left out.
+        right: How far each answer is right, as `Targets.correctness` returns it, float [exits + 1, n].
+        values: The answers, float32 [exits + 1, n, outputs], where exits are compared with those before them: which is
+            another one where exits are left out.
     """
 
     confidences: Floats
@@ -67,11 +68,11 @@ class Answers:
 
     @classmethod
     def of(
-        cls, logits: Floats, truth: npt.NDArray[np.generic], temperatures: Sequence[float], loss: LossKind
+        cls, logits: Floats, truth: npt.NDArray[np.generic], temperatures: Sequence[float], kind: Targets
     ) -> "Answers":
-        """Return the answers that logits come to; arguments as of `confidences` and `correctness`."""
-        values = logits if loss == "regression" else None
-        return cls(confidences(logits, temperatures, loss=loss), correctness(logits, truth, loss=loss), values)
+        """Return the answers that logits come to; arguments as of `Targets.confidences` and `Targets.correctness`."""
+        values = None if kind.has_classes else logits
+        return cls(kind.confidences(logits, temperatures), kind.correctness(logits, truth), values)
 
     def select(self, exits: Sequence[int]) -> "Answers":
         """Return the answers of some side exits and of the last exit."""

@@ -2,7 +2,7 @@
 
 A sample that leaves early skips the rest: the next segment runs only on the samples that continue. What an exit answers
 and how sure it is are computed by the segment itself (`tuner.ort.answer`): numpy around it would cost more than the
-nodes do. Of a regression, how sure it is depends on the segment before (`tuner.runtime.infer.agreement`). Each segment
+nodes do. How sure one is of numbers depends on the segment before (`tuner.targets.agreement`). Each segment
 is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no session anywhere in the
 process may have its own. A session's threads sleep while another segment runs, so that one pool at a time is awake.
 """
@@ -18,11 +18,10 @@ import numpy.typing as npt
 from tuner.arrays import Doubles, Floats
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
-from tuner.metrics import LossKind
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
-from tuner.runtime.infer.agreement import LEAST, agreement
-from tuner.task import TargetScale
+from tuner.targets import SINGLE_LABEL, Targets
+from tuner.targets.agreement import LEAST, agreement
 
 
 class ExitedBatch(NamedTuple):
@@ -67,8 +66,7 @@ class Chain:
         paths: ONNX files of the segments, in order.
         labels: Number of labels; a segment with another number of logits raises an error when it runs.
         temperatures: Divisor of each exit's logits; 1 where they are not given.
-        multi: Whether a sample may have several labels.
-        targets: Of a regression, what its targets were standardised by: values take the place of probabilities.
+        kind: What a sample's label is.
         threads: Threads within an operator; all that the process may use where they are not given.
 
     Raises:
@@ -81,14 +79,12 @@ class Chain:
         labels: int,
         temperatures: Sequence[float] = (),
         *,
-        multi: bool = False,
-        targets: TargetScale | None = None,
+        kind: Targets = SINGLE_LABEL,
         threads: int | None = None,
     ) -> None:
         divisors = temperatures or (1.0,) * len(paths)
-        scale = None if targets is None else (np.array(targets.std), np.array(targets.mean))
         self._sessions = [
-            Session(path, threads, with_answer(path, labels, divisor, multi=multi, scale=scale))
+            Session(path, threads, with_answer(path, labels, divisor, kind))
             for path, divisor in zip(paths, divisors, strict=True)
         ]
         for path, session in zip(paths, self._sessions, strict=True):
@@ -97,7 +93,7 @@ class Chain:
                 own = [name for name in session.outputs if name not in ANSWER]
                 raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
         self._labels = labels
-        self._compares = targets is not None and len(self) > 1
+        self._compares = not kind.has_classes and len(self) > 1
 
     @classmethod
     def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
@@ -107,9 +103,7 @@ class Chain:
             BundleError: As for the class.
         """
         temperatures = bundle.exits.temperatures if bundle.exits else ()
-        multi = bundle.loss == "multi-label"
-        targets = bundle.info.targets
-        return cls(bundle.models, len(bundle.labels), temperatures, multi=multi, targets=targets, threads=threads)
+        return cls(bundle.models, len(bundle.labels), temperatures, kind=bundle.targets, threads=threads)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -222,11 +216,11 @@ class Chain:
         Args:
             index: Number of the segment.
             features: As `step` takes them.
-            before: Of a regression, the logits of the segment before; None of the first.
+            before: The logits of the segment before, where exits are compared; None of the first.
 
         Returns:
             Features for the next segment (of the last one, its input); probabilities [n, labels]; as [n, 1] the label,
-            its probability and the confidence; and of a regression the logits, where the next segment is compared with
+            its probability and the confidence; and the logits, where the next segment is compared with
             them.
 
         Raises:
@@ -256,14 +250,3 @@ class Chain:
                 f"segment {index} gives logits of shape {list(logits.shape)} for {count} samples and "
                 f"{self._labels} labels: export again"
             )
-
-
-def probabilities(logits: Floats, *, loss: LossKind) -> Doubles:
-    """Return softmax of logits [..., labels], a sigmoid of several labels; values of a regression as they are."""
-    wide: Doubles = logits.astype(np.float64)
-    if loss == "regression":
-        return wide
-    if loss == "multi-label":
-        return np.asarray(1 / (1 + np.exp(-wide)))
-    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

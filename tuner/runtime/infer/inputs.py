@@ -8,14 +8,12 @@ import numpy as np
 
 from tuner.arrays import Array
 from tuner.bundle.format import Bundle
-from tuner.errors import BundleError, nearest
-from tuner.runtime.infer.targets import Target, standardised_targets
+from tuner.errors import BundleError
+from tuner.targets.base import Label
 from tuner.task.inputs import input_kind
 from tuner.task.spec import InputSpec
 
 Sample = str | Path | Array
-#: A sample's label; with several labels a sample, all of its own; of a regression its target, or its targets.
-Label = str | Sequence[str] | Target
 
 
 def inputs(samples: Sequence[Sample], bundle: Bundle) -> Iterator[tuple[int, Array]]:
@@ -84,33 +82,9 @@ def _arrays(sample: Sample, name: str, bundle: Bundle) -> Sequence[Array] | Arra
 
 
 def label_rows(labels: Sequence[Label], bundle: Bundle) -> Array:
-    """Return labels as the loss takes them: int64 [n], or float32 [n, outputs] with several labels a sample.
-
-    A label is one of the bundle's, or a name that its `label_map` has.
-    Of a regression, standardised targets, float32 [n, outputs].
+    """Return labels as the loss takes them; one is among the bundle's, or a name that its `label_map` has.
 
     Raises:
         BundleError: The bundle does not have a label, or a target is no number.
     """
-    if bundle.info.targets is not None:
-        return standardised_targets(labels, bundle)
-    multi = bundle.loss == "multi-label"
-    given = [list(label) if isinstance(label, list | tuple) else [str(label)] for label in labels]
-    named = [[one for label in of_sample for one in bundle.info.labels_of(label)] for of_sample in given]
-    for of_sample in named:
-        for label in of_sample:
-            if label not in bundle.labels:
-                raise BundleError(
-                    f"{bundle.name} has no label {label!r}{nearest(label, bundle.labels)}: "
-                    "`tuner apply` trains new ones"
-                )
-        if not multi and len(of_sample) != 1:
-            raise BundleError(
-                f"{bundle.name} is single-label, but a sample has {len(of_sample)} labels: give one label per sample"
-            )
-    if not multi:
-        return np.array([bundle.labels.index(label) for (label,) in named], np.int64)
-    rows = np.zeros((len(named), len(bundle.labels)), np.float32)
-    for row, of_sample in zip(rows, named, strict=True):
-        row[[bundle.labels.index(label) for label in of_sample]] = 1
-    return rows
+    return bundle.targets.rows(labels, bundle.labels, bundle.info.labels_of, bundle.name)

@@ -10,7 +10,8 @@ from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.inputs import cut, load, spec_of
-from tuner.runtime.infer.prediction import Labelling, Prediction, Probabilities, Second, Window
+from tuner.runtime.infer.prediction import Prediction, Probabilities, Second, Window, timeline
+from tuner.targets.base import Named
 from tuner.task import normalise
 from tuner.task.inputs import input_kind
 
@@ -45,8 +46,6 @@ class Personaliser:
                 f"{self.bundle.name} has {len(own)} thresholds, got {len(self.thresholds)}: give one each"
             )
         self._chain, self._kind = Chain.of(self.bundle, threads), input_kind(self.bundle.input.kind)
-        info = self.bundle.info
-        self._labelling = Labelling.of(info.labels, info.label_thresholds, info.loss)
 
     @property
     def exits(self) -> int:
@@ -74,8 +73,8 @@ class Personaliser:
         Raises:
             BundleError: The sample has another shape or type.
         """
-        explore, names = explore and self.exits > 1, self._labelling
-        if (names.thresholds is not None or names.numbers) and not explore:
+        explore = explore and self.exits > 1
+        if not self.bundle.targets.one_class and not explore:
             return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
         if not explore:
@@ -120,18 +119,18 @@ class Personaliser:
         ]
         probabilities = np.concatenate([batch.probabilities for batch in batches])
         mean: Probabilities = probabilities.mean(axis=0, dtype=np.float64)
-        labelling, timeline = self._labelling, tuple[Second, ...]()
+        kind, names, seconds = self.bundle.targets, self.bundle.labels, tuple[Second, ...]()
         if self._kind.timed:
-            timeline = labelling.timeline(probabilities, self._kind.seconds(begins, spec_of(self.bundle)))
+            seconds = timeline(probabilities, self._kind.seconds(begins, spec_of(self.bundle)), self._named)
         return Prediction(
-            *labelling.best(mean),
+            *kind.best(mean, names),
             max(int(batch.exits.max()) for batch in batches),
             sum(float(batch.seconds.sum()) for batch in batches),
-            tuple(Window(begin, *labelling.best(row)) for begin, row in zip(begins, probabilities, strict=True)),
-            labelling.over(mean),
-            timeline,
+            tuple(Window(begin, *kind.best(row, names)) for begin, row in zip(begins, probabilities, strict=True)),
+            kind.over(mean, names, self.bundle.info.label_thresholds),
+            seconds,
             note,
-            labelling.values(mean),
+            kind.values(mean, names),
         )
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:
@@ -176,8 +175,15 @@ class Personaliser:
             raise BundleError(f"{self.bundle.name} takes finite numbers, but a sample has others: leave it out")
 
     def _prediction(self, row: Probabilities, exit_: int, seconds: float) -> Prediction:
-        names = self._labelling
-        return Prediction(*names.best(row), exit_, seconds, labels=names.over(row), values=names.values(row))
+        kind, names = self.bundle.targets, self.bundle.labels
+        over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
+        return Prediction(*kind.best(row, names), exit_, seconds, labels=over, values=values)
+
+    def _named(self, row: Probabilities) -> Named:
+        """Return what is written of a second: its labels, its values, or the most probable label."""
+        kind, names = self.bundle.targets, self.bundle.labels
+        over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
+        return next((own for own in (over, values) if own is not None), (kind.best(row, names),))
 
     def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
         self.check(samples)

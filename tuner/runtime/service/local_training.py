@@ -5,11 +5,11 @@ from pathlib import Path
 from tuner.bundle.format import Bundle
 from tuner.bundle.info import FOLDS, TrainKind
 from tuner.runtime.service.round import RoundTraining
-from tuner.runtime.service.truth import has_label
 from tuner.runtime.train.base import DeviceTrainer
 from tuner.runtime.train.exits import ExitsTrainer
 from tuner.runtime.train.solved import SolvingTrainer
 from tuner.runtime.train.tail import Trainer
+from tuner.targets.base import SEPARATOR
 
 
 def local_training(folder: Path, threads: int | None = None) -> RoundTraining | None:
@@ -44,3 +44,16 @@ def trainer_of(bundle: Bundle, threads: int | None = None) -> DeviceTrainer:
         return ExitsTrainer(bundle, threads)
     is_solved = bundle.info.train is not None and bundle.info.train.kind == TrainKind.CLOSED_FORM
     return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)
+
+
+def has_label(bundle: Bundle, label: str) -> bool:
+    """Return whether a bundle can be trained on a sample's label, labels or targets."""
+    return bundle.targets.has(label, bundle.labels)
+
+
+def known_label(label: str | None, bundle: Bundle) -> str | None:
+    """Return a sample's label, or several in one text, by the names that a bundle knows."""
+    if label is None:
+        return None
+    given = bundle.targets.parts(label)
+    return SEPARATOR.join(dict.fromkeys(one for name in given for one in bundle.info.labels_of(name)))

@@ -3,15 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from tuner.bundle.format import Bundle
-from tuner.runtime.infer.agreement import agreement
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.drift import PageHinkley
 from tuner.runtime.service.state import ServiceState
-from tuner.runtime.service.truth import is_right
 
 DOUBT, ERRORS, EXIT = "doubt", "errors", "exit"
 
@@ -29,7 +24,7 @@ class Watch:
         least: Number of samples since drift asked for a round before it is due.
         step: Amount by which a threshold rises, on an idle device.
         tests: Tests by stream: ``doubt`` is 1 − the answer's probability, ``errors`` is 1 where a label contradicts the
-            answer, and ``exit`` (each exit's own) is `exit_losses`.
+            answer, and ``exit`` (each exit's own) is `Targets.exit_losses`.
     """
 
     exploration: float = 0.05
@@ -53,27 +48,11 @@ def answered(state: ServiceState, prediction: Prediction, exits: int) -> Service
 
 
 def explored(state: ServiceState, losses: Sequence[float]) -> ServiceState:
-    """Return the state with the losses (`exit_losses`) of one more sample that every exit ran on."""
+    """Return the state with the losses (`Targets.exit_losses`) of one more sample that every exit ran on."""
     count = state.explored + 1
     before = state.losses or (0.0,) * len(losses)
     means = tuple(mean + (loss - mean) / count for mean, loss in zip(before, losses, strict=True))
     return replace(state, explored=count, losses=means)
-
-
-def exit_losses(probabilities: npt.NDArray[np.float32], bundle: Bundle) -> tuple[float, ...]:
-    """Return 1 − the probability that each exit but the last gives to the last exit's answer.
-
-    Of a regression, which has no probabilities, 1 − its agreement with the last exit.
-
-    Args:
-        probabilities: Probabilities, or values, of each exit, float32 [exits, labels].
-        bundle: What answered.
-    """
-    if bundle.info.targets is not None:
-        values = probabilities / np.array(bundle.info.targets.std)
-        return tuple((1 - agreement(values[:-1], values[-1])).tolist())
-    answer = probabilities[-1].argmax()
-    return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
 
 
 def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dict[str, float]:
@@ -85,11 +64,11 @@ def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dic
         bundle: What answered.
 
     Raises:
-        BundleError: The target of a regression is no number.
+        BundleError: A target is no number.
     """
     streams = {} if prediction.values is not None else {DOUBT: 1 - prediction.probability}
-    if label is not None and bundle.loss != "multi-label":
-        streams[ERRORS] = float(not is_right(prediction, label, bundle))
+    if label is not None and not bundle.targets.several:
+        streams[ERRORS] = float(not bundle.targets.is_right(prediction.label, label, bundle.labels))
     return streams
 
 

@@ -30,7 +30,6 @@ from tuner.runtime.service.monitor import (
     after_round,
     answered,
     due,
-    exit_losses,
     explored,
     streams_of,
     watched,
@@ -173,7 +172,7 @@ class Orchestrator:
         prediction, probabilities = self._serving.predict(sample, explore=explore)
         state, streams = self.state, streams_of(prediction, label, self.model.bundle)
         if probabilities is not None:
-            losses = exit_losses(probabilities, self.model.bundle)
+            losses = self.model.bundle.targets.exit_losses(probabilities)
             streams |= {f"{EXIT} {index}": loss for index, loss in enumerate(losses)}
             state = explored(state, losses)
         state = answered(state, prediction, self.model.exits)

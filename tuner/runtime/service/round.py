@@ -20,7 +20,6 @@ from tuner.bundle.rounds import device_folder
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.infer.targets import text_of
 from tuner.runtime.service.gate import (
     Comparison,
     GlobalCheck,
@@ -32,7 +31,6 @@ from tuner.runtime.service.gate import (
     too_few,
 )
 from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.truth import LABEL_SEPARATOR, NEAR, is_right, knows
 from tuner.runtime.train.base import Answer, DeviceTrainer
 
 BATCH = 32
@@ -115,7 +113,7 @@ def folds_of(
         samples: All samples.
         rows: Places of those to divide.
         folds: Number of folds; as many as there are samples or recordings to divide, if these are fewer.
-        by_label: Whether samples have classes: targets of a regression are of one.
+        by_label: Whether labels are classes: numbers are of one.
     """
     labels = [sample.label if by_label else "" for sample in samples]
     recordings: dict[str | None, set[str]] = {}
@@ -150,9 +148,9 @@ def _train_and_judge(this: _Round) -> RoundResult:
         reason = _hopeless(this, len(fresh), checked=before is not None)
         if reason is not None:
             return RoundResult(None, refused(reason), this.used)
-        trainer, several = training.trainer(bundle), bundle.loss == "multi-label"
+        trainer = training.trainer(bundle)
         labels = [str(sample.label) for sample in this.used]
-        given = [label.split(LABEL_SEPARATOR) if several else label for label in labels]
+        given = [bundle.targets.parts(label) for label in labels]
         trainer.add([sample.sample for sample in this.used], given if this.supervised else None)
         verdict = judge_samples(compare_models(this, trainer, fresh), rules)
         if not verdict.accepted and not (verdict.is_open and before is not None):
@@ -167,7 +165,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         after = training.global_right(Bundle.read(made))
         check = None
         if before is not None and after is not None:
-            check = GlobalCheck(_of_export(training, bundle, before), before, after, _share_of(bundle))
+            check = GlobalCheck(_of_export(training, bundle, before), before, after, bundle.targets.right_share)
         verdict = judge_check(verdict, check, rules)
     except (TunerError, OSError) as error:
         verdict = refused(f"the new bundle cannot be judged: {error}")
@@ -186,7 +184,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         fresh: Places of the samples that may judge; at least one.
     """
     began, answers = time.monotonic(), dict[int, Answer]()
-    by_label = this.old.bundle.loss != "regression"
+    by_label = this.old.bundle.targets.has_classes
     folds = folds_of(this.used, fresh, this.training.folds, by_label=by_label)
     for done, fold in enumerate(folds, 1):
         answers |= zip(fold, trainer.answers_without(fold, [this.used[row].sample for row in fold]), strict=True)
@@ -197,7 +195,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     old = this.old
     truth = [str(sample.label) for sample in judging] if this.supervised else _last_exits(old, judging)
     before, after = _predictions(old, judging), list(answers.values())
-    known = np.array([knows(old.bundle, label) for label in truth])
+    known = np.array([old.bundle.targets.knows(label, old.bundle.labels) for label in truth])
     return Comparison(
         _right(before, truth, old.bundle),
         _right(after, truth, old.bundle),
@@ -206,7 +204,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         _cost(old, before),
         _cost(old, after),
         done,
-        NEAR if old.bundle.loss == "regression" else "right",
+        old.bundle.targets.right,
     )
 
 
@@ -215,7 +213,7 @@ def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     if fresh < this.rules.least:
         return too_few(fresh, this.rules)
     classes = {sample.label for sample in this.used}
-    if this.supervised and len(classes) == 1 and not checked and this.old.bundle.loss != "regression":
+    if this.supervised and len(classes) == 1 and not checked and this.old.bundle.targets.has_classes:
         return (
             f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples to notice "
             "forgetting: give samples of two classes"
@@ -231,11 +229,6 @@ def _of_export(training: RoundTraining, bundle: Bundle, before: Flags) -> Flags:
     return before if exported is None else exported
 
 
-def _share_of(bundle: Bundle) -> str:
-    """Return what the share of right answers to global samples is called."""
-    return f"the share of global samples {NEAR}" if bundle.loss == "regression" else "global accuracy"
-
-
 def _left_out(unlearnable: Sequence[RingSample]) -> str:
     if not unlearnable:
         return ""
@@ -249,7 +242,8 @@ def _predictions(model: Personaliser, samples: Sequence[RingSample]) -> list[Pre
 
 
 def _right(answers: Sequence[Prediction | Answer], truth: Sequence[str], bundle: Bundle) -> npt.NDArray[np.bool_]:
-    return np.array([is_right(answer, label, bundle) for answer, label in zip(answers, truth, strict=True)])
+    right, names = bundle.targets.is_right, bundle.labels
+    return np.array([right(answer.label, label, names) for answer, label in zip(answers, truth, strict=True)])
 
 
 def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:
@@ -260,9 +254,7 @@ def _cost(model: Personaliser, answers: Sequence[Prediction | Answer]) -> float:
 
 def _last_exits(model: Personaliser, samples: Sequence[RingSample]) -> list[str]:
     last = np.concatenate([model.every_exit(batch)[-1] for batch in _batches(samples)])
-    if model.bundle.info.targets is not None:
-        return [text_of(values) for values in last]
-    return [model.bundle.labels[label] for label in last.argmax(axis=1)]
+    return [model.bundle.targets.best(row, model.bundle.labels)[0] for row in last]
 
 
 def _batches(samples: Sequence[RingSample]) -> list[npt.NDArray[np.generic]]:

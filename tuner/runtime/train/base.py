@@ -18,18 +18,15 @@ from tuner.bundle.onnxfile import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError
-from tuner.metrics import score, top_right
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.parts import RecipePlan
 from tuner.process_memory import return_freed
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import exits_taken
-from tuner.runtime.infer.confidence import confidences
-from tuner.runtime.infer.inputs import Label, Sample, inputs, label_rows
-from tuner.runtime.infer.targets import text_of, values_of
-from tuner.runtime.train.exit_targets import answers_of
+from tuner.runtime.infer.inputs import Sample, inputs, label_rows
 from tuner.runtime.train.files import CHECK, REPLAY, plan_of, replay_of, train_info
+from tuner.targets.base import Label
 from tuner.task import normalise
 from tuner.task.data.samples import content_id
 from tuner.training.epoch import Watch
@@ -44,7 +41,7 @@ class Answer(NamedTuple):
     """What a model answers to a sample.
 
     Attributes:
-        label: Most probable label; of a regression the values as text.
+        label: Most probable label; or the values as text.
         exit: Index of the exit that it left at; 0 of a model without exits.
     """
 
@@ -138,8 +135,8 @@ class DeviceTrainer(ABC):
         Args:
             samples: Files as `Personaliser.predict_file` takes them, or arrays of the model's input shape; of signals,
                 recordings, every window of which is a sample.
-            labels: Label of each, among the bundle's; of a regression its targets, in their own unit. None where they
-                are not known of all: the final head's answers then teach the exits.
+            labels: Label of each, among the bundle's; or its targets, in their own unit. None where they are not known
+                of all: the final head's answers then teach the exits.
 
         Raises:
             TunerError: A file cannot be read, a shape is another one, or a label is not the bundle's; or there are no
@@ -197,12 +194,8 @@ class DeviceTrainer(ABC):
             TunerError: As `features`.
         """
         every = np.concatenate([self._logits(batch.features) for batch in self._batches(samples)], axis=1)
-        (logits, exits), scale = self._leaving(every), self.bundle.info.targets
-        texts = (
-            [self.bundle.labels[row] for row in logits.argmax(axis=1)]
-            if scale is None
-            else map(text_of, values_of(logits, scale))
-        )
+        logits, exits = self._leaving(every)
+        texts = self.bundle.targets.texts(logits, self.bundle.labels)
         return [Answer(text, int(exit_)) for text, exit_ in zip(texts, exits, strict=True)]
 
     def answers_without(self, rows: Sequence[int], samples: Sequence[Sample]) -> list[Answer]:
@@ -233,8 +226,8 @@ class DeviceTrainer(ABC):
         logits, truths = list[Floats](), list[Labels]()
         for batch in self._batches(samples, labels):
             logits.append(self._logits(batch.features))
-            truths.append(answers_of(logits[-1][-1], self.bundle.loss) if batch.truth is None else batch.truth)
-        return score(self._leaving(np.concatenate(logits, axis=1))[0], np.concatenate(truths), self.bundle.loss)
+            truths.append(self.bundle.targets.answers(logits[-1][-1]) if batch.truth is None else batch.truth)
+        return self.bundle.targets.score(self._leaving(np.concatenate(logits, axis=1))[0], np.concatenate(truths))
 
     def global_accuracy(self) -> float | None:
         """Return the accuracy on the bundle's check samples: what was not forgotten. None where it brings none."""
@@ -314,13 +307,13 @@ class DeviceTrainer(ABC):
         if not len(self._check):
             return None, None
         logits, truth = self._leaving(self._every(self._check))[0], self._check.labels
-        return score(logits, truth, self.bundle.loss), top_right(logits, truth, self.bundle.loss)
+        return self.bundle.targets.score(logits, truth), self.bundle.targets.are_right(logits, truth)
 
     def _leaving(self, logits: Floats) -> tuple[Floats, RowNumbers]:
         """Return the logits of the exit that each sample leaves at, float32 [n, labels], and these exits, int64 [n]."""
         if self.policy is None:
             return logits[-1], np.zeros(logits.shape[1], np.int64)
-        sure = confidences(logits, self.policy.temperatures, loss=self.bundle.loss)
+        sure = self.bundle.targets.confidences(logits, self.policy.temperatures)
         exits = exits_taken(sure, self.policy.thresholds)
         return logits[exits, np.arange(len(exits))], exits
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from tuner.arrays import Floats, Labels
 from tuner.bundle.exit_policy import ExitPoint, ExitPolicy
-from tuner.metrics import LossKind
 from tuner.plan.heads import HeadsPlan
 from tuner.runtime.infer.calibration import Answers, Costs, OperatingPoint, calibrate, pareto_front, sweep
-from tuner.runtime.infer.confidence import fitted_temperature
+from tuner.targets import Targets
 
 #: Number of folds of the local samples where each sets thresholds by its answer from exits without its fold.
 FOLDS = 5
@@ -111,7 +110,7 @@ def calibrate_exits(
     heads: HeadsPlan,
     flops: Costs,
     *,
-    loss: LossKind,
+    kind: Targets,
     prune: bool,
     labelled: bool = True,
     out_of_fold: bool = False,
@@ -123,22 +122,22 @@ def calibrate_exits(
         truth: int64 [n], or float32 [n, outputs].
         heads: Tolerance, what it is measured from, its confidence, and whether every exit has a threshold of its own.
         flops: FLOPs of leaving at each exit, or any other unit that does not depend on the moment: they decide.
-        loss: What a sample has: one label, several, or targets.
+        kind: What a sample's label is.
         prune: Whether exits that add nothing are dropped.
         labelled: Whether the truth is labels; else it is the final head's answers, by which its own temperature cannot
             be fitted and is 1.
         out_of_fold: Whether the exits' logits are those of exits without the sample's fold.
     """
     fitted = logits if labelled else logits[:-1]
-    temperatures = [fitted_temperature(own[None], truth, loss=loss) for own in fitted] + [1.0] * (not labelled)
-    answers = Answers.of(logits, truth, temperatures, loss)
+    temperatures = [kind.fitted_temperature(own[None], truth) for own in fitted] + [1.0] * (not labelled)
+    answers = Answers.of(logits, truth, temperatures, kind)
     result = calibrate(
         answers,
         flops,
         tolerance=heads.tolerance,
         against=heads.against,
         confidence=heads.confidence,
-        chance=_chance(truth, loss),
+        chance=kind.chance(truth),
         per_exit=heads.per_exit,
         prune=prune,
     )
@@ -153,10 +152,3 @@ def calibrate_exits(
         sweep=tuple(sweep(answers.select(result.kept), flops.select(result.kept))),
         out_of_fold=out_of_fold,
     )
-
-
-def _chance(truth: Labels, loss: LossKind) -> float:
-    """Return the accuracy of guessing; a number is not guessed."""
-    if loss == "regression":
-        return 0.0
-    return 0.5 if loss == "multi-label" else 1 / max(2, len(np.unique(truth)))

@@ -25,7 +25,7 @@ from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.base import AT_ONCE, Batch, Content, DeviceTrainer, rewritten
 from tuner.runtime.train.calibration import FOLDS, ExitCosts, calibrate_exits, calibration_share
-from tuner.runtime.train.exit_targets import answers_of, entropy, exit_targets, linear_features, regressed
+from tuner.runtime.train.exit_targets import entropy, exit_targets, linear_features, regressed
 from tuner.runtime.train.files import EXIT_WEIGHTS, LOGITS_OF, STEP_OF, SUMS
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
@@ -87,7 +87,7 @@ class ExitsTrainer(DeviceTrainer):
 
     def _keep(self, batch: Batch) -> None:
         final = self._logits(batch.features)[-1]
-        truth = answers_of(final, self.bundle.loss) if batch.truth is None else batch.truth
+        truth = self.bundle.targets.answers(final) if batch.truth is None else batch.truth
         super()._keep(batch._replace(truth=truth))
         self._final = np.concatenate([self._final, final])
         self._places = np.concatenate([self._places, batch.places])
@@ -99,7 +99,7 @@ class ExitsTrainer(DeviceTrainer):
         Returns:
             The exits' summed mean loss of each whole epoch; none where they are solved for at once.
         """
-        plan, loss = self.plan.heads, self.bundle.loss
+        plan, kind = self.plan.heads, self.bundle.targets
         apart = self._places < (0 if plan.ridge else calibration_share(len(self)))
         rows = np.flatnonzero(~apart)
         mixed = self._new.select(rows).extended(self._replay.codes, self._replay.labels)
@@ -110,13 +110,13 @@ class ExitsTrainer(DeviceTrainer):
         final = np.concatenate([self._final[rows], self._every(self._replay)[-1]])
         heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
         if plan.ridge:
-            answers, truth = regressed(plan, final, mixed.labels, loss=loss)
+            answers, truth = regressed(plan, final, mixed.labels, kind=kind)
             folds = (self._places * FOLDS).astype(np.int64)
             self._weights, unseen = heads.solve(self._weights, TrainingRows(mixed.read, answers), truth, folds, plan)
             self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels)
             return ()
-        targets = exit_targets(plan, final, mixed.labels, loss=loss)
-        constant = entropy(plan, targets, loss=loss)
+        targets = exit_targets(plan, final, mixed.labels, kind=kind)
+        constant = entropy(plan, targets, kind=kind)
         if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
             constant *= 1 - 1 / len(mixed)
         recipe = replace(recipe, freeze_bn=False)
@@ -154,7 +154,7 @@ class ExitsTrainer(DeviceTrainer):
         )
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
         calibration = calibrate_exits(
-            logits, truth, heads, costs.flops, loss=self.bundle.loss, prune=False, labelled=self._labelled
+            logits, truth, heads, costs.flops, kind=self.bundle.targets, prune=False, labelled=self._labelled
         )
         self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
 
@@ -257,7 +257,7 @@ class ExitHeads:
                 np.arange(len(folds)),
                 folds,
                 heads.ridge,
-                loss=self.bundle.loss,
+                kind=self.bundle.targets,
                 given=sums,
             )
             unseen.append(answers.astype(np.float32))

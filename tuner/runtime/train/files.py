@@ -81,4 +81,4 @@ def replay_of(bundle: Bundle, name: str) -> Replay:
         TunerError: They cannot be read, or have other labels than the bundle.
     """
     path = bundle.file(name)
-    return Replay.load(path).checked(path, len(bundle.labels), bundle.loss)
+    return Replay.load(path).checked(path, len(bundle.labels), bundle.targets)

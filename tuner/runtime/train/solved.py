@@ -56,8 +56,7 @@ class SolvingTrainer(Trainer):
         shape = self._replay.codec.shape
         if shape != (features,) or len(self._names) != 2:  # noqa: PLR2004 - weight, bias
             raise BundleError(f"{self.bundle.folder} must have a head of {shape} features: export again")
-        multi = self.bundle.loss == "multi-label"
-        empty = Domain.empty(features, outputs, self._file.step, multi=multi)
+        empty = Domain.empty(features, outputs, self._file.step, multi=self.bundle.targets.several)
         self._own = empty.added(self._file.codes, self._file.labels)
         codes = coded(self._replay.read(np.arange(len(self._replay))), self._file.step)
         self._others = empty.added(codes, self._replay.labels)
@@ -107,7 +106,7 @@ class SolvingTrainer(Trainer):
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self._logits(self._own.features.astype(np.float32))[-1].astype(np.float64)
         watch(1, 1)
-        return (_mean_loss(logits, self._own.labels),)
+        return (self.bundle.targets.loss(logits, self._own.labels),)
 
     def _logits(self, features: Floats) -> Floats:
         weight, bias = (self._weights[name] for name in self._names)
@@ -206,7 +205,8 @@ class SolvedFile:
             and bias.shape == (outputs,)
             and codes.shape == (len(labels), features)
             and codes.dtype == np.int16
-            and _are_labels(labels, outputs, multi=bundle.loss == "multi-label")
+            and labels.dtype.kind in "ui"
+            and bundle.targets.fits(labels.astype(np.float32) if labels.dtype == np.uint8 else labels, outputs)
             and np.abs(codes.astype(np.int32)).max(initial=0) <= LARGEST_CODE
             and 2.0**-100 < step < 2.0**100
             and np.log2(step) % 1 == 0
@@ -220,20 +220,3 @@ class SolvedFile:
             step,
             settings,
         )
-
-
-def _are_labels(labels: Labels, outputs: int, *, multi: bool) -> bool:
-    """Return whether labels are those of a head with so many outputs."""
-    if multi:
-        return labels.dtype == np.uint8 and labels.shape[1:] == (outputs,) and labels.max(initial=0) <= 1
-    in_range = not labels.size or 0 <= labels.min() <= labels.max() < outputs
-    return labels.dtype == np.int64 and labels.ndim == 1 and in_range
-
-
-def _mean_loss(logits: Doubles, labels: Labels) -> float:
-    """Return the mean negative log-likelihood of labels, int64 [n], or [n, outputs] with several a sample."""
-    if labels.ndim > 1:
-        return float(np.logaddexp(0, logits * (1 - 2 * labels)).mean())
-    logits = logits - logits.max(axis=1, keepdims=True)
-    right = logits[np.arange(len(labels)), labels] - np.log(np.exp(logits).sum(axis=1))
-    return float(-right.mean())

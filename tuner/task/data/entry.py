@@ -1,18 +1,16 @@
 """What a data entry of a task file lists: samples, and labels in the entry's own class names."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
+from tuner.targets import Targets
+from tuner.targets.strata import occurring
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
 from tuner.task.data.samples import Samples
-from tuner.task.data.targets import numbers_of_cells
 from tuner.task.spec import InputSpec
 
 
@@ -24,7 +22,7 @@ class EntrySource:
         path: Its absolute path, where there may be nothing.
         partition: Which partition it is.
         spec: Input of the model.
-        loss: What a sample has: one label, several, or targets.
+        targets: What a sample's label is.
         labelled: Whether its labels are needed.
         names: Class names of the training entry, for one that has none of its own.
         recording: ``input.recording`` of the file.
@@ -34,7 +32,7 @@ class EntrySource:
     path: Path
     partition: PartitionName
     spec: InputSpec
-    loss: LossKind
+    targets: Targets
     labelled: bool = True
     names: tuple[str, ...] = ()
     recording: str | None = None
@@ -79,42 +77,12 @@ class Entry:
 
     def occurring(self) -> tuple[int, ...]:
         """Return the places in `names` that at least one sample has."""
-        if self.targets.ndim > 1:
-            return tuple(np.flatnonzero((self.targets > 0).any(axis=0)).tolist())
-        return tuple(np.unique(self.targets).tolist())
+        return occurring(self.targets)
 
 
-def without_labels(entry: Entry, loss: LossKind) -> Entry:
+def without_labels(entry: Entry, kind: Targets) -> Entry:
     """Return an entry with one class that stands for nothing; where samples may have several labels, none has it."""
-    count = len(entry.targets)
-    targets: Labels = np.zeros(count, np.int64) if loss == "single-label" else np.zeros((count, 1), np.float32)
-    return replace(entry, names=("",), targets=targets)
-
-
-def targets_of(labels: Sequence[tuple[str, ...]], loss: LossKind, path: Path) -> tuple[tuple[str, ...], Labels]:
-    """Return the sorted class names, and each sample's place in them; of a regression the outputs and the targets.
-
-    Args:
-        labels: Labels of each sample, or its numbers as text.
-        loss: What a sample has: one label, several, or targets.
-        path: What lists them, for messages.
-
-    Returns:
-        Names, and int64 [n] or float32 [n, len(names)]: multi-hot, or targets.
-
-    Raises:
-        TaskError: A target is no number.
-    """
-    if loss == "regression":
-        return numbers_of_cells(path, labels)
-    names = tuple(sorted({label for sample in labels for label in sample}))
-    place = {name: index for index, name in enumerate(names)}
-    if loss == "single-label":
-        return names, np.array([place[label] for (label,) in labels], np.int64)
-    hot = np.zeros((len(labels), len(names)), np.float32)
-    for row, sample in enumerate(labels):
-        hot[row, [place[label] for label in sample]] = 1
-    return names, hot
+    return replace(entry, names=("",), targets=kind.blank(len(entry.targets)))
 
 
 def no_such_data(path: Path, partition: PartitionName) -> TaskError:

@@ -5,8 +5,8 @@ import io
 from pathlib import Path
 
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
 from tuner.reading import kind_of, path_from, read_text, text_from
+from tuner.targets import Targets
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
 MOST_MANIFEST_BYTES = 64_000_000
@@ -47,13 +47,13 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def read_manifest(
-    path: Path, loss: LossKind, *, sessions: bool = False
+    path: Path, kind: Targets, *, sessions: bool = False
 ) -> tuple[list[Path], list[tuple[str, ...]], list[str]]:
     """List the files of a manifest, the labels of each, and its session.
 
     Args:
         path: A CSV file with header ``path,label`` or ``path,label,session``; paths are relative to it.
-        loss: Whether a file may have several labels, with ``|`` between them.
+        kind: What a sample's label is; several have ``|`` between them.
         sessions: Whether the third column is allowed; a session is empty without it.
 
     Raises:
@@ -70,7 +70,7 @@ def read_manifest(
         for row in rows:
             if row:
                 files.append(_listed_file(path, rows.line_num, row, header))
-                labels.append(_listed_labels(path, rows.line_num, row[1], loss))
+                labels.append(_listed_labels(path, rows.line_num, row[1], kind))
                 file_sessions.append("".join(row[2:]).strip())
     except csv.Error as error:
         raise TaskError(f"{path}: not a CSV manifest ({error}): {way_out}") from error
@@ -104,11 +104,7 @@ def _listed_file(path: Path, line: int, row: list[str], header: list[str]) -> Pa
     return file
 
 
-def _listed_labels(path: Path, line: int, cell: str, loss: LossKind) -> tuple[str, ...]:
+def _listed_labels(path: Path, line: int, cell: str, kind: Targets) -> tuple[str, ...]:
     labels = tuple(part.strip() for part in cell.split("|") if part.strip())
-    if loss == "single-label" and len(labels) != 1:
-        way_out = 'set loss.kind = "multi-label"' if labels else "name its class"
-        raise TaskError(
-            f"{path}:{line}: a sample of a single-label task must have one label, got {cell.strip()!r}: {way_out}"
-        )
+    kind.check_cell(labels, cell, f"{path}:{line}")
     return labels

@@ -3,19 +3,15 @@
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from tuner.arrays import Array, Labels
+from tuner.arrays import Array
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
 from tuner.reading import open_regular
 from tuner.task.data.npy import read_array
-from tuner.task.data.targets import numbers_of_array
 
 PartitionName = Literal["train", "val", "test"]
 #: Names of a partition's samples, the first that exists; the labels' begin with y instead of x.
@@ -25,7 +21,6 @@ SAMPLES_KEYS: Mapping[PartitionName, tuple[str, ...]] = {
     "test": ("x_test", "x"),
 }
 CLASSES_KEY = "classes"
-MOST_CLASSES = 1_000_000
 _SUFFIX = ".npy"
 # What a damaged or encrypted zip file raises, or one that is compressed in a way this Python does not have.
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
@@ -100,61 +95,3 @@ def samples_key(path: Path, file: Mapping[str, Array], partition: PartitionName,
 def labels_key(samples: str) -> str:
     """Return the name of the labels of samples: ``"y_train"`` for ``"x_train"``."""
     return "y" + samples[1:]
-
-
-def targets_of_array(
-    where: str, y: Array, loss: LossKind, own: Sequence[str] | None, borrowed: Sequence[str]
-) -> tuple[tuple[str, ...], Labels]:
-    """Check an array of labels, and return class names and each sample's place in them.
-
-    Args:
-        where: Place for messages.
-        y: Integers [n] or [n, 1], or multi-hot [n, k]; of a regression numbers [n] or [n, outputs].
-        loss: What a sample has: one label, several, or targets.
-        own: Class names of the file.
-        borrowed: Class names to use where the file has none.
-
-    Returns:
-        Names, and int64 [n] or float32 [n, len(names)]: multi-hot, or targets.
-
-    Raises:
-        TaskError: The array holds no labels, or more classes than there are names.
-    """
-    if loss == "regression":
-        return numbers_of_array(where, y, own)
-    if y.ndim == 2 and y.shape[1] == 1 and y.dtype.kind in "iu":  # noqa: PLR2004 - a column of integers is [n]
-        y = y[:, 0]
-    width = _number_of_classes(where, y, loss)
-    names = tuple(own) if own is not None else (*borrowed, *map(str, range(len(borrowed), width)))
-    if width > len(names) or len(set(names)) != len(names):
-        raise TaskError(f"{where}: {width} classes need {width} different names in 'classes', got {len(set(names))}")
-    if loss == "single-label":
-        return names, y.astype(np.int64)
-    hot = np.zeros((len(y), len(names)), np.float32)
-    if y.ndim == 1:
-        hot[np.arange(len(y)), y] = 1
-    else:
-        hot[:, :width] = y
-    return names, hot
-
-
-def _number_of_classes(where: str, y: Array, loss: LossKind) -> int:
-    if y.ndim == 1 and y.dtype.kind in "iu":
-        if y.min() < 0:
-            raise TaskError(f"{where}: labels must be integers from 0, got {y.min()}")
-        if y.max() >= MOST_CLASSES:
-            raise TaskError(f"{where}: labels must be integers below {MOST_CLASSES}, got {y.max()}")
-        return int(y.max()) + 1
-    if y.ndim == 2 and y.dtype.kind in "biuf":  # noqa: PLR2004 - samples and labels
-        if loss == "single-label":
-            raise TaskError(
-                f"{where}: the labels of a single-label task must be integers [n], got multi-hot {list(y.shape)}: "
-                'set loss.kind = "multi-label"'
-            )
-        if not np.isin(y, (0, 1)).all():
-            raise TaskError(f"{where}: multi-hot labels must be only 0 and 1")
-        return int(y.shape[1])
-    raise TaskError(
-        f"{where}: labels must be integers [n], or multi-hot [n, k] for a multi-label task, "
-        f"got {y.dtype} {list(y.shape)}"
-    )

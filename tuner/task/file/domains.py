@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
+from tuner.targets import Targets
 from tuner.task.data.entry import Entry, EntrySource, without_labels
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
@@ -25,7 +25,7 @@ def read_entries(
     section: "GlobalSection | LocalSection",
     folder: Path,
     spec: InputSpec,
-    loss: LossKind,
+    targets: Targets,
     check: FileCheck | None,
     recording: str | None = None,
 ) -> dict[PartitionName, Entry]:
@@ -35,7 +35,7 @@ def read_entries(
         section: The file's ``[local]`` or ``[global]``.
         folder: Folder of the file.
         spec: Kind of the samples.
-        loss: Whether a sample may have several labels.
+        targets: What a sample's label is.
         check: Leaves out, and notes, files that cannot be read; None opens no image.
         recording: Regular expression that names the recording which a sound was cut from.
 
@@ -54,8 +54,8 @@ def read_entries(
             continue
         path = path_of(text, folder)
         names = entries["train"].names if "train" in entries else ()
-        entry = kind.entry(EntrySource(path, partition, spec, loss, labelled, names, recording, check))
-        entry = entry if labelled else without_labels(entry, loss)
+        source = EntrySource(path, partition, spec, targets, labelled, names, recording, check)
+        entry = kind.entry(source) if labelled else without_labels(kind.entry(source), targets)
         twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
         if twin is not None:
             raise TaskError(

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from tuner.arrays import Labels, RowNumbers
+from tuner.arrays import Labels
 from tuner.errors import TaskError, nearest
 from tuner.reading import read_text
+from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
 
 #: Of a row in the model's head.
@@ -150,17 +149,7 @@ def as_rows(entry: Entry, rows: Mapping[str, int], outputs: int, where: str) -> 
             f"{where} has the label {missing!r}, which {where.partition('.')[0]}.train lacks{nearest(missing, rows)}: "
             f"add samples of it to train, or remove them from {entry.source}"
         )
-    if entry.targets.ndim == 1:
-        to_row = np.zeros(len(entry.names), np.int64)
-        for place in occurring:
-            to_row[place] = rows[entry.names[place]]
-        labels: RowNumbers = to_row[entry.targets]
-        return labels
-    hot = np.zeros((len(entry.targets), outputs), np.float32)
-    for place in occurring:
-        row = rows[entry.names[place]]
-        hot[:, row] = np.maximum(hot[:, row], entry.targets[:, place])
-    return hot
+    return moved(entry.targets, {place: (rows[entry.names[place]],) for place in occurring}, outputs)
 
 
 def _read_table(path: Path) -> list[list[str]]:

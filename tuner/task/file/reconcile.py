@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tuner.errors import TaskError, nearest
 from tuner.reading import read_text
+from tuner.targets import Targets
+from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.file.labels import GlobalClass
@@ -54,23 +54,23 @@ class LabelRules:
         return tuple(sorted(found))
 
 
-def read_rules(section: "LabelsSection", path: Path, *, single: bool) -> LabelRules:
+def read_rules(section: "LabelsSection", path: Path, *, kind: Targets) -> LabelRules:
     """Read ``[labels]``.
 
     Args:
         section: The section.
         path: The task file.
-        single: Whether a sample has one label.
+        kind: What a sample's label is.
 
     Raises:
         TaskError: A table cannot be read, or says what a sample of one label cannot have.
     """
     map_, parents = (_table(value, path, key) for key, value in (("map", section.map), ("parents", section.parents)))
-    if single and parents:
+    if parents and not kind.several:
         raise TaskError(f'{path}: labels.parents gives a sample several labels: set loss.kind = "multi-label"')
     for label, targets in map_.items():
-        if not targets or (single and len(targets) > 1):
-            wanted = "one label" if single else "at least one label"
+        if not targets or (len(targets) > 1 and not kind.several):
+            wanted = "at least one label" if kind.several else "one label"
             raise TaskError(f"{path}: labels.map must map {label!r} to {wanted}, got {list(targets)}")
         if label in section.new:
             raise TaskError(f"{path}: the label {label!r} is in labels.map and in labels.new: remove it from one")
@@ -198,14 +198,8 @@ def _relabelled(entry: Entry, labels: Mapping[str, Sequence[str]], first: Sequen
     added = sorted({label for name in entry.names for label in labels.get(name, ())})
     names = tuple(dict.fromkeys([*first, *added]))
     place = {name: number for number, name in enumerate(names)}
-    if entry.targets.ndim == 1:
-        to_place = np.array([place[labels[name][0]] if labels.get(name) else 0 for name in entry.names], np.int64)
-        return replace(entry, names=names, targets=to_place[entry.targets])
-    hot = np.zeros((len(entry.targets), len(names)), np.float32)
-    for column, name in enumerate(entry.names):
-        for label in labels.get(name, ()):
-            hot[:, place[label]] = np.maximum(hot[:, place[label]], entry.targets[:, column])
-    return replace(entry, names=names, targets=hot)
+    rows = {at: [place[label] for label in labels.get(name, ())] for at, name in enumerate(entry.names)}
+    return replace(entry, names=names, targets=moved(entry.targets, rows, len(names)))
 
 
 def _table(value: Table | str, path: Path, key: str) -> Table:

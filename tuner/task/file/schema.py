@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from tuner.errors import TaskError, nearest
-from tuner.metrics import LossKind
+from tuner.targets import LossKind
 
 
 class Section(BaseModel):

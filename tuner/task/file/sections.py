@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
+from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, nobody_says
 from tuner.task.spec import (
     LIBRARIES,
-    USUAL_LOSS,
     InputSpec,
-    LossSettings,
     ModelSpec,
     Pretrain,
 )
@@ -131,12 +130,12 @@ def loss_settings(section: "LossSection", path: Path) -> LossSettings:
     Raises:
         TaskError: One of them is of another kind of loss.
     """
-    for key, kind in (("delta", "regression"), ("label_smoothing", "single-label"), ("top_k", "single-label")):
-        if getattr(section, key) is not None and section.kind != kind:
-            raise TaskError(f'{path}: loss.{key} is for loss.kind = "{kind}", got "{section.kind}": leave it out')
-    return LossSettings(
-        section.delta, section.label_smoothing or 0.0, USUAL_LOSS.top_k if section.top_k is None else section.top_k
-    )
+    for kind in KINDS.values():
+        key = next((key for key in sorted(kind.own_settings) if getattr(section, key) is not None), None)
+        if key is not None and section.kind != kind.name:
+            raise TaskError(f'{path}: loss.{key} is for loss.kind = "{kind.name}", got "{section.kind}": leave it out')
+    top_k = SINGLE_LABEL.settings.top_k if section.top_k is None else section.top_k
+    return LossSettings(section.delta, section.label_smoothing or 0.0, top_k)
 
 
 def augment_operations(ops: list[str], kind: str, path: Path) -> tuple[str, ...]:

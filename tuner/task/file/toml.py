@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TaskError
 from tuner.reading import read_toml, text_from
+from tuner.targets import Targets, targets_of
 from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
 from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
+from tuner.task.file.outputs import output_names, refuse_classes
 from tuner.task.file.reconcile import closed_global, label_map, mapped_local, read_rules
-from tuner.task.file.regression import output_names, refuse_classes, without_targets
 from tuner.task.file.sections import (
     augment_operations,
     input_spec,
@@ -92,32 +93,31 @@ def task_from_values(
         )
     model = model_spec(file.model, path)
     spec = input_spec(file, path, model, defaults_of)
-    folder, loss = path.parent, file.loss.kind
-    settings_of_loss = loss_settings(file.loss, path)
-    if loss == "regression":
+    folder, kind = path.parent, targets_of(file.loss.kind, loss_settings(file.loss, path))
+    if not kind.has_classes:
         refuse_classes(file, path)
     settings = f"{spec.kind} {spec.resize} {spec.size}"
     check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
-    local_entries: Entries = read_entries(file.local, folder, spec, loss, check, file.input.recording)
+    local_entries: Entries = read_entries(file.local, folder, spec, kind, check, file.input.recording)
     global_entries: Entries | None = (
-        read_entries(file.global_, folder, spec, loss, check, file.input.recording) if file.global_ else None
+        read_entries(file.global_, folder, spec, kind, check, file.input.recording) if file.global_ else None
     )
     skipped = check.close(path)
     if global_entries is not None:
         refuse_shared_recordings(local_entries, global_entries)
     alike: LabelMap = ()
-    if loss == "regression":
-        head = _outputs(output_names(local_entries if labelled else {}, global_entries, path))
-        local_entries = local_entries if labelled else without_targets(local_entries, len(head.labels))
-        local_rows, global_rows = None, None
-    else:
+    if kind.has_classes:
         local_entries, global_entries, classes, alike = _reconciled(
             file, path, local_entries, global_entries, mapped=mapped
         )
         head = _union_head(file, local_entries, classes)
         local_rows, global_rows = head.local_rows if labelled else {"": 0}, head.global_rows
+    else:
+        head = _outputs(output_names(local_entries if labelled else {}, global_entries, path))
+        local_entries = local_entries if labelled else _blank(local_entries, kind, len(head.labels))
+        local_rows, global_rows = None, None
     outputs = len(head.labels)
-    if loss == "single-label" and outputs == 1:
+    if kind.one_class and outputs == 1:
         raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task needs at least two")
     local = domain_of("local", local_entries, local_rows, outputs)
     global_ = domain_of("global", global_entries, global_rows, outputs) if global_entries else None
@@ -125,7 +125,7 @@ def task_from_values(
         name=text_from(path.resolve().parent.name) if file.name is None else file.name,
         model=model,
         input=_standardised(spec, local, global_, path),
-        loss=loss,
+        loss=kind.name,
         local=local,
         global_=global_,
         labels=head.labels,
@@ -140,14 +140,19 @@ def task_from_values(
             for entry in entries.values()
             for note in entry.notes
         ),
-        loss_settings=settings_of_loss,
+        loss_settings=kind.settings,
         label_map=alike,
     )
-    return standardised(task) if loss == "regression" else task
+    return task if kind.has_classes else standardised(task)
+
+
+def _blank(entries: Entries, kind: Targets, outputs: int) -> Entries:
+    """Return entries whose targets stand for nothing."""
+    return {name: replace(entry, targets=kind.blank(len(entry.targets), outputs)) for name, entry in entries.items()}
 
 
 def _outputs(names: Sequence[str]) -> UnionHead:
-    """Return one row for each output of a regression: the given model has all of them."""
+    """Return one row for each output that is a number: the given model has all of them."""
     rows = {name: row for row, name in enumerate(names)}
     return UnionHead(tuple(names), tuple(rows.values()), rows, rows)
 
@@ -162,7 +167,7 @@ def _reconciled(
     if section is not None:
         if global_entries is None:
             raise TaskError(f"{path}: [labels] maps local labels to those of [global]: add it, or leave [labels] out")
-        rules = read_rules(section, path, single=file.loss.kind == "single-label")
+        rules = read_rules(section, path, kind=targets_of(file.loss.kind))
         rules = rules if mapped else replace(rules, map={}, new=frozenset(), is_strict=False)
     if file.labels is not None and file.local.labels == "none":
         raise TaskError(

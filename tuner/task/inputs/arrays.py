@@ -9,7 +9,7 @@ from tuner.errors import TaskError
 from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key
 from tuner.task.data.samples import ArraySamples
 from tuner.task.inputs.base import InputKind
 from tuner.task.spec import InputSpec
@@ -64,6 +64,6 @@ def read_arrays(source: EntrySource) -> Entry:
         raise TaskError(f"{where}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}")
     if len(x) == 0:
         raise empty_partition(where, partition)
-    names, targets = targets_of_array(where, y, source.loss, classes, source.names)
+    names, targets = source.targets.read_array(where, y, classes, source.names)
     ArraySamples(x[:1], targets[:1], spec, where)  # reports a wrong shape or type now
     return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.arrays import Array
 from tuner.errors import TaskError
 from tuner.reading import kind_of
-from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, targets_of, unreadable
+from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, unreadable
 from tuner.task.data.images import check_image, decode_image
 from tuner.task.data.listing import IMAGE_SUFFIXES, images_below, read_folder, read_manifest
 from tuner.task.data.readable import kept
@@ -45,7 +45,7 @@ class Images(InputKind):
         keep = _readable(files, source)
         files = kept(files, keep)
         none = (), np.zeros(len(files), np.int64)
-        classes, targets = targets_of(kept(labels, keep), source.loss, path) if labels else none
+        classes, targets = source.targets.read_texts(kept(labels, keep), path) if labels else none
         return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
 
     def read(self, path: Path, spec: InputSpec) -> Array:
@@ -81,7 +81,7 @@ def _listed(source: EntrySource) -> tuple[list[Path], list[tuple[str, ...]]]:
     path = source.path
     try:
         if kind_of(path) != "folder":
-            return read_manifest(path, source.loss)[:2]
+            return read_manifest(path, source.targets)[:2]
         return read_folder(path) if source.labelled else (images_below(path), [])
     except OSError as error:
         raise unreadable(error, path) from error

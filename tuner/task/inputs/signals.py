@@ -12,10 +12,10 @@ from tuner.arrays import Array, Labels
 from tuner.augment.operations import check_signal_operations
 from tuner.errors import TaskError, nearest
 from tuner.reading import kind_of
-from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, targets_of, unreadable
+from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, unreadable
 from tuner.task.data.listing import read_folder, read_manifest
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key, targets_of_array
+from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import Samples
 from tuner.task.data.signals import (
@@ -136,7 +136,7 @@ def _read_files(path: Path, source: EntrySource) -> LabelledRecordings:
             files, labels = read_folder(path, SUFFIXES, "recordings")
             sessions = [""] * len(files)
         else:
-            files, labels, sessions = read_manifest(path, source.loss, sessions=True)
+            files, labels, sessions = read_manifest(path, source.targets, sessions=True)
     except OSError as error:
         raise unreadable(error, path) from error
     recordings = [_recording(file, session, source) for file, session in zip(files, sessions, strict=True)]
@@ -144,7 +144,7 @@ def _read_files(path: Path, source: EntrySource) -> LabelledRecordings:
     if source.check is not None and files and not any(keep):
         raise source.check.error(path)
     left = [recording for recording in recordings if recording is not None]
-    return LabelledRecordings(left, *targets_of(kept(labels, keep), source.loss, path))
+    return LabelledRecordings(left, *source.targets.read_texts(kept(labels, keep), path))
 
 
 def _recording(file: Path, session: str, source: EntrySource) -> Recording | None:
@@ -206,7 +206,7 @@ def _read_sessions(
         ]
         labels.append(label)
     return LabelledRecordings(
-        recordings, *targets_of_array(str(path), np.concatenate(labels), source.loss, class_names(file), source.names)
+        recordings, *source.targets.read_array(str(path), np.concatenate(labels), class_names(file), source.names)
     )
 
 
@@ -237,4 +237,4 @@ def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> 
         Recording(f"{where}[{number}]", session, signal)
         for number, (session, signal) in enumerate(zip(sessions, x, strict=True))
     ]
-    return LabelledRecordings(recordings, *targets_of_array(where, y, source.loss, class_names(file), source.names))
+    return LabelledRecordings(recordings, *source.targets.read_array(where, y, class_names(file), source.names))

@@ -12,12 +12,13 @@ from tuner.backends.torch.exits.heads import head
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.exits.steps import HeadsSteps, mirrored
 from tuner.backends.torch.step.losses import exit_loss
-from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, torch_loss
 from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.ridge.sums import coded, step_of
 from tuner.runtime.train.exit_targets import linear_features
+from tuner.targets import MultiLabel
 from tuner.testing import example_model, example_task
 
 pytestmark = pytest.mark.slow
@@ -70,12 +71,12 @@ def test_several_labels_are_bernoullis() -> None:
     hot = torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
     plan = HeadsPlan(supervised=1.0, distilled=0.0)
     wanted = functional.binary_cross_entropy_with_logits(logits(0), hot)
-    assert torch.equal(exit_loss(logits(0), logits(1), hot, plan, StepLoss("multi-label")), wanted)
+    assert torch.equal(exit_loss(logits(0), logits(1), hot, plan, torch_loss(MultiLabel())), wanted)
     theirs, ours = torch.sigmoid(logits(1) / 2), torch.sigmoid(logits(0) / 2)
     each = theirs * (theirs / ours).log() + (1 - theirs) * ((1 - theirs) / (1 - ours)).log()
-    soft = exit_loss(logits(0), logits(1), hot, HeadsPlan(temperature=2.0), StepLoss("multi-label"))
+    soft = exit_loss(logits(0), logits(1), hot, HeadsPlan(temperature=2.0), torch_loss(MultiLabel()))
     torch.testing.assert_close(soft, 4 * each.mean())
-    own = exit_loss(logits(0), logits(1), hot, HeadsPlan(pseudo=1.0, distilled=0.0), StepLoss("multi-label"))
+    own = exit_loss(logits(0), logits(1), hot, HeadsPlan(pseudo=1.0, distilled=0.0), torch_loss(MultiLabel()))
     assert torch.equal(own, functional.binary_cross_entropy_with_logits(logits(0), (logits(1) > 0).float()))
 
 

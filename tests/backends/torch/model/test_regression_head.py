@@ -30,7 +30,7 @@ def task_of(folder: Path, head: str, scale: TargetScale | None = SCALE) -> Task:
     rows, labels = (0, 1), ("kelvin", "metres")
     model = ModelSpec(f"{folder / 'net.py'}:build")
     local = Domain(samples, samples)
-    return Task("net", model, SPEC, "regression", local, None, labels, rows, rows, targets=scale)
+    return Task("net", model, SPEC, "regression", local, None, labels, rows, rows, scale=scale)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def task_of(folder: Path, head: str, scale: TargetScale | None = SCALE) -> Task:
 def test_the_outputs_mean_what_they_meant(head: str, tmp_path: Path) -> None:
     head = f"{head}, nn.Flatten()" if "Conv2d" in head else head
     task = task_of(tmp_path, head)
-    given, standardised = (load(replace(task, targets=scale)).model for scale in (None, SCALE))
+    given, standardised = (load(replace(task, scale=scale)).model for scale in (None, SCALE))
     batch = torch.from_numpy(task.batch(task.local.train, range(12)))
     with torch.inference_mode():
         again = standardised(batch) * torch.tensor(SCALE.std) + torch.tensor(SCALE.mean)
@@ -63,6 +63,6 @@ def test_a_model_whose_outputs_are_no_numbers_of_any_size_is_refused(head: str, 
 def test_a_model_that_answers_standardised_targets_already_is_left_as_it_is(tmp_path: Path) -> None:
     task = task_of(tmp_path, "nn.Linear(6, 2)")
     of_bundle = replace(task, model=replace(task.model, head=task.labels))
-    heads = [load(one).model.get_submodule("3") for one in (of_bundle, replace(task, targets=None))]
+    heads = [load(one).model.get_submodule("3") for one in (of_bundle, replace(task, scale=None))]
     assert all(isinstance(head, nn.Linear) for head in heads)
     assert torch.equal(*(head.get_parameter("weight") for head in heads))

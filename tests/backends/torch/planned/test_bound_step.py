@@ -37,9 +37,10 @@ from tuner.backends.torch.step.optimiser import optimiser as optimiser_of
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.step.update import STATES
-from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss, torch_loss
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.planner.memory.placement import by_size, max_live
+from tuner.targets import MultiLabel, Regression
 
 pytestmark = pytest.mark.slow
 BATCH = 8
@@ -139,7 +140,7 @@ def test_norms_that_train_on_padded_batches_run_as_traced() -> None:
 
 
 def test_a_padded_batch_trains_on_its_real_samples() -> None:
-    step, planned, eager = arms("LeNet", RecipePlan(optimiser="adam"), StepLoss("multi-label"))
+    step, planned, eager = arms("LeNet", RecipePlan(optimiser="adam"), torch_loss(MultiLabel()))
     batch = batch_of(step, np.random.default_rng(0))
     ours = planned.step(batch, 1e-3, tuple(float(index < 3) for index in range(BATCH)))
     assert relative([ours], [eager.step(part_of(batch, 3), 1e-3)]) < 1e-6
@@ -212,7 +213,7 @@ def test_a_group_that_is_no_optimisers_step_runs_in_pieces() -> None:
     tail = TAILS["linear head"]()
     recipe = RecipePlan(optimiser="sgd", momentum=0.0)
     step = trace(
-        tail.module, recipe, loss=StepLoss("regression"), input_shape=tail.input_shape, outputs=OUTPUTS,
+        tail.module, recipe, loss=torch_loss(Regression()), input_shape=tail.input_shape, outputs=OUTPUTS,
         batch_size=BATCH,
     )  # fmt: skip
     assert not any(port.kind == "state" for port in step.inputs)

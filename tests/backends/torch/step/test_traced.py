@@ -25,9 +25,9 @@ from tests.backends.torch.tails import (
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
-from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss, torch_loss
 from tuner.plan.parts import Optimiser, RecipePlan
-from tuner.task import LossSettings
+from tuner.targets import LossSettings, MultiLabel, Regression, SingleLabel
 
 pytestmark = pytest.mark.slow
 BATCH = 8
@@ -158,9 +158,9 @@ def test_padded_norms_drift_no_further_from_exact_training_than_torchs_own(name:
 
 LOSSES: Mapping[str, tuple[StepLoss, nn.Module | None]] = {
     "single-label": (CROSS_ENTROPY, None),
-    "multi-label": (StepLoss("multi-label"), None),
-    "Huber": (StepLoss("regression", LossSettings(delta=0.3)), nn.HuberLoss(delta=0.3)),
-    "smoothed": (StepLoss("single-label", LossSettings(label_smoothing=0.2)), nn.CrossEntropyLoss(label_smoothing=0.2)),
+    "multi-label": (torch_loss(MultiLabel()), None),
+    "Huber": (torch_loss(Regression(LossSettings(delta=0.3))), nn.HuberLoss(delta=0.3)),
+    "smoothed": (torch_loss(SingleLabel(LossSettings(label_smoothing=0.2))), nn.CrossEntropyLoss(label_smoothing=0.2)),
 }
 
 

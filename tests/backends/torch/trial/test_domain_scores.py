@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.metrics import accuracy, calibrated_loss, top_k_accuracy
 from tuner.task import LossSettings
 from tuner.task.builtin import digits
@@ -17,13 +16,14 @@ def test_the_top_k_accuracy_is_scored_where_there_are_more_labels_than_k() -> No
     task = digits()
     labels = task.local.val.labels
     outputs = np.random.default_rng(0).normal(size=(len(labels), 10)).astype(np.float32)
-    found = domain_scores(task, "local", outputs, labels)
+    found = task.targets.scores("local", outputs, labels, labelled=True)
     assert found == {
         "local_accuracy": accuracy(outputs, labels),
         "local_top5_accuracy": top_k_accuracy(outputs, labels, 5),
         "local_loss": calibrated_loss(outputs, labels),
     }
     few = replace(task, loss_settings=LossSettings(top_k=3))
-    assert domain_scores(few, "test", outputs, labels).keys() == {"test_accuracy", "test_top3_accuracy"}
+    assert few.targets.scores("test", outputs, labels, labelled=True).keys() == {"test_accuracy", "test_top3_accuracy"}
     all_of_them = replace(task, loss_settings=LossSettings(top_k=10))
-    assert domain_scores(all_of_them, "local", outputs, labels).keys() == {"local_accuracy", "local_loss"}
+    found = all_of_them.targets.scores("local", outputs, labels, labelled=True)
+    assert found.keys() == {"local_accuracy", "local_loss"}

@@ -15,7 +15,7 @@ from tuner.backends.torch.model.kinds import NORMS
 from tuner.backends.torch.model.layout import channels_last, spatial
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
 from tuner.backends.torch.trial.evolving import begin_evolving, call, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
@@ -50,7 +50,10 @@ class EagerSteps(TrialSteps):
         extensions: Extensions = NOTHING_ADDED,
     ) -> None:
         self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
-        self._loss, self.threads = StepLoss.of(task, plan.recipe), ThreadChoice(plan.runtime.threads)
+        self._loss, self.threads = (
+            torch_loss(task.targets.smoothed(plan.recipe.label_smoothing)),
+            ThreadChoice(plan.runtime.threads),
+        )
         loss = loss_of(task, plan, extensions)
         self._extended = loss if isinstance(loss, ExtendedLoss) else None
         trained = [value for value in tail.parameters() if value.requires_grad]

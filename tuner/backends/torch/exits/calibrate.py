@@ -12,19 +12,16 @@ from tuner.backends.torch.measure import chain_seconds
 from tuner.backends.torch.model.layout import fast, spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.errors import TaskError
-from tuner.metrics import LossKind
+from tuner.metrics import expected_calibration_error
 from tuner.plan.trial import TrialPlan
 from tuner.planner.flops import head_flops
 from tuner.runtime.infer.calibration import Costs
-from tuner.runtime.infer.confidence import confidences, correctness, expected_calibration_error
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts
-from tuner.runtime.train.exit_targets import answers_of
+from tuner.targets import Targets
 from tuner.task import Task
 
 
-def describe_exits(
-    plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels, *, loss: LossKind
-) -> list[str]:
+def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels) -> list[str]:
     """Return a note on each exit of a plan.
 
     Args:
@@ -32,10 +29,9 @@ def describe_exits(
         calibration: What was decided on these samples.
         logits: float32 [exits + 1, n, outputs] on the calibration samples.
         truth: int64 [n], or float32 [n, outputs].
-        loss: What a sample has: one label, several, or targets.
     """
-    right = correctness(logits, truth, loss=loss)
-    what = "targets met:" if loss == "regression" else "accuracy"
+    kind = plan.task.targets
+    right = kind.correctness(logits, truth)
     notes = []
     for index, place in enumerate(plan.heads.exits):
         fate, temperature = "pruned", None
@@ -43,21 +39,21 @@ def describe_exits(
             at = calibration.kept.index(index)
             share, temperature = 100 * calibration.rates[at], calibration.temperatures[at]
             fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
-        if loss != "regression":  # whose confidence is no probability to be right
-            fate = f"{_calibration_error(logits[index], right[index], temperature, loss)}; {fate}"
+        if kind.has_classes:  # else a confidence is no probability to be right
+            fate = f"{_calibration_error(logits[index], right[index], temperature, kind)}; {fate}"
         notes.append(
-            f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): {what} "
+            f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): {kind.exit_score} "
             f"{100 * right[index].mean():.1f} % of {len(truth)} calibration samples (final head "
             f"{100 * right[-1].mean():.1f} %), {fate}"
         )
     return notes
 
 
-def _calibration_error(logits: Floats, right: Floats, temperature: float | None, loss: LossKind) -> str:
+def _calibration_error(logits: Floats, right: Floats, temperature: float | None, kind: Targets) -> str:
     """Say how far an exit's confidence is from its accuracy, as it is and, of one that is kept, at its temperature."""
 
     def error(divisor: float) -> float:
-        return expected_calibration_error(confidences(logits, divisor, loss=loss), right)
+        return expected_calibration_error(kind.confidences(logits, divisor), right)
 
     after = "" if temperature is None else f", {error(temperature):.3f} at temperature {temperature:.2f}"
     return f"calibration error {error(1.0):.3f}{after}"
@@ -94,4 +90,4 @@ def truths(task: Task, domain: str, logits: Floats, labels: Labels) -> Labels:
     """Return the labels; the final head's answers where the local samples have none: agreement is then the score."""
     if domain != "local" or task.labelled:
         return labels
-    return answers_of(logits[-1], task.loss)
+    return task.targets.answers(logits[-1])

@@ -14,7 +14,7 @@ from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph import Chain
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.steps import TrialSteps
@@ -48,7 +48,7 @@ class JointSteps(EagerSteps):
         super().__init__(task, plan, tail, inputs, seed, extensions)
         pairs = zip(plan.heads.exits, heads, strict=True)
         deep = [(place.block, head) for place, head in pairs if place.block > plan.split]
-        self._plan, self._exit_loss = plan.heads, StepLoss.of(task)
+        self._plan, self._exit_loss = plan.heads, torch_loss(task.targets)
         self._heads = nn.ModuleList(head for _, head in deep)
         ends = [chain.split_position(cut) for cut in (*(block for block, _ in deep), plan.model.num_blocks)]
         self._outputs = chain.outputs(ends, chain.split_position(plan.split))

@@ -21,15 +21,13 @@ from tuner.backends.torch.exits.start import Starts, load_starts, start_sums, st
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.selection import calibration_selection, local_folds
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.procedure import frozen
-from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of, domain_scores
+from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.errors import TrainingError
-from tuner.metrics import score
 from tuner.results.counts import ClassCounts
 from tuner.runtime.infer.calibration import exits_taken
-from tuner.runtime.infer.confidence import confidences
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
@@ -73,12 +71,10 @@ class ExitsProcedure(TailProcedure):
         started = time.perf_counter()
         if plan.heads.ridge:
             folds = local_folds(self.training[0])
-            self.unseen = solve_heads(
-                plan, self.heads, self.final, self.inputs, folds, self.sums, loss=opened.task.loss
-            )
+            self.unseen = solve_heads(plan, self.heads, self.final, self.inputs, folds, self.sums)
             return TrainingLog(seconds=time.perf_counter() - started)
         load_starts(self.heads, begun)
-        loss = StepLoss.of(opened.task)
+        loss = torch_loss(opened.task.targets)
         steps = HeadsSteps(plan, self.heads, self.final, self.inputs.train, opened.extensions, loss=loss)
         samples = len(self.inputs.train.labels)
         loop = EpochLoop(steps, plan.recipe, samples, self.trial.seed, loss_name="the exits' loss")
@@ -93,7 +89,7 @@ class ExitsProcedure(TailProcedure):
         task, local = self.opened.task, self.inputs.validation["local"]
         logits = exit_logits(self.plan, self.heads, self.final, local)
         truth = truths(task, "local", logits, local.labels)
-        return float(np.mean([score(own, truth, task.loss) for own in logits[:-1]]))
+        return float(np.mean([task.targets.score(own, truth) for own in logits[:-1]]))
 
     def score(self) -> tuple[dict[str, float], dict[str, ClassCounts]]:
         """Calibrate, then score the policy that came out on the validation samples."""
@@ -105,13 +101,13 @@ class ExitsProcedure(TailProcedure):
             logits = exit_logits(plan, self.heads, self.final, samples)
             truth = truths(task, domain, logits, samples.labels)
             kept = logits[[*calibration.kept, -1]]
-            exits = exits_taken(confidences(kept, calibration.temperatures, loss=task.loss), calibration.thresholds)
+            exits = exits_taken(task.targets.confidences(kept, calibration.temperatures), calibration.thresholds)
             answers = kept[exits, np.arange(len(exits))]
-            values |= domain_scores(task, domain, answers, truth)
+            values |= task.targets.scores(domain, answers, truth, labelled=task.labelled)
             classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
-            values[f"final_{domain}_accuracy"] = score(logits[-1], truth, task.loss)
+            values[f"final_{domain}_accuracy"] = task.targets.score(logits[-1], truth)
             for place, own in enumerate(kept[:-1]):
-                values[f"exit{place}_{domain}_accuracy"] = score(own, truth, task.loss)
+                values[f"exit{place}_{domain}_accuracy"] = task.targets.score(own, truth)
             if domain == "local":
                 rates = np.bincount(exits, minlength=len(kept)) / len(exits)
                 kept_costs = costs.select(calibration.kept)
@@ -133,12 +129,12 @@ class ExitsProcedure(TailProcedure):
             truth,
             plan.heads,
             costs.flops,
-            loss=task.loss,
+            kind=task.targets,
             prune=True,
             labelled=task.labelled,
             out_of_fold=out_of_fold,
         )
-        self.notes += tuple(describe_exits(plan, calibration, logits, truth, loss=task.loss))
+        self.notes += tuple(describe_exits(plan, calibration, logits, truth))
         return calibration
 
     def write(self, metadata: Mapping[str, str] | None) -> None:

@@ -10,7 +10,6 @@ from tuner.arrays import Floats, RowNumbers
 from tuner.backends.torch.exits.inputs import CutInputs, ExitInputs
 from tuner.backends.torch.exits.steps import teacher_logits
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
-from tuner.metrics import LossKind
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.personal import personal_head
 from tuner.ridge.sums import Sums
@@ -25,8 +24,6 @@ def solve_heads(
     inputs: ExitInputs,
     folds: RowNumbers,
     begun: Sequence[Sums],
-    *,
-    loss: LossKind,
 ) -> Floats:
     """Set the weights of all side heads.
 
@@ -37,7 +34,6 @@ def solve_heads(
         inputs: What is regressed on, the user's samples first; and what thresholds are set on.
         folds: Fold of each of the user's samples.
         begun: Sums that each exit begins with; none where they begin with nothing.
-        loss: What a sample has: one label, several, or targets.
 
     Returns:
         Logits of every exit for the user's samples, each by the exit that is solved without the sample's fold, float32
@@ -48,14 +44,14 @@ def solve_heads(
     """
     learned, unseen = inputs.train, []
     teacher = teacher_logits(plan.answering_cuts[-1], final, learned).numpy()
-    targets, truth = regressed(plan.heads, teacher, learned.labels, loss=loss)
+    targets, truth = regressed(plan.heads, teacher, learned.labels, kind=plan.task.targets)
     rows = np.arange(len(folds))
     given = begun or (None,) * len(heads)
     for place, head, own in zip(plan.heads.exits, heads, given, strict=True):
         exact = _features(place.block, inputs.calibration) if plan.heads.out_of_fold else None
         features = _features(place.block, learned)
         solved = personal_head(
-            features, targets, truth, rows, folds, plan.heads.ridge, seen_as=exact, loss=loss, given=own
+            features, targets, truth, rows, folds, plan.heads.ridge, seen_as=exact, kind=plan.task.targets, given=own
         )
         unseen.append(solved.unseen.astype(np.float32))
         weight, bias = head.parameters()  # of the one layer that has any

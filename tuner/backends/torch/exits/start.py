@@ -20,9 +20,8 @@ from tuner.backends.torch.exits.steps import HeadsSteps, teacher_logits
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import Selection, pool_selections
 from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
-from tuner.metrics import LossKind
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits
@@ -31,6 +30,7 @@ from tuner.ridge.sums import Sums, coded, step_of
 from tuner.runtime.train.exit_targets import exit_targets, linear_features
 from tuner.store.disk import StoreFull
 from tuner.store.starts import read_start, sample_set, start_name, write_start
+from tuner.targets import Targets
 from tuner.training.epoch import EpochLoop
 from tuner.training.schedule import batches_of
 
@@ -137,11 +137,11 @@ def _learned(
     inputs, task = cut_inputs(access, plan, [samples], exact=False), access.task
     if plan.heads.ridge:
         teacher = teacher_logits(plan.cuts[-1], final, inputs).numpy()
-        targets = _targets(teacher, inputs, task.loss)
+        targets = _targets(teacher, inputs, task.targets)
         return [_summed(place, inputs, targets) for place in plan.heads.exits]
     plan = replace(plan, heads=replace(START_HEADS, exits=plan.heads.exits), recipe=START_RECIPE)
     heads = nn.ModuleList(_fresh(plan, place) for place in plan.heads.exits)
-    steps = HeadsSteps(plan, heads, final, inputs, extensions, loss=StepLoss.of(task))
+    steps = HeadsSteps(plan, heads, final, inputs, extensions, loss=torch_loss(task.targets))
     loop = EpochLoop(steps, plan.recipe, len(inputs.labels), SEED, loss_name="the loss of what exits begin with")
 
     def watch(step: int, count: int) -> bool:
@@ -159,11 +159,11 @@ def _fresh(plan: TrialPlan, place: Exit) -> nn.Module:
     return head
 
 
-def _targets(teacher: Array, inputs: CutInputs, loss: LossKind) -> Array:
+def _targets(teacher: Array, inputs: CutInputs, kind: Targets) -> Array:
     """Return labels, the final head's hard answers and its probabilities (or values), float32 [n, 3 · outputs]."""
     labelled, plain = HeadsPlan(supervised=1.0, temperature=1.0), HeadsPlan(temperature=1.0)
-    of_labels = exit_targets(labelled, teacher, inputs.labels, loss=loss)[:, : teacher.shape[1]]
-    return np.concatenate([of_labels, exit_targets(plain, teacher, inputs.labels, loss=loss)], axis=1)
+    of_labels = exit_targets(labelled, teacher, inputs.labels, kind=kind)[:, : teacher.shape[1]]
+    return np.concatenate([of_labels, exit_targets(plain, teacher, inputs.labels, kind=kind)], axis=1)
 
 
 def _summed(place: Exit, inputs: CutInputs, targets: Array) -> dict[str, Array]:

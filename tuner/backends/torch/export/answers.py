@@ -6,8 +6,7 @@ import numpy as np
 
 from tuner.arrays import Doubles, Floats
 from tuner.bundle.info import Section
-from tuner.metrics import f1_thresholds, mean_average_precision, score
-from tuner.runtime.infer.chain import probabilities as answered
+from tuner.metrics import f1_thresholds, mean_average_precision
 from tuner.task import Samples, Task
 from tuner.task.data.samples import mean_of_wholes, wholes
 from tuner.task.inputs import input_kind
@@ -37,16 +36,16 @@ class Answers:
         """
         if not self._task.labelled and name != "global_accuracy":
             return {}
-        labels, loss, kind = samples.labels, self._task.loss, input_kind(self._task.input.kind)
-        probabilities = answered(logits, loss=loss)
+        labels, targets, kind = samples.labels, self._task.targets, input_kind(self._task.input.kind)
+        probabilities = targets.probabilities(logits)
         scores: dict[str, float] = {}
         if kind.windowed:
             _, places = wholes(samples)
             probabilities = mean_of_wholes(probabilities, places)
             labels = labels[np.unique(places, return_index=True)[1]]
         if kind.whole:
-            scores[name.replace("accuracy", f"{kind.whole}_accuracy")] = score(probabilities, labels, loss)
-        if loss == "multi-label":
+            scores[name.replace("accuracy", f"{kind.whole}_accuracy")] = targets.score(probabilities, labels)
+        if targets.several:
             scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
             if name != "test_accuracy":
                 self._validation.append((probabilities, labels.astype(np.float64)))

@@ -26,7 +26,7 @@ from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.int8 import BYTES, SECONDS, Int8Info
 from tuner.errors import BundleError, first_line
-from tuner.metrics import percent, score, top_right
+from tuner.metrics import percent
 from tuner.ort.session import Session
 from tuner.plan.parts import RuntimePlan
 from tuner.plan.trial import TrialPlan
@@ -165,16 +165,16 @@ def _attempt(task: Task, model: Path, kept: int, layers: int, before: Mapping[st
 
 def _scores(task: Task, logits: Answered) -> dict[str, float]:
     partitions = scored_partitions(task)
-    return {name: score(own, partitions[name].labels, task.loss) for name, own in logits.items()}
+    return {name: task.targets.score(own, partitions[name].labels) for name, own in logits.items()}
 
 
 def _bounds(task: Task, given: Answered, quantised: Answered) -> dict[str, float]:
     """Return the most that is lost with 95 % confidence, by accuracy."""
-    if task.loss != "single-label":
+    if not task.targets.one_class:
         return {}
     bounds = {}
     for name, samples in scored_partitions(task).items():
-        before, after = (top_right(logits[name], samples.labels, task.loss) for logits in (given, quantised))
+        before, after = (task.targets.are_right(logits[name], samples.labels) for logits in (given, quantised))
         bounds[name] = most_drop(before, after, CONFIDENCE)
     return bounds
 

@@ -28,7 +28,7 @@ def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, 
     task = opened.task
     windowed = input_kind(task.input.kind).windowed
     is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and not windowed
-    if plan.heads.exits or task.loss == "multi-label" or not task.labelled or not is_picture:
+    if plan.heads.exits or not task.targets.one_class or not task.labelled or not is_picture:
         return ()
     torch.set_num_threads(plan.runtime.threads)
     kept = load_file(weights)

@@ -11,13 +11,13 @@ from tuner.backends.torch.export.features import Features
 from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.bundle.replay import Replay
 from tuner.errors import TunerError
-from tuner.metrics import LossKind, top_right
 from tuner.ort.tail import Tail
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.service.gate import Rules
 from tuner.runtime.train.files import TAIL
 from tuner.runtime.train.tail import TailTraining, mixed_rows
 from tuner.store.codec import Codec
+from tuner.targets import Targets
 from tuner.task import Task
 from tuner.task.mixing import filling_order
 
@@ -36,7 +36,7 @@ class Rehearsal:
         data: How much its global samples count.
         local: Samples of the user, as stored features.
         check: Global samples that forgetting is measured on.
-        loss: What a sample has: one label, several, or targets.
+        kind: What a sample's label is.
     """
 
     training: TailTraining
@@ -45,7 +45,7 @@ class Rehearsal:
     data: DataPlan
     local: Replay
     check: Replay
-    loss: LossKind
+    kind: Targets
 
     def drop(self, replay: Replay, folder: Path) -> float:
         """Return by how much a round with some replay lowers the accuracy on the check samples: 0.01 is a point.
@@ -68,7 +68,7 @@ class Rehearsal:
     def _right(self, tail: Tail, weights: Mapping[str, Array]) -> Flags:
         batches = np.array_split(np.arange(len(self.check)), -(-len(self.check) // tail.batch_size))
         logits = np.concatenate([tail.logits(self.check.read(rows), weights) for rows in batches])
-        return top_right(logits, self.check.labels, self.loss)
+        return self.kind.are_right(logits, self.check.labels)
 
 
 def user_samples(features: Features, task: Task, codec: Codec) -> Replay:

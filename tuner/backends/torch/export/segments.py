@@ -24,7 +24,6 @@ from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import WEIGHTS
 from tuner.bundle.info import Section
@@ -32,12 +31,11 @@ from tuner.errors import BundleError, first_line
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.trial import TrialPlan
-from tuner.results.objectives import ACCURACY
 from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.confidence import confidences
 from tuner.runtime.train.calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
+from tuner.targets.base import ACCURACY
 from tuner.task import Subset, Task
 
 TIMED_RUNS = 7
@@ -162,7 +160,7 @@ def _checked(
         differences.append(difference)
         truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled
         calibration = calibrate_exits(
-            logits, truth, plan.heads, costs.flops, loss=task.loss, prune=False, labelled=labelled
+            logits, truth, plan.heads, costs.flops, kind=task.targets, prune=False, labelled=labelled
         )
     checks: dict[str, float] = {}
     answers, divisors = Answers(task), np.array(calibration.temperatures)
@@ -170,9 +168,9 @@ def _checked(
         logits, difference = compare(task, samples, chain.every, original)
         differences.append(difference)
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
-        exits = exits_taken(confidences(logits, calibration.temperatures, loss=task.loss), calibration.thresholds)
+        exits = exits_taken(task.targets.confidences(logits, calibration.temperatures), calibration.thresholds)
         left = logits[exits, np.arange(len(exits))]
-        checks |= domain_scores(task, name.removesuffix(ACCURACY), left, truth)
+        checks |= task.targets.scores(name.removesuffix(ACCURACY), left, truth, labelled=task.labelled)
         cooled = (left / divisors[exits][:, None]).astype(np.float32)
         checks |= answers.add(name, samples, cooled)
         if name == "local_accuracy":

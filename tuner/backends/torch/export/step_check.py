@@ -16,9 +16,9 @@ from tuner.backends.torch.step.prepare import prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.task_loss import MeanLoss
 from tuner.errors import BundleError
-from tuner.metrics import LossKind
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
+from tuner.targets import Targets
 
 TOLERANCE = 1e-4
 #: How many times as far as PyTorch's own float32 a step may stray from double precision.
@@ -28,20 +28,16 @@ STRAYS = 2.0
 STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 3e-5), "adamw": (5, 3e-5)}
 
 
-def random_labels(recipe: RecipePlan, outputs: int, loss: LossKind) -> list[Labels]:
+def random_labels(recipe: RecipePlan, outputs: int, kind: Targets) -> list[Labels]:
     """Return labels for each step of the check: those of samples that a tail has learned leave losses too small.
 
     Args:
         recipe: Its optimiser and batch size.
         outputs: Number of the tail's outputs.
-        loss: What a sample has: one label, several, or targets.
+        kind: What a sample's label is.
     """
     generator, (steps, _), count = np.random.default_rng(1), STEPS[recipe.optimiser], recipe.batch_size
-    if loss == "regression":
-        return [generator.normal(size=(count, outputs)).astype(np.float32) for _ in range(steps)]
-    if loss == "multi-label":
-        return [generator.integers(0, 2, (count, outputs)).astype(np.float32) for _ in range(steps)]
-    return [generator.integers(0, outputs, count) for _ in range(steps)]
+    return [kind.random(generator, count, outputs) for _ in range(steps)]
 
 
 def compare_training(

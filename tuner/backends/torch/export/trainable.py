@@ -22,7 +22,7 @@ from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
@@ -77,7 +77,12 @@ def write_trainable(
     task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    codec, outputs, recipe, loss = features.codec(), len(task.labels), plan.recipe, StepLoss.of(task, plan.recipe)
+    codec, outputs, recipe, loss = (
+        features.codec(),
+        len(task.labels),
+        plan.recipe,
+        torch_loss(task.targets.smoothed(plan.recipe.label_smoothing)),
+    )
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
@@ -94,12 +99,12 @@ def write_trainable(
     except StepError as error:
         reason = str(error).rpartition(": ")[0]
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
-    labels, threads = random_labels(recipe, outputs, task.loss), plan.runtime.threads
+    labels, threads = random_labels(recipe, outputs, task.targets), plan.runtime.threads
     difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss.mean, threads, given)
     adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
     training = TailTraining(folder / STEP, adapters, threads, seed=0)
     local, exported = user_samples(features, task, codec), read_tensors(folder / WEIGHTS, names)
-    rehearsal = Rehearsal(training, exported, recipe, plan.data, local, check, task.loss)
+    rehearsal = Rehearsal(training, exported, recipe, plan.data, local, check, task.targets)
     replay = sufficient_replay(features, task, mixed, codec, lambda samples: rehearsal.drop(samples, folder))
     replay.save(folder / REPLAY)
     check.save(folder / CHECK)

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tuner.arrays import Floats, Labels
+from tuner.arrays import Floats
 from tuner.backends.torch.export.features import BATCH, Features
 from tuner.backends.torch.export.step_check import compare_training, random_labels
 from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
@@ -25,7 +25,7 @@ from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.bundle.info import Section, TrainInfo, TrainKind
 from tuner.errors import BundleError
 from tuner.plan.parts import CachePlan
@@ -96,7 +96,7 @@ def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, fo
     """
     shape, outputs = inputs.shape[1:], len(task.labels)
     recipe = replace(plan.recipe, freeze_bn=False)  # an exit's norms have no statistics but its own
-    loss, path = ExitLoss(plan.heads, StepLoss.of(task)), folder / STEP_OF.format(number)
+    loss, path = ExitLoss(plan.heads, torch_loss(task.targets)), folder / STEP_OF.format(number)
     try:
         if not plan.heads.ridge:  # else a round solves for it
             step = trace(side, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
@@ -108,15 +108,10 @@ def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, fo
         raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
     if plan.heads.ridge:
         return 0.0
-    labels = [_probabilities(own, outputs) for own in random_labels(recipe, outputs, task.loss)]
+    hard = (task.targets.one_hot(own, outputs) for own in random_labels(recipe, outputs, task.targets))
+    labels = [np.concatenate([own, own], axis=1) for own in hard]
 
     def mean(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return loss.losses(logits, targets).mean()
 
     return compare_training(side, recipe, path, inputs, labels, mean, plan.runtime.threads)
-
-
-def _probabilities(labels: Labels, outputs: int) -> Floats:
-    """Return labels as what an exit shall answer, hard and softened alike."""
-    hard = labels if labels.ndim > 1 else np.eye(outputs, dtype=np.float32)[labels]
-    return np.concatenate([hard, hard], axis=1)

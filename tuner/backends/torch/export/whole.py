@@ -20,14 +20,13 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits import EditedTail, edited, fuse
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import domain_scores
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
 from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
-from tuner.results.objectives import ACCURACY
+from tuner.targets.base import ACCURACY
 from tuner.task import Task
 
 
@@ -45,7 +44,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     task, model = opened.task, opened.model
-    if trainable and task.loss == "regression" and plan.traits.solves:
+    if trainable and not task.targets.has_classes and plan.traits.solves:
         raise BundleError(
             "--trainable solves for heads of classes, and this is a regression: pick a trial that trains its head, or "
             "export without --trainable"
@@ -153,6 +152,7 @@ def _scored(task: Task, answered: Mapping[str, Floats]) -> tuple[dict[str, float
     """Return the scores of logits by the name of the accuracy, and the section with the thresholds of labels."""
     checks, answers = dict[str, float](), Answers(task)
     for name, samples in scored_partitions(task).items():
-        checks |= domain_scores(task, name.removesuffix(ACCURACY), answered[name], samples.labels)
-        checks |= answers.add(name, samples, answered[name])
+        domain, outputs = name.removesuffix(ACCURACY), answered[name]
+        checks |= task.targets.scores(domain, outputs, samples.labels, labelled=task.labelled)
+        checks |= answers.add(name, samples, outputs)
     return checks, answers.sections()

@@ -56,9 +56,9 @@ def imported(task: Task) -> Imported:
     file = read(Path((spec.source or ("", ""))[1]), spec.input)
     order = _order(file, samples.shape[1:])
     given = samples if order is None else samples.transpose(0, *order)
-    is_regression = task.loss == "regression"  # whose outputs mean what the file computes, to its end
-    name, dropped, is_inner = _chosen(file, spec.output, frozenset({"Identity"}) if is_regression else _AFTER_LOGITS)
-    if is_inner and task.head_rows and not (is_regression or spec.pretrain or spec.head):
+    has_classes = task.targets.has_classes  # else outputs mean what the file computes, to its end
+    name, dropped, is_inner = _chosen(file, spec.output, _AFTER_LOGITS if has_classes else frozenset({"Identity"}))
+    if is_inner and task.head_rows and has_classes and not (spec.pretrain or spec.head):
         raise TaskError(
             f"model.output: the new head on {name!r} knows none of the global classes: leave [global] out, or give "
             "[model.pretrain]"

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tuner.errors import TaskError
-from tuner.task import TargetScale
+from tuner.targets import TargetScale
 
 Head = nn.Linear | nn.Conv2d
 _WAY_OUT = "use a model that ends with one, or give exactly the classes of the model"

@@ -83,7 +83,7 @@ def load(task: Task) -> OpenModel:
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
     sample = torch.from_numpy(task.batch(task.local.train, [0]))
     model, came_by = _given_model(task, sample)
-    if task.loss == "regression":
+    if not task.targets.has_classes:
         _prepare_outputs(task, model)
     if task.model.pretrain is not None:
         pretrained(task, model)
@@ -122,7 +122,7 @@ def load(task: Task) -> OpenModel:
 
 
 def _prepare_outputs(task: Task, model: nn.Module) -> None:
-    """Let a model answer a regression's standardised targets; one that is trained first, or is a bundle's, does so.
+    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so.
 
     Raises:
         TaskError: It has another number of outputs, or they cannot be standardised.
@@ -136,8 +136,8 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
             f"{task.model.factory} gives {rows} outputs, but the targets have {len(task.labels)} "
             f"({', '.join(task.labels[:_NAMED])}): a regression needs as many; give the factory the right number"
         )
-    if task.targets is not None and task.model.pretrain is None and not task.model.head:
-        standardise_heads(model, sample, task.targets, task.model.factory)
+    if task.scale is not None and task.model.pretrain is None and not task.model.head:
+        standardise_heads(model, sample, task.scale, task.model.factory)
 
 
 def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:

@@ -12,7 +12,7 @@ from tuner.arrays import RowNumbers
 from tuner.backends.torch.model.fingerprint import state_hash
 from tuner.backends.torch.model.head import head_of
 from tuner.backends.torch.model.weights import read_weights
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import StepLoss, torch_loss
 from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
 from tuner.plan.parts import RecipePlan
@@ -56,7 +56,7 @@ def pretrained(task: Task, model: nn.Module) -> None:
 
 def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> "_InMemory":
     """Return what trains all of a model; its head alone, on stored features, where the given weights lack it."""
-    meter, loss = PeakMeter(), StepLoss.of(task)
+    meter, loss = PeakMeter(), torch_loss(task.targets)
     labels = torch.from_numpy(samples.labels)
     last = head_of(model)
     has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model)
@@ -103,7 +103,7 @@ class _InMemory(Steps):
             group["lr"] = rate
         self._optimiser.zero_grad()
         outputs, labels = self._model(self._inputs[rows]), self._labels[rows]
-        loss = self._loss.mean(outputs, labels if labels.ndim == 1 else labels[:, : outputs.shape[1]])
+        loss = self._loss.mean(outputs, self._loss.targets.first(labels, outputs.shape[1]))
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._optimiser.step()
         if self._limit is not None and (peak := self._meter.peak_bytes()) > self._limit:

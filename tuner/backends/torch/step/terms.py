@@ -6,7 +6,7 @@ import torch
 
 from tuner.backends.extensions import Extensions
 from tuner.backends.losses import LossError, LossFunction, LossInputs
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import StepLoss, torch_loss
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import LossTerm
 from tuner.plan.trial import TrialPlan
@@ -43,17 +43,18 @@ class ExtendedLoss:
         total = logits.new_zeros(len(logits))
         for term, function in self.terms:
             answers = teacher if term.teacher else None
-            inputs = LossInputs(logits, labels, features, answers, self.known, self.own.kind == "regression")
+            inputs = LossInputs(logits, labels, features, answers, self.known, self.own.targets)
             total = total + term.weight * _losses(term, function, inputs)
         return total
 
 
 def loss_of(task: Task, plan: TrialPlan, extensions: Extensions) -> StepLoss | ExtendedLoss:
     """Return what a plan's steps minimise: the task's own loss where the plan adds nothing to it."""
+    own = torch_loss(task.targets.smoothed(plan.recipe.label_smoothing))
     if not plan.loss:
-        return StepLoss.of(task, plan.recipe)
+        return own
     terms = tuple((term, extensions.losses[term.kind]) for term in plan.loss)
-    return ExtendedLoss(StepLoss.of(task, plan.recipe), terms, len(task.head_rows))
+    return ExtendedLoss(own, terms, len(task.head_rows))
 
 
 def _losses(term: LossTerm, function: LossFunction, inputs: LossInputs) -> torch.Tensor:

@@ -149,7 +149,7 @@ def _target_ports(loss: StepLoss | ExtendedLoss | ExitLoss, batch_size: int, out
         yield from _target_ports(loss.own, batch_size, outputs)
         if loss.has_teacher:
             yield Port("teacher", "teacher", (batch_size, outputs), "float32")
-    elif isinstance(loss, StepLoss) and loss.kind == "single-label":
+    elif isinstance(loss, StepLoss) and loss.targets.one_class:
         yield Port("label", "label", (batch_size,), "int64")
     else:
         values = 2 * outputs if isinstance(loss, ExitLoss) else outputs

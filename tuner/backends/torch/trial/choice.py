@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import safe_open
 
-from tuner.arrays import Floats, Labels, strata
+from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
 from tuner.backends.selecting import Candidates, choose
 from tuner.backends.torch.features.access import Access
@@ -18,6 +18,7 @@ from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix, stor
 from tuner.errors import BundleError, TrainingError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_records
+from tuner.targets.strata import first_each
 from tuner.task import Task
 from tuner.task.mixing import MIX_SEED
 from tuner.training.schedule import batches_of
@@ -47,11 +48,11 @@ def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -
     if edit is None or not mixed:
         return [local, *mixed]
     (pool,) = mixed_selections(access.task, replace(plan, data=plan.data.pool))
-    wanted, counts = np.unique(_classes(mixed[0].labels()), return_counts=True)
+    wanted, counts = np.unique(first_each(mixed[0].labels()), return_counts=True)
     candidates = Candidates(
-        labels=_classes(pool.labels()),
+        labels=first_each(pool.labels()),
         counts=dict(zip(wanted.tolist(), counts.tolist(), strict=True)),
-        local_labels=_classes(local.labels()),
+        local_labels=first_each(local.labels()),
         seed=MIX_SEED,
         read=_reading(access, plan, pool),
         read_local=_reading(access, plan, local),
@@ -87,15 +88,6 @@ def trained_on(task: Task, plan: TrialPlan, weights: Path) -> list[Selection]:
             f"{weights} does not say which samples selector {plan.data.edit.kind!r} chose: export without --trainable"
         )
     return [Selection("global.train", task.global_.train, np.array(json.loads(written), np.int64))]
-
-
-def _classes(labels: Labels) -> Labels:
-    """Return int64 [n]: of several labels the first, or their number where a sample has none."""
-    labels = strata(labels)
-    if labels.ndim == 1:
-        return labels.astype(np.int64)
-    first: Labels = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1]).astype(np.int64)
-    return first
 
 
 def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[[], Floats]:

@@ -13,7 +13,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Evolving, Lowering, LoweringError, Tail, TailBlock
 from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.backends.torch.trial.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError, TunerError, first_line, place_of
@@ -157,7 +157,7 @@ def _noise(plan: TrialPlan) -> Probe:
         generator = torch.Generator().manual_seed(number)
         value = torch.randn(PROBE, *plan.model.blocks[plan.split].in_shape, generator=generator)
         labels = torch.arange(PROBE) % plan.model.outputs
-        return StepLoss("single-label").mean(tail.eval()(spatial(value)), labels)
+        return CROSS_ENTROPY.mean(tail.eval()(spatial(value)), labels)
 
     return probe
 

@@ -13,11 +13,8 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
-from tuner.metrics import calibrated_loss, mean_absolute_error, top_k_accuracy
-from tuner.metrics import score as score_outputs
 from tuner.planner.device import FLOAT_BYTES
 from tuner.results.counts import ClassCounts
-from tuner.results.objectives import ACCURACY, ERROR, TOP
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -72,12 +69,12 @@ def _state_bytes(module: nn.Module) -> int:
 
 
 def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
-    """Return the accuracy over all outputs of the union head; for several labels the macro AUC, of a regression R².
+    """Return the score over all outputs of the union head.
 
     Raises:
         TrainingError: Some logits are not finite.
     """
-    return score_outputs(logits(tail, inputs), inputs.labels, task.loss)
+    return task.targets.score(logits(tail, inputs), inputs.labels)
 
 
 def scores(
@@ -101,46 +98,20 @@ def scores(
     for domain, inputs in validation.items():
         outputs = logits(tail, inputs) if known is None else known[domain]
         require_finite("the tail", outputs)
-        values |= domain_scores(task, domain, outputs, inputs.labels)
+        values |= task.targets.scores(domain, outputs, inputs.labels, labelled=task.labelled)
         classes |= {domain: counts} if (counts := classes_of(task, outputs, inputs.labels)) else {}
     return values, classes
 
 
-def domain_scores(task: Task, domain: str, outputs: Floats, labels: Labels) -> dict[str, float]:
-    """Return the scores on a domain's samples: accuracy and top-k accuracy; of a regression R² and the mean error.
-
-    Args:
-        task: What the samples are of.
-        domain: ``local``, ``global`` or ``test``.
-        outputs: float32 [n, outputs].
-        labels: Their labels.
-
-    Returns:
-        ``DOMAIN_accuracy``, which is R² of a regression; ``local_loss``, a calibrated cross-entropy, of single labels;
-        and ``DOMAIN_top5_accuracy`` where there are more labels than five, or ``DOMAIN_mae``: the mean absolute error
-        in the targets' unit.
-    """
-    values, k = {f"{domain}{ACCURACY}": score_outputs(outputs, labels, task.loss)}, task.loss_settings.top_k
-    if task.loss == "single-label" and task.labelled and len(task.labels) > k:
-        values[f"{domain}{TOP}{k}{ACCURACY}"] = top_k_accuracy(outputs, labels, k)
-    if domain == "local" and task.loss == "single-label" and task.labelled:
-        loss = calibrated_loss(outputs, labels)
-        values |= {"local_loss": loss} if np.isfinite(loss) else {}  # a model without the users' classes has none
-    if task.loss == "regression":
-        std = task.targets.std if task.targets is not None else ()
-        values[f"{domain}{ERROR}"] = mean_absolute_error(outputs, labels, std)
-    return values
-
-
 def classes_of(task: Task, outputs: Floats, labels: Labels) -> ClassCounts | None:
-    """Return the predictions counted by class; None where samples have several labels, or none.
+    """Return the predictions counted by class; None where a sample has not one class of the user's.
 
     Args:
         task: What the samples are of.
         outputs: float32 [n, outputs].
         labels: Their labels.
     """
-    counted = task.loss == "single-label" and task.labelled
+    counted = task.targets.one_class and task.labelled
     return ClassCounts.of(outputs.argmax(axis=1), labels) if counted else None
 
 

@@ -21,7 +21,6 @@ from tuner.backends.torch.model.layout import spatial
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TrainingError
-from tuner.metrics import score
 from tuner.ridge.regression import regression_head
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
@@ -78,7 +77,9 @@ def solve_again(
         return _refused(str(error))
     trained = {domain: outputs for domain, (_, outputs) in seen.items()}
     exact = {domain: solved.scores(features).astype(np.float32) for domain, (features, _) in seen.items()}
-    before, after = ({name: _score(task, one[name], validation[name]) for name in one} for one in (trained, exact))
+    before, after = (
+        {name: task.targets.score(one[name], validation[name].labels) for name in one} for one in (trained, exact)
+    )
     keeps = sum(before.values()) > sum(after.values()) + _margin(task, validation)
     note = "local score of the trained head {:.3f}, solved again {:.3f}: the {} one is kept".format(
         before["local"], after["local"], "trained" if keeps else "solved"
@@ -124,23 +125,19 @@ def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, tra
     step, outputs, count = step_of(features), len(own.bias), features.shape[1]
     codes, is_local = coded(features, step), train.is_local
     parts = [(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local)]
-    if task.loss == "regression":
+    if not task.targets.has_classes:
         sums = [Sums.empty(count, outputs, step).added(rows, labels.astype(np.float64)) for rows, labels in parts]
         return regression_head(own, *sums, ridge=RIDGE, local_weight=1.0)
     given = LinearHead(own.weight.copy(), own.bias.copy())
     given.weight[trusted_rows:] = 0.0
     given.bias[trusted_rows:] = 0.0
-    empty = Domain.empty(count, outputs, step, multi=train.labels.ndim > 1)
+    empty = Domain.empty(count, outputs, step, multi=task.targets.several)
     local, known = (empty.added(rows, labels) for rows, labels in parts)
     return union_head(given, local, known, UnionSettings(ridge=RIDGE)).head
 
 
-def _score(task: Task, outputs: Floats, inputs: TailInputs) -> float:
-    return score(outputs, inputs.labels, task.loss)
-
-
 def _margin(task: Task, validation: Mapping[str, TailInputs]) -> float:
     """Return by how much scores must differ to tell the heads apart: a standard error of each accuracy."""
-    if task.loss != "single-label":
+    if not task.targets.one_class:
         return 0.0
     return math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))

@@ -7,7 +7,7 @@ from torch import nn
 from tuner.arrays import Floats, RowNumbers
 from tuner.backends.lowering import LoweringError, Solver, SolverInputs
 from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.errors import TunerError, first_line, place_of
@@ -36,7 +36,7 @@ class SolvedSteps(TrialSteps):
         if solver is None:
             raise LoweringError(kind, "with EditTraits(solves=True) it must return a `Solver`, but no module is one")
         self._tail, self._solver, self._inputs, self._kind = tail, solver, inputs, kind
-        self._loss, self._regression = StepLoss.of(task), task.loss == "regression"
+        self._loss = torch_loss(task.targets)
         self._features: dict[int, Floats] = {}
         self.example = spatial(inputs.read(np.arange(1)))
         self._losses = 0
@@ -66,7 +66,7 @@ class SolvedSteps(TrialSteps):
         """
         rows = np.array(sorted(self._features), np.int64)
         features = np.stack([self._features[row] for row in rows.tolist()])
-        samples = SolverInputs(features, self._inputs.labels[rows], self._inputs.is_local[rows], self._regression)
+        samples = SolverInputs(features, self._inputs.labels[rows], self._inputs.is_local[rows], self._loss.targets)
         try:
             with torch.no_grad():
                 self._solver.solve(samples)

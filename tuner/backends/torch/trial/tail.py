@@ -8,7 +8,7 @@ import numpy as np
 from safetensors.torch import save_file
 from torch import nn
 
-from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.edits import edited, probe_of
 from tuner.backends.torch.trial.evolving import room
@@ -68,7 +68,8 @@ class TailProcedure(Procedure):
         train = replace(self._with_teacher(train), weights=weights)
         is_fixed = not (plan.shape or plan.recipe.solve_again)
         fixed = train if is_fixed else training_inputs(self.access, plan, self.training)  # without random changes
-        probe = probe_of(fixed, StepLoss.of(task, plan.recipe), trial.seed)
+        loss = torch_loss(task.targets.smoothed(plan.recipe.label_smoothing))
+        probe = probe_of(fixed, loss, trial.seed)
         edits = edited(self.opened.model, plan, self.opened.extensions, probe, trial.seed)
         tail, checkpoint = edits.tail, Checkpoint.of(trial)
         saved = checkpoint.read()

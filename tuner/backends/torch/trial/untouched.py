@@ -9,11 +9,10 @@ from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
 from tuner.backends.torch.model.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
-from tuner.backends.torch.trial.scoring import classes_of, domain_scores, logits
+from tuner.backends.torch.trial.scoring import classes_of, logits
 from tuner.plan.parts import DataPlan
 from tuner.results.counts import ClassCounts
 from tuner.results.records import Outcome
-from tuner.runtime.infer.chain import probabilities
 from tuner.store.disk import StoreFull
 from tuner.task import Task
 from tuner.task.data.samples import mean_of_wholes, wholes
@@ -33,13 +32,13 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
         read = [_inputs(access, selection) for selection in selections]
         outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
         labels = np.concatenate([inputs.labels for _, inputs in read])
-        if task.loss != "single-label":
-            values |= domain_scores(task, domain, outputs[:, :rows], labels[:, :rows])
+        if not task.targets.one_class:
+            values |= task.targets.scores(domain, outputs[:, :rows], labels[:, :rows], labelled=task.labelled)
         elif not rows:
             values[name] = 0.0
         else:
             outputs[:, rows:] = -np.inf
-            values |= domain_scores(task, domain, outputs, labels)
+            values |= task.targets.scores(domain, outputs, labels, labelled=task.labelled)
             counts = classes_of(task, outputs, labels)
             classes |= {domain: counts} if counts else {}
     return Outcome(values, classes=classes)
@@ -50,7 +49,7 @@ def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[t
     selection = whole_partition(task, partition)
     inputs = tail_inputs(task, model, 0, [selection], None)
     outputs = logits(model.tail(0), inputs)[:, : model.trusted_rows]
-    answers = probabilities(outputs, loss=task.loss)
+    answers = task.targets.probabilities(outputs)
     means = mean_of_wholes(answers, wholes(selection.samples)[1])
     return tuple(tuple(row) for row in means.tolist())
 

@@ -1,16 +1,13 @@
-"""A regression in a task file: no classes, one row of the head per output, and standardised targets."""
+"""Numbers as targets in a task file: no classes, and one row of the head per output."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tuner.errors import TaskError
+from tuner.targets.regression import are_named
 from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
-from tuner.task.data.targets import are_given
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import TaskFile
@@ -19,7 +16,7 @@ Entries = Mapping[PartitionName, Entry]
 
 
 def refuse_classes(file: "TaskFile", path: Path) -> None:
-    """Refuse keys that speak of classes in a task of a regression.
+    """Refuse keys that speak of classes.
 
     Args:
         file: The task file.
@@ -34,15 +31,7 @@ def refuse_classes(file: "TaskFile", path: Path) -> None:
     }
     key = next((key for key, is_given in given.items() if is_given), None)
     if key is not None:
-        raise TaskError(f'{path}: {key} is about classes, but loss.kind = "regression" has none: leave it out')
-
-
-def without_targets(entries: Entries, outputs: int) -> Entries:
-    """Return entries whose targets are zeros, which stand for nothing."""
-    return {
-        partition: replace(entry, targets=np.zeros((len(entry.targets), outputs), np.float32))
-        for partition, entry in entries.items()
-    }
+        raise TaskError(f'{path}: {key} is about classes, but loss.kind = "{file.loss.kind}" has none: leave it out')
 
 
 def output_names(local: Entries, global_: Entries | None, path: Path) -> tuple[str, ...]:
@@ -57,9 +46,9 @@ def output_names(local: Entries, global_: Entries | None, path: Path) -> tuple[s
         TaskError: Entries have other outputs than each other.
     """
     entries = [*(global_ or {}).values(), *local.values()]
-    named = next((entry for entry in entries if are_given(entry.names)), entries[0])
+    named = next((entry for entry in entries if are_named(entry.names)), entries[0])
     for entry in entries:
-        if len(entry.names) != len(named.names) or (are_given(entry.names) and entry.names != named.names):
+        if len(entry.names) != len(named.names) or (are_named(entry.names) and entry.names != named.names):
             raise TaskError(
                 f"{path}: {entry.source} has the outputs {', '.join(entry.names)}, {named.source} has "
                 f"{', '.join(named.names)}: all data of a regression must have the same targets in the same order"

@@ -1,6 +1,6 @@
-"""How sure an exit of a regression is: by how near its values are to those of the exit before it.
+"""How sure an exit is of numbers: by how near its values are to those of the exit before it.
 
-Source: PABEE (Zhou et al., NeurIPS 2020): a sample of a regression leaves where the values of exits in a row differ by
+Source: PABEE (Zhou et al., NeurIPS 2020): a sample leaves where the values of exits in a row differ by
 less than a threshold. Here two in a row are compared, and the difference becomes a confidence, so that numbers have
 thresholds of the same kind as labels.
 """
@@ -13,7 +13,7 @@ from tuner.arrays import Doubles, Floats
 LEAST = 1e-6
 
 
-def agreement(values: Floats, before: Floats) -> Doubles:
+def agreement(values: Floats | Doubles, before: Floats | Doubles) -> Doubles:
     """Return the confidence of values, float64 [..., n]: exp(−d), at least `LEAST`.
 
     d is the largest difference over the outputs, in standard deviations of the targets.
@@ -28,7 +28,7 @@ def agreement(values: Floats, before: Floats) -> Doubles:
     return confidence
 
 
-def agreements(values: Floats) -> Doubles:
+def agreements(values: Floats | Doubles) -> Doubles:
     """Return the confidence of every exit, float64 [exits, n].
 
     Args:

@@ -1,0 +1,289 @@
+"""What differs by the kind of a sample's label, from files to answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.metrics import percent
+
+#: Name of a kind in files: a sample has one label, several, or numbers.
+LossKind = Literal["single-label", "multi-label", "regression"]
+#: What a person gives as the label of a sample: a label, several, a number, several, or numbers as text.
+Label = str | float | Sequence[str | float]
+#: Labels with their probabilities, or outputs with their values.
+Named = tuple[tuple[str, float], ...]
+#: Names of the outputs, and labels in their terms.
+Read = tuple[tuple[str, ...], Labels]
+#: Returns the labels that a sample has by one name.
+LabelsOf = Callable[[str], Sequence[str]]
+#: Of any precision.
+Outputs = npt.NDArray[np.floating]
+SEPARATOR = "|"  # between the labels, or numbers, of a sample that has several
+#: How the name of a value ends: a score, which is an accuracy where samples have one label; a mean absolute error, in
+#: the unit of the targets; and what is in the name of a top-k accuracy, ``"local_top5_accuracy"``.
+ACCURACY, ERROR, TOP = "_accuracy", "_mae", "_top"
+TEMPERATURES = np.geomspace(0.05, 10.0, 81)
+
+
+@dataclass(frozen=True, slots=True)
+class LossSettings:
+    """Settings of a task's loss.
+
+    Attributes:
+        delta: Of `Regression`, the error from which the loss is linear (Huber), in standard deviations of the targets;
+            None for the squared error.
+        label_smoothing: Of `SingleLabel`, the share of the target that all classes get alike.
+        top_k: Of `SingleLabel`, the k of the top-k accuracy, which is measured where there are more labels.
+    """
+
+    delta: float | None = None
+    label_smoothing: float = 0.0
+    top_k: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TargetScale:
+    """What targets are standardised by: y = mean + std · z, where the model learns z.
+
+    Attributes:
+        mean: Mean of each output's targets, in their own unit.
+        std: Standard deviation of each; above 0.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Targets(ABC):
+    """What a sample's label is; a subclass for each kind.
+
+    Methods mean by `labels` those of samples as a task has them, by `outputs` and `logits` what the head gives, float
+    [n, outputs], by `rows` how many outputs it has, and by `names` what they are called.
+
+    Attributes:
+        settings: Settings of the loss.
+        scale: Of `Regression`, what targets are standardised by; None where they are as the model learns them.
+        name: Name in files.
+        has_classes: Whether labels are classes, not numbers, and answers have a probability; without one, an exit's
+            confidence is its agreement with the exit before it.
+        one_class: Whether a sample has one class: predictions are then counted by class, and the score is a share of
+            samples, which has a 95 % interval (Wilson).
+        several: Whether a sample may have several labels.
+        activation: ONNX operator that makes answers of logits.
+        own_settings: Settings that no other kind has.
+        unit: Unit of the score for people, as `tuner.results.objectives.Objective` has it.
+        score_noun: The score in a sentence; `score_meaning` at the begin of one, `score_note` after one.
+        noun: What outputs are.
+        right: What a right answer is; `right_share` is the share of them, `exit_score` the mean of `correctness`.
+        no_confusions: Why predictions are not counted by class.
+    """
+
+    settings: LossSettings = LossSettings()
+    scale: TargetScale | None = None
+
+    name: ClassVar[LossKind]
+    has_classes: ClassVar[bool] = True
+    one_class: ClassVar[bool] = False
+    several: ClassVar[bool] = False
+    activation: ClassVar[str]
+    own_settings: ClassVar[frozenset[str]] = frozenset()
+    unit: ClassVar[str] = "%"
+    score_noun: ClassVar[str] = "the accuracy"
+    score_meaning: ClassVar[str] = "Accuracies are"
+    score_note: ClassVar[str] = ""
+    noun: ClassVar[str] = "classes"
+    right: ClassVar[str] = "right"
+    right_share: ClassVar[str] = "global accuracy"
+    exit_score: ClassVar[str] = "accuracy"
+    no_confusions: ClassVar[str]
+
+    # Labels as a task has them.
+
+    @abstractmethod
+    def check(self, labels: Labels, rows: int, where: str) -> None:
+        """Raise a `TaskError` for labels that are not those of a head with so many outputs."""
+
+    @abstractmethod
+    def fits(self, labels: Labels, rows: int) -> bool:
+        """Return whether stored labels are those of a head with so many outputs."""
+
+    @abstractmethod
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
+        """Read the labels that a listing has of each sample; raise a `TaskError` where they cannot be."""
+
+    @abstractmethod
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
+        """Read an array: integers [n] or [n, 1], or multi-hot [n, k]; or numbers [n] or [n, outputs].
+
+        Args:
+            where: Place for messages.
+            y: The array.
+            own: Names in the file.
+            borrowed: Names to use where the file has none.
+
+        Raises:
+            TaskError: The array holds something else, or more classes than there are names.
+        """
+
+    def check_cell(self, labels: Sequence[str], cell: str, where: str) -> None:
+        """Raise a `TaskError` for a cell of a listing with as many labels as a sample cannot have."""
+
+    def blank(self, count: int, rows: int = 1) -> Labels:
+        """Return labels of so many samples that stand for nothing."""
+        return np.zeros((count, rows), np.float32)
+
+    def first(self, labels: Any, rows: int) -> Any:
+        """Return labels, of numpy or PyTorch, as a head with the first outputs alone takes them."""
+        return labels[:, :rows]
+
+    @abstractmethod
+    def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
+        """Return random labels."""
+
+    def wrong(self, labels: Labels, rows: int) -> Labels:
+        """Return labels that are others than these."""
+        return 1 - labels
+
+    def default_scale(self, rows: int) -> TargetScale | None:
+        """Return the scale that a bundle has."""
+        return self.scale
+
+    def smoothed(self, label_smoothing: float) -> Self:
+        """Return these targets with a recipe's label smoothing where the task has none of its own."""
+        return self
+
+    # What answers are worth.
+
+    @abstractmethod
+    def score(self, outputs: Outputs, labels: Labels) -> float:
+        """Return what is called accuracy."""
+
+    def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
+        """Return all scores by name, which begins with the domain; without the user's labels, those of agreement."""
+        return {f"{domain}{ACCURACY}": self.score(outputs, labels)}
+
+    @abstractmethod
+    def are_right(self, outputs: Floats, labels: Labels) -> Flags:
+        """Return for each sample whether the first answer is right, bool [n]."""
+
+    @abstractmethod
+    def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
+        """Return how far each answer is right, float64 [..., n]; outputs are [..., n, outputs]."""
+
+    @abstractmethod
+    def loss(self, logits: Doubles, labels: Labels) -> float:
+        """Return the mean negative log-likelihood of labels."""
+
+    @abstractmethod
+    def chance(self, labels: Labels) -> float:
+        """Return the accuracy of guessing."""
+
+    def text(self, score: float, count: int = 0) -> str:
+        """Return a score for people, with its 95 % interval where it is a share of so many samples."""
+        return percent(score)
+
+    def uncertain(self, points: float) -> str:
+        """Say that a score of few samples is uncertain; by so many points, where it is a share."""
+        return f"an accuracy on them is uncertain by up to {points:.0f} points either way"
+
+    # Exits.
+
+    @abstractmethod
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
+        """Return the confidence of each answer, float64 [..., n].
+
+        Args:
+            logits: float [..., n, outputs]; where confidences are agreements, of all exits of a chain.
+            temperature: Divisor of the logits; one for all, or one for each of [...].
+        """
+
+    def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
+        """Return the temperature with the least negative log-likelihood (Guo et al., 2017).
+
+        Args:
+            logits: float [exits, n, outputs], of exits that are to have one temperature.
+            labels: As the task has them.
+        """
+        return float(TEMPERATURES[int(np.argmin(self._losses(np.asarray(logits, np.float64), labels)))])
+
+    @abstractmethod
+    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
+        """Return the mean negative log-likelihood at each of `TEMPERATURES`."""
+
+    @abstractmethod
+    def probabilities(self, logits: Floats) -> Doubles:
+        """Return the probabilities, or the values, of logits [..., outputs]."""
+
+    @abstractmethod
+    def answers(self, logits: Floats) -> Labels:
+        """Return what logits [..., outputs] answer, as labels have it."""
+
+    def one_hot(self, labels: Labels, rows: int) -> Floats:
+        """Return labels as probabilities, or as values, float32 [n, rows]."""
+        return labels
+
+    @abstractmethod
+    def entropies(self, probabilities: Doubles) -> Doubles:
+        """Return the entropy of each answer, float64 [n], from probabilities [n, outputs]."""
+
+    def exit_losses(self, probabilities: Floats) -> tuple[float, ...]:
+        """Return 1 − the probability that each of some exits, [exits, outputs], gives to the last one's answer."""
+        answer = probabilities[-1].argmax()
+        return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
+
+    # Labels and answers on a device; a `BundleError` is raised for a label that is none of the names, or no number.
+
+    @abstractmethod
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
+        """Return labels as the loss takes them.
+
+        Args:
+            labels: Of each sample.
+            names: Of the outputs.
+            labels_of: Returns the labels that a sample has by one name.
+            owner: Name of the model, for messages.
+        """
+
+    def parts(self, text: str) -> list[str]:
+        """Return the labels of a sample that are written as one text."""
+        return [text]
+
+    def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool:
+        """Return whether an answer is right; both as text."""
+        return answer in self.parts(truth)
+
+    def has(self, label: str, names: Sequence[str]) -> bool:
+        """Return whether a model with such outputs can learn a sample's label."""
+        return set(self.parts(label)) <= set(names)
+
+    def knows(self, label: str, names: Sequence[str]) -> bool:
+        """Return whether a model with such outputs can be right of a sample."""
+        return bool(set(self.parts(label)) & set(names))
+
+    def any_label(self, names: Sequence[str]) -> Label:
+        """Return a label that a model with such outputs has."""
+        return [names[0]]
+
+    def texts(self, logits: Floats, names: Sequence[str]) -> list[str]:
+        """Return the answers of logits as text."""
+        return [names[row] for row in logits.argmax(axis=1)]
+
+    def best(self, probabilities: Outputs, names: Sequence[str]) -> tuple[str, float]:
+        """Return the first answer to a sample as text, and its probability, which is NaN of numbers."""
+        best = int(probabilities.argmax())
+        return names[best], float(probabilities[best])
+
+    def over(self, probabilities: Outputs, names: Sequence[str], thresholds: Sequence[float]) -> Named | None:
+        """Return the labels over their thresholds, the most probable first; None where a sample has one answer."""
+        return None
+
+    def values(self, outputs: Outputs, names: Sequence[str]) -> Named | None:
+        """Return each output of a sample with its value; None where there are labels."""
+        return None

@@ -1,0 +1,118 @@
+"""A sample may have several labels, or none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.errors import TaskError
+from tuner.metrics import macro_auc
+from tuner.targets.base import SEPARATOR, TEMPERATURES, Label, LabelsOf, Named, Outputs, Read, Targets
+from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
+
+#: Threshold of a label in bundles that have none.
+THRESHOLD = 0.5
+
+
+@dataclass(frozen=True)
+class MultiLabel(Targets):
+    """Labels are float32 [n, outputs], zeros and ones, answers a probability of each, and the score the macro AUC."""
+
+    name = "multi-label"
+    several = True
+    activation = "Sigmoid"
+    unit = "AUC"
+    score_noun = "the macro AUC"
+    score_note = "; several labels: macro AUC"
+    no_confusions = "Samples have several labels: there is no confusion of one class with another."
+
+    def check(self, labels: Labels, rows: int, where: str) -> None:
+        if labels.shape[1:] != (rows,) or labels.dtype != np.float32:
+            raise TaskError(
+                f"{where}: the labels of a multi-label task must be float32 [n, {rows}], got {labels.dtype} "
+                f"{list(labels.shape)}"
+            )
+
+    def fits(self, labels: Labels, rows: int) -> bool:
+        fits = labels.dtype == np.float32 and labels.shape[1:] == (rows,)
+        return fits and (not labels.size or bool(0 <= labels.min() <= labels.max() <= 1))
+
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
+        place = sorted_names(labels)
+        return tuple(place), _hot([[place[label] for label in sample] for sample in labels], len(place))
+
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
+        y = class_numbers(where, y)
+        if y.ndim == 1:
+            names = class_names(where, int(y.max()) + 1, own, borrowed)
+            return names, _hot(y[:, None].tolist(), len(names))
+        if not np.isin(y, (0, 1)).all():
+            raise TaskError(f"{where}: multi-hot labels must be only 0 and 1")
+        names = class_names(where, y.shape[1], own, borrowed)
+        hot = np.zeros((len(y), len(names)), np.float32)
+        hot[:, : y.shape[1]] = y
+        return names, hot
+
+    def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
+        return generator.integers(0, 2, (count, rows)).astype(np.float32)
+
+    def score(self, outputs: Outputs, labels: Labels) -> float:
+        return macro_auc(outputs, labels)
+
+    def are_right(self, outputs: Floats, labels: Labels) -> Flags:
+        best = outputs.argmax(axis=1)
+        right: Flags = labels[np.arange(len(best)), best] > 0
+        return right
+
+    def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
+        """Return the share of a sample's labels that are right, float64 [..., n]."""
+        return np.asarray(((outputs > 0) == (np.asarray(labels) > 0)).mean(axis=-1))
+
+    def loss(self, logits: Doubles, labels: Labels) -> float:
+        return float(np.logaddexp(0, logits * (1 - 2 * labels)).mean())
+
+    def chance(self, labels: Labels) -> float:
+        return 0.5
+
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
+        """Return the mean of max(p, 1 − p) of each row, float64 [..., n]."""
+        scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
+        return np.asarray((1 / (1 + np.exp(-np.abs(scaled)))).mean(axis=-1))
+
+    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
+        signed = logits * (1 - 2 * np.asarray(labels, np.float64))
+        return [np.logaddexp(0, signed / temperature).mean() for temperature in TEMPERATURES]
+
+    def probabilities(self, logits: Floats) -> Doubles:
+        return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
+
+    def answers(self, logits: Floats) -> Labels:
+        return np.asarray((logits > 0).astype(np.float32))
+
+    def entropies(self, probabilities: Doubles) -> Doubles:
+        own = -probabilities * np.log(np.maximum(probabilities, 1e-300))
+        rest = -(1 - probabilities) * np.log(np.maximum(1 - probabilities, 1e-300))
+        both: Doubles = (own + rest).mean(axis=1)
+        return both
+
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
+        named = label_names(labels, names, labels_of, owner)
+        return _hot([[names.index(label) for label in of_sample] for of_sample in named], len(names))
+
+    def parts(self, text: str) -> list[str]:
+        return text.split(SEPARATOR)
+
+    def over(self, probabilities: Outputs, names: Sequence[str], thresholds: Sequence[float]) -> Named | None:
+        own = thresholds or (THRESHOLD,) * len(names)
+        rows = np.argsort(-probabilities, kind="stable")
+        return tuple((names[row], float(probabilities[row])) for row in rows if probabilities[row] >= own[row])
+
+
+def _hot(rows: Sequence[Sequence[int]], outputs: int) -> Floats:
+    """Return float32 [n, outputs] with ones at the places that each sample has."""
+    hot = np.zeros((len(rows), outputs), np.float32)
+    for row, places in zip(hot, rows, strict=True):
+        row[places] = 1
+    return hot

@@ -1,0 +1,61 @@
+"""Names and numbers of classes, for the kinds of targets that have them."""
+
+from collections.abc import Sequence
+
+from tuner.arrays import Array
+from tuner.errors import BundleError, TaskError, nearest
+from tuner.targets.base import Label, LabelsOf
+
+MOST_CLASSES = 1_000_000
+
+
+def label_names(labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> list[list[str]]:
+    """Return the names of the outputs that each sample has; arguments as `Targets.rows`.
+
+    Raises:
+        BundleError: A label is none of them.
+    """
+    given = [list(label) if isinstance(label, list | tuple) else [str(label)] for label in labels]
+    named = [[one for label in of_sample for one in labels_of(str(label))] for of_sample in given]
+    stray = next((label for of_sample in named for label in of_sample if label not in names), None)
+    if stray is not None:
+        raise BundleError(f"{owner} has no label {stray!r}{nearest(stray, names)}: `tuner apply` trains new ones")
+    return named
+
+
+def class_numbers(where: str, y: Array) -> Array:
+    """Return an array of class numbers, integers [n], or of multi-hot labels [n, k].
+
+    Raises:
+        TaskError: It is neither.
+    """
+    if y.ndim == 2 and y.shape[1] == 1 and y.dtype.kind in "iu":  # noqa: PLR2004 - a column of integers is [n]
+        y = y[:, 0]
+    if y.ndim == 1 and y.dtype.kind in "iu":
+        if y.min() < 0:
+            raise TaskError(f"{where}: labels must be integers from 0, got {y.min()}")
+        if y.max() >= MOST_CLASSES:
+            raise TaskError(f"{where}: labels must be integers below {MOST_CLASSES}, got {y.max()}")
+    elif y.ndim != 2 or y.dtype.kind not in "biuf":  # noqa: PLR2004 - samples and labels
+        raise TaskError(
+            f"{where}: labels must be integers [n], or multi-hot [n, k] for a multi-label task, "
+            f"got {y.dtype} {list(y.shape)}"
+        )
+    return y
+
+
+def class_names(where: str, width: int, own: Sequence[str] | None, borrowed: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of so many classes: a file's own, or borrowed ones and numbers.
+
+    Raises:
+        TaskError: There are too few, or two are alike.
+    """
+    names = tuple(own) if own is not None else (*borrowed, *map(str, range(len(borrowed), width)))
+    if width > len(names) or len(set(names)) != len(names):
+        raise TaskError(f"{where}: {width} classes need {width} different names in 'classes', got {len(set(names))}")
+    return names
+
+
+def sorted_names(labels: Sequence[tuple[str, ...]]) -> dict[str, int]:
+    """Return the place of each label that some sample has, in their order."""
+    return {name: index for index, name in enumerate(sorted({label for sample in labels for label in sample}))}

@@ -1,0 +1,219 @@
+"""A sample has numbers: targets. What the model learns of them has mean 0 and deviation 1, whatever their unit."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.errors import BundleError, TaskError
+from tuner.metrics import mean_absolute_error, r_squared
+from tuner.targets.agreement import agreement, agreements
+from tuner.targets.base import ERROR, SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets, TargetScale
+
+#: Largest error, in standard deviations of the targets, of an output that counts as right.
+TOLERANCE = 0.5
+_OUTPUT = "output "
+
+
+@dataclass(frozen=True)
+class Regression(Targets):
+    """Labels and answers are float32 [n, outputs], standardised, and the score is R², at least 0."""
+
+    name = "regression"
+    has_classes = False
+    activation = "Identity"
+    own_settings = frozenset({"delta"})
+    unit = "R²"
+    score_noun = "R²"
+    score_meaning = "R² is the share of the targets' variance that is explained,"
+    noun = "outputs"
+    right = f"within {TOLERANCE:g} standard deviations of their targets"
+    right_share = f"the share of global samples {right}"
+    exit_score = "targets met:"
+    no_confusions = "The model predicts numbers: there are no classes."
+
+    def check(self, labels: Labels, rows: int, where: str) -> None:
+        if labels.shape[1:] != (rows,) or labels.dtype != np.float32:
+            raise TaskError(
+                f"{where}: the targets of a regression must be float32 [n, {rows}], got {labels.dtype} "
+                f"{list(labels.shape)}"
+            )
+        if not np.isfinite(labels).all():
+            raise TaskError(f"{where}: the targets of a regression must be finite numbers: remove the others")
+
+    def fits(self, labels: Labels, rows: int) -> bool:
+        return labels.dtype == np.float32 and labels.shape[1:] == (rows,) and bool(np.isfinite(labels).all())
+
+    def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
+        width = len(labels[0]) if labels else 1
+        rows = np.empty((len(labels), width))
+        for row, sample in zip(rows, labels, strict=True):
+            if len(sample) != width or not width:
+                raise TaskError(
+                    f"{path}: each sample of a regression must have as many numbers, separated by |, "
+                    f"got {width} and {len(sample)}"
+                )
+            for column, cell in enumerate(sample):
+                try:
+                    row[column] = float(cell)
+                except ValueError:
+                    raise TaskError(
+                        f"{path}: the target of a regression must be a number, got {cell!r}: correct it, or leave out "
+                        'loss.kind = "regression"'
+                    ) from None
+        return _checked(str(path), rows, None)
+
+    def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
+        if y.ndim not in {1, 2} or y.dtype.kind not in "biuf" or y.shape[1:] == (0,):
+            raise TaskError(
+                f"{where}: the targets of a regression must be numbers [n] or [n, outputs], got {y.dtype} "
+                f"{list(y.shape)}"
+            )
+        return _checked(where, y.reshape(len(y), -1), own)
+
+    def default_scale(self, rows: int) -> TargetScale | None:
+        return self.scale or TargetScale((0.0,) * rows, (1.0,) * rows)  # targets are what the model answers
+
+    def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
+        return generator.normal(size=(count, rows)).astype(np.float32)
+
+    def score(self, outputs: Outputs, labels: Labels) -> float:
+        return max(0.0, r_squared(outputs, labels))
+
+    def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
+        """Return R², and the mean absolute error in the unit of the targets."""
+        std = self.scale.std if self.scale is not None else ()
+        error = mean_absolute_error(outputs, labels, std)
+        return {**super().scores(domain, outputs, labels, labelled=labelled), f"{domain}{ERROR}": error}
+
+    def are_right(self, outputs: Floats, labels: Labels) -> Flags:
+        """Return for each sample whether every output is within `TOLERANCE` of its target, bool [n]."""
+        return np.asarray((np.abs(outputs - labels) <= TOLERANCE).all(axis=1))
+
+    def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
+        """Return the share of a sample's targets that the outputs are within `TOLERANCE` of, float64 [..., n]."""
+        return np.asarray((np.abs(outputs - np.asarray(labels, np.float32)) <= TOLERANCE).mean(axis=-1))
+
+    def loss(self, logits: Doubles, labels: Labels) -> float:
+        return float(((logits - labels) ** 2).mean())
+
+    def chance(self, labels: Labels) -> float:
+        return 0.0
+
+    def text(self, score: float, count: int = 0) -> str:
+        return f"{score:.3f}"
+
+    def uncertain(self, points: float) -> str:
+        return "R² on them is uncertain"
+
+    def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
+        """Return the agreement of each exit with the one before it, which no temperature changes."""
+        return agreements(logits)
+
+    def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
+        return 1.0
+
+    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
+        return [self.loss(logits, labels)]
+
+    def probabilities(self, logits: Floats) -> Doubles:
+        return logits.astype(np.float64)
+
+    def answers(self, logits: Floats) -> Labels:
+        return logits
+
+    def entropies(self, probabilities: Doubles) -> Doubles:
+        return np.zeros(len(probabilities))
+
+    def exit_losses(self, probabilities: Floats) -> tuple[float, ...]:
+        """Return 1 − the agreement of each exit but the last with the last; they are values here."""
+        values = probabilities / np.array(self._known_scale.std)
+        return tuple((1 - agreement(values[:-1], values[-1])).tolist())
+
+    def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
+        scale = self._known_scale
+        rows = np.array([_numbers(target, names, owner) for target in labels]).reshape(-1, len(scale.mean))
+        standardised: Floats = ((rows - np.array(scale.mean)) / np.array(scale.std)).astype(np.float32)
+        return standardised
+
+    def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool:
+        near, far = self.rows([answer, truth], names, lambda name: (name,), "the model")
+        return bool((np.abs(near - far) <= TOLERANCE).all())
+
+    def has(self, label: str, names: Sequence[str]) -> bool:
+        try:
+            _numbers(label, names, "the model")
+        except BundleError:
+            return False
+        return True
+
+    def knows(self, label: str, names: Sequence[str]) -> bool:
+        return True
+
+    def any_label(self, names: Sequence[str]) -> Label:
+        return list(self._known_scale.mean)
+
+    def texts(self, logits: Floats, names: Sequence[str]) -> list[str]:
+        scale = self._known_scale
+        return list(map(_text, logits * np.array(scale.std) + np.array(scale.mean)))
+
+    def best(self, probabilities: Outputs, names: Sequence[str]) -> tuple[str, float]:
+        return _text(probabilities), math.nan
+
+    def values(self, outputs: Outputs, names: Sequence[str]) -> Named | None:
+        return tuple(zip(names, map(float, outputs), strict=True))
+
+    @property
+    def _known_scale(self) -> TargetScale:
+        if self.scale is None:
+            raise BundleError("targets are read in the unit of a bundle: give its scale")
+        return self.scale
+
+
+def output_names(count: int) -> tuple[str, ...]:
+    """Return the names of outputs that nobody named: ``"output 0"`` and so on."""
+    return tuple(f"{_OUTPUT}{number}" for number in range(count))
+
+
+def are_named(names: Sequence[str]) -> bool:
+    """Return whether somebody named the outputs."""
+    return tuple(names) != output_names(len(names))
+
+
+def _text(values: Array) -> str:
+    """Return values as text: ``"-10.3"``, or ``"1.5|20"``."""
+    return SEPARATOR.join(f"{value:.6g}" for value in values.tolist())
+
+
+def _numbers(target: Label, names: Sequence[str], owner: str) -> list[float]:
+    given = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
+    parts = [part for one in given for part in (one.split(SEPARATOR) if isinstance(one, str) else [one])]
+    try:
+        numbers = [float(part) for part in parts]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != len(names) or not all(map(math.isfinite, numbers)):
+        raise BundleError(
+            f"{owner} predicts {len(names)} numbers ({', '.join(names[:4])}), but a sample has "
+            f"the target {target!r:.80}: give a number for each, separated by {SEPARATOR}"
+        )
+    return numbers
+
+
+def _checked(where: str, values: Array, own: Sequence[str] | None) -> tuple[tuple[str, ...], Floats]:
+    targets = values.astype(np.float32)
+    broken = np.flatnonzero(~np.isfinite(targets).all(axis=1))
+    if len(broken):
+        raise TaskError(
+            f"{where}: targets must be finite numbers, got {values[broken[0]].tolist()} for sample {broken[0]}: "
+            "remove the sample or correct it"
+        )
+    names = tuple(own) if own is not None else output_names(targets.shape[1])
+    if len(names) != targets.shape[1] or len(set(names)) != len(names):
+        raise TaskError(
+            f"{where}: {targets.shape[1]} outputs need as many different names in 'classes', got {len(set(names))}"
+        )
+    return names, targets
