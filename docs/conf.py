@@ -73,9 +73,9 @@ def contents(text: str) -> str:
 
 def command_line() -> str:
     """Return every command and its options as cyclopts documents them, in the order of the alphabet."""
-    from tuner.cli.app import add_commands_of_plugins, app
+    from tuner.cli.app import add_commands, app
 
-    add_commands_of_plugins()
+    add_commands()
     text = app.generate_docs(output_format="markdown").replace("```console", "```text")
     return "\n".join(f"\n## {section}" for section in sorted(text.split("\n## ")[1:]) if section.startswith("tuner "))
 

@@ -20,7 +20,7 @@ import pytest
 
 import tuner
 import tuner.runtime
-from tuner.cli.app import add_commands_of_plugins, app
+from tuner.cli.app import add_commands, app
 from tuner.cli.settings import FROM_FILE
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
@@ -74,7 +74,7 @@ def commands() -> dict[str, set[str]]:
                 words = {word for argument in arguments if argument.parse for word in argument.names}
                 options[full] = {word for word in words if word.startswith("--")}
 
-    add_commands_of_plugins()
+    add_commands()
     walk(app, "")
     return options
 

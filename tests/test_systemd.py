@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli.app import app
+from tuner.cli.app import add_commands, app
 
 UNIT = Path(__file__).parent.parent / "examples" / "systemd" / "tuner-watch.service"
 
@@ -17,6 +17,7 @@ def test_the_unit_starts_a_command_with_its_options() -> None:
     (line,) = [line for line in UNIT.read_text().splitlines() if line.startswith("ExecStart=")]
     program, *words = shlex.split(line.removeprefix("ExecStart="))
     assert program.endswith("/.venv/bin/tuner")
+    add_commands()
     command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     assert command.__name__ == "watch"
     assert (bound.kwargs["samples"], bound.kwargs["window"]) == ("%h/inbox", "01:00-05:30")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tuner.cli.app import app, call
+from tuner.cli.app import add_commands, app, call
 from tuner.cli.text.next import next_commands
 from tuner.cli.text.run import print_run
 from tuner.errors import RunError
@@ -28,6 +28,7 @@ def test_they_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
     show, export = map(shlex.split, next_commands(Run.open(OLD)))
     assert call(show[1:]) == 0
     assert capsys.readouterr().out.startswith("trial 0")
+    add_commands()
     _, bound, _ = app.parse_args(export[1:], exit_on_error=False)
     assert bound.args == (str(OLD), Path("run-bundle"))
 
@@ -35,6 +36,7 @@ def test_they_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:
     *_, export = map(shlex.split, next_commands(shared("me"), "s3://weights"))
     assert export == ["tuner", "export", ADDRESS, "run-bundle", "--artifacts", "s3://weights"]
+    add_commands()
     _, bound, _ = app.parse_args(export[1:], exit_on_error=False)
     assert bound.kwargs["artifacts"] == "s3://weights"
 

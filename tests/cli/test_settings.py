@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tuner.cli.app import app, call
+from tuner.cli.app import add_commands, app, call
 from tuner.cli.settings import FROM_FILE
 from tuner.results.config import RunRequest
 
@@ -90,6 +90,7 @@ def test_no_option_that_names_code_or_a_store_is_among_those_of_a_file() -> None
 
 
 def names_of(command: str) -> set[str]:
+    add_commands()
     return {name for argument in app[command].assemble_argument_collection() for name in argument.names}
 
 

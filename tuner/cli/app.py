@@ -2,30 +2,17 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Literal
+from typing import Any, Literal
 
 from cyclopts import App, CycloptsError
 
-from tuner.cli.bundle import apply, export, predict
 from tuner.cli.common import HELP, applied, split
-from tuner.cli.conformance import bundle_app
-from tuner.cli.dashboard import dashboard
-from tuner.cli.describe import describe
-from tuner.cli.init import init
-from tuner.cli.labels import labels_app
 from tuner.cli.options import EVERY, ReaderGoneError, print_line
-from tuner.cli.plugins import plugins_app
-from tuner.cli.prior import prior_app
-from tuner.cli.report import report
-from tuner.cli.run import demo, run
-from tuner.cli.serve import serve
-from tuner.cli.service import rollback, status, watch
 from tuner.cli.settings import from_environment, from_project
-from tuner.cli.show import diff, show
-from tuner.cli.store import forget, store_app
 from tuner.distribution import installed_version
 from tuner.errors import TunerError, UsageError, disk_error, missing_extra
 from tuner.printable import one_line, printable, wrapped
@@ -45,28 +32,30 @@ app = App(
 )
 
 
-for group in (bundle_app, store_app, prior_app, labels_app, plugins_app):
-    group.default_parameter = EVERY
-    app.command(group)
-for command in (
-    init,
-    run,
-    show,
-    diff,
-    report,
-    dashboard,
-    export,
-    apply,
-    predict,
-    serve,
-    describe,
-    demo,
-    forget,
-    watch,
-    status,
-    rollback,
-):
-    app.command(command)
+#: The core's own commands: a function or an app, which is imported when it is called, or to list all.
+COMMANDS: Mapping[str, str] = {
+    "bundle": "tuner.cli.conformance:bundle_app",
+    "store": "tuner.cli.store:store_app",
+    "prior": "tuner.cli.prior:prior_app",
+    "labels": "tuner.cli.labels:labels_app",
+    "plugins": "tuner.cli.plugins:plugins_app",
+    "init": "tuner.cli.init:init",
+    "run": "tuner.cli.run:run",
+    "show": "tuner.cli.show:show",
+    "diff": "tuner.cli.show:diff",
+    "report": "tuner.cli.report:report",
+    "dashboard": "tuner.cli.dashboard:dashboard",
+    "export": "tuner.cli.bundle:export",
+    "apply": "tuner.cli.bundle:apply",
+    "predict": "tuner.cli.bundle:predict",
+    "serve": "tuner.cli.serve:serve",
+    "describe": "tuner.cli.describe:describe",
+    "demo": "tuner.cli.run:demo",
+    "forget": "tuner.cli.store:forget",
+    "watch": "tuner.cli.service:watch",
+    "status": "tuner.cli.service:status",
+    "rollback": "tuner.cli.service:rollback",
+}
 
 
 @app.command(name="--install-completion")
@@ -102,7 +91,7 @@ def call(arguments: list[str]) -> int:
     try:
         common = split(arguments)
         with applied(common):
-            add_commands_of_plugins(common.rest)
+            add_commands(common.rest)
             app(common.rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
@@ -125,17 +114,29 @@ def call(arguments: list[str]) -> int:
     return DONE
 
 
-def add_commands_of_plugins(arguments: Sequence[str] = ()) -> None:
-    """Add the commands of plugins, unless one of the core's own is called, which does not wait for them."""
-    named = next((word for word in arguments if not word.startswith("-")), None)
-    known = {name for command in app for name in app[command].name}
-    if named in known or "--version" in arguments:
+def add_commands(arguments: Sequence[str] = ()) -> None:
+    """Add the command that is called; where it is not one of the core's own, all of them, and those of plugins."""
+    named = next((word for word in arguments if not word.startswith("-")), "")
+    if "--version" in arguments:
+        return
+    for name in [named] if named in COMMANDS else COMMANDS:
+        module, _, attribute = COMMANDS[name].partition(":")
+        _add(name, getattr(import_module(module), attribute))
+    if named in COMMANDS:
         return
     from tuner.cli.plugin_commands import plugin_commands
 
     for name, load in plugin_commands():
-        if name not in known and named in {name, None}:
-            app.command(load(), name=name)
+        if named in {name, ""}:
+            _add(name, load())
+
+
+def _add(name: str, command: Any) -> None:
+    if name in app:
+        return
+    if isinstance(command, App):
+        command.default_parameter = EVERY
+    app.command(command, name=name)
 
 
 def _failed(code: int, line: str, *more: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tuner.cli.app import app
+from tuner.cli.app import add_commands, app
 from tuner.errors import RunError
 from tuner_fleet.display import Display
 from tuner_fleet.process import News, Part, Process, Worker
@@ -100,6 +100,7 @@ def test_a_worker_is_given_the_variables_that_tuner_run_reads(
     assert given == {f"TUNER_RUN_{name}": value, "TUNER_RUN_STUDY": URL}
     for variable, content in given.items():
         monkeypatch.setenv(variable, content)
+    add_commands()
     _, bound, _ = app.parse_args(["run", "digits"], exit_on_error=False, print_error=False)
     assert bound.arguments["request"].study == URL
     assert str(getattr(bound.arguments["request"], option)) == value
