@@ -37,6 +37,8 @@ ARROW = (
 )
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchmarks": 400, "examples": 400}
+#: Files of a room; one more is a subject of its own.
+MOST_FILES = 12
 #: First-party plugins that offer no strategy.
 GUESTS = {"tuner_audio", "tuner_fleet", "tuner_nntrainer"}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
@@ -334,3 +336,25 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     found = {name for name in names if absolute.search((ROOT / name).read_bytes())}
     assert found == set()
     assert len(names) >= 100
+
+
+def test_rooms_are_small() -> None:
+    """Print the largest rooms; the ground of `tuner` itself is a list of single files."""
+    sizes = {
+        folder.relative_to(ROOT).as_posix(): sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+        for folder in {path.parent for path in sources("tuner", "plugins")}
+    }
+    for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:12]:
+        print(f"{size} files: {name}")  # noqa: T201 - shown by pytest -s
+    assert {name: size for name, size in sizes.items() if size > MOST_FILES and name != "tuner"} == {}
+    assert len(sizes) >= 60
+
+
+def test_the_runtime_loads_no_task_files_and_no_planner(tmp_path: Path) -> None:
+    code = "import sys, tuner.runtime; print(*(name for name in sys.modules if name.startswith('tuner.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
+    )
+    loaded = set(done.stdout.split())
+    assert {name for name in loaded if name.startswith(("tuner.task.file", "tuner.planner", "tuner.plugin"))} == set()
+    assert "tuner.runtime" in loaded

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tuner import events
-from tuner.commands.progress import Progress, progress_shown
+from tuner.commands.tune.progress import Progress, progress_shown
 from tuner.events import Event, Events, Finished, FrontChanged, Message, PhaseStarted, Step, TrialFinished, log
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.listener import FILLING, TRYING, Listener, together
 
 OLD = Path(__file__).parent / "fixtures" / "digits" / "run"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tuner.results.config import RunRequest
+from tuner.results.records.config import RunRequest
 
 OFFERING = ("tuner", "tuner.plugin", "tuner.runtime", "tuner.task", "tuner.testing")
 

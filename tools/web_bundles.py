@@ -22,7 +22,7 @@ from tests.slants import write_task
 from tuner.arrays import Array
 from tuner.backends.torch.backend import TorchBackend
 from tuner.bundle.format import FILE, PLAN, Bundle, new_folder, seal
-from tuner.commands.page import Page
+from tuner.commands.bundles.page import Page
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.precision import in_int8
@@ -30,7 +30,7 @@ from tuner.plan.toml import to_toml
 from tuner.plugin.core import load_task
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.conformance.files import FOLDER, write_set
-from tuner.store.codec import Codec
+from tuner.store.codes.codec import Codec
 from tuner.task.task import Task
 
 SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90

@@ -4,9 +4,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.commands.export import export
+    from tuner.commands.bundles.export import export
     from tuner.commands.run import Run
-    from tuner.commands.tune import run
+    from tuner.commands.tune.run import run
     from tuner.plugin.core import load_task
     from tuner.plugin.hookspecs import hookimpl
     from tuner.task import Task
@@ -18,8 +18,8 @@ __all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]
 
 _HOMES = {
     "Run": "tuner.commands.run",
-    "export": "tuner.commands.export",
-    "run": "tuner.commands.tune",
+    "export": "tuner.commands.bundles.export",
+    "run": "tuner.commands.tune.run",
     "Task": "tuner.task",
     "load_task": "tuner.plugin.core",
     "hookimpl": "tuner.plugin.hookspecs",

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.plan.text import describe
-from tuner.results.objectives import Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.scores.objectives import Objective
 from tuner.search.listener import Listener
 
 __all__ = [

@@ -70,7 +70,7 @@ def measured(problem: Problem, seed: int, group: str, seconds: int) -> list[Resu
 
 def prepare(problem: Problem) -> None:
     """Train the given model on the global data, where the task asks for it: it is given to all arms, at no cost."""
-    from tuner.backends.torch.model.load import load
+    from tuner.backends.torch.model.open.load import load
 
     load(problem.task)
 

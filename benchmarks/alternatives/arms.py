@@ -13,7 +13,7 @@ from benchmarks.alternatives.claims import Result
 from benchmarks.alternatives.heads import HEADS, Fit, ridge
 from benchmarks.alternatives.problem import Problem
 from tuner.arrays import Array, Doubles, Floats, Labels
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.processors import usable_processors
 from tuner.task import Samples, stratified_holdout

@@ -12,7 +12,7 @@ from benchmarks.alternatives.claims import BEST_LOCAL, DEFAULT, Result, ours
 from benchmarks.alternatives.problem import Problem
 from tuner.arrays import Array
 from tuner.bundle.format import FILE
-from tuner.results.pick import pick_trial
+from tuner.results.views.pick import pick_trial
 from tuner.runtime import Personaliser
 from tuner.task import Samples
 from tuner.task.data.samples import mean_of_wholes, wholes

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.lib.report import Claim, Row
-from tuner.commands.reading import open_run
+from tuner.commands.runs.source import open_run
 from tuner.results.folder import read_records, read_run
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.results.run import Run
 from tuner.search.space import shipped
 from tuner_fleet.study.claims import key_of

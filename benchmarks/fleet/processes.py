@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.fleet.servers import Server
 from benchmarks.fleet.worker import DRAIN, FINISHED, QUEUED, READY, Part, Shape, Worker, give_order, work
-from tuner.search.journal import RUNG
+from tuner.search.trials.journal import RUNG
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.patient import close, open_storage
 from tuner_fleet.study.content import KEY, RECORD

@@ -26,16 +26,16 @@ from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values, random_values
-from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import Identity, RunInfo
-from tuner.results.records import TrialRecord
-from tuner.search.journal import PRIOR, RUNG, optuna_values, origin_of, place_of
+from tuner.results.records.config import Budget, RunConfig
+from tuner.results.records.trial import TrialRecord
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import open_remote
 from tuner.search.rungs import at_rung
 from tuner.search.setting import Setting, participants, wanted_knobs
 from tuner.search.space import load_space
+from tuner.search.trials.journal import PRIOR, RUNG, optuna_values, origin_of, place_of
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.patient import Patience, patient
 from tuner_fleet.study.claims import key_of

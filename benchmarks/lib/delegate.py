@@ -13,7 +13,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.training.epochs import Report
 

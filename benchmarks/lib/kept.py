@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 
 OUTCOMES = TypeAdapter(Outcome)
 #: What an outcome depends on: texts, numbers, plans and edits, whose `repr` says it all.

@@ -17,10 +17,10 @@ from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import tail_inputs
 from tuner.bundle.format import WEIGHTS, new_folder
-from tuner.commands.export import write_bundle
+from tuner.commands.bundles.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host

@@ -29,7 +29,7 @@ from tuner.backends.base import Backend, Session, Trial, silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plugin.hookspecs import hookimpl
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor

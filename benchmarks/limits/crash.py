@@ -26,8 +26,8 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.killed_runs import ENDING, SHARES, Runs, Tally, killed
 from tuner.results.folder import JOURNAL, TRIALS, open_records, read_run
-from tuner.results.objectives import OBJECTIVES
-from tuner.search.journal import open_study, tell_unreported
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.search.trials.journal import open_study, tell_unreported
 
 CUT_BYTES = 400
 PARTS = ("kills", "cuts", "disks", "suspended")

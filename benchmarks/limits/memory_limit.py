@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.lib.setup import clothing
-from tuner.commands.tune import run
-from tuner.results.records import TrialRecord
+from tuner.commands.tune.run import run
+from tuner.results.records.trial import TrialRecord
 from tuner.task import Domain, Subset, Task
 
 LIMIT_BYTES = 300_000_000

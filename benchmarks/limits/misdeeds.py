@@ -22,7 +22,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plugin.hookspecs import hookimpl
 from tuner.process_memory import PeakMeter
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.task import Task
 
 WELL = 1  # trials before the first misdeed

@@ -37,7 +37,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import hookimpl
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report

@@ -27,8 +27,8 @@ from torch import nn
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave
 from benchmarks.lib.setup import clothing
 from benchmarks.models.adapter_trials import ALL, ARMS, BATCH, accuracy, forgetting
-from tuner.backends.torch.model.layout import channels_last, spatial
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.graph.layout import channels_last, spatial
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.library_memory import measured
@@ -36,7 +36,7 @@ from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
-from tuner.backends.torch.trial.edits import edited
+from tuner.backends.torch.trial.edits.edited import edited
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan

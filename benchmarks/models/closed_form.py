@@ -25,7 +25,7 @@ from torch.nn import functional
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.lib.setup import clothing
 from tuner.arrays import Array, Flags, Labels
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.metrics import Z_95, wilson
 from tuner.ridge.solve import LinearHead, solve

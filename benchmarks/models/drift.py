@@ -25,7 +25,7 @@ from tuner.arrays import Array
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.bundle.format import new_folder
-from tuner.commands.export import write_bundle
+from tuner.commands.bundles.export import write_bundle
 from tuner.metrics import wilson
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
@@ -33,7 +33,7 @@ from tuner.plugin.core import build_host
 from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, World
 from tuner.runtime.service.conditions import ANY_TIME
 from tuner.runtime.service.local_training import local_training
-from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.watch.monitor import Watch
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store
 from tuner.task import Subset, Task, stratified_holdout

@@ -18,10 +18,10 @@ from benchmarks.lib.setup import clothing, plan_for
 from tuner.backends.base import Trial
 from tuner.backends.torch.features.engines import cut_name, exported_prefix
 from tuner.backends.torch.features.int8 import calibration_batches
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.onnx.quantise import Quantiser, with_prefix
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle, new_folder
-from tuner.commands.export import write_bundle
+from tuner.commands.bundles.export import write_bundle
 from tuner.metrics import accuracy
 from tuner.ort.session import Session
 from tuner.plan.parts import RecipePlan

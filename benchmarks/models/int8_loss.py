@@ -23,7 +23,7 @@ from tuner.backends.base import Trial, silent
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import validation_selections
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.inputs import stored_inputs
 from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import WEIGHTS

@@ -15,7 +15,7 @@ from typing import get_args
 
 from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Row, benchmark_parser, finish
-from tuner.commands.labels import PROPOSED, Evidence, suggest_labels
+from tuner.commands.tasks.labels import PROPOSED, Evidence, suggest_labels
 from tuner.task.label_names import likeness
 
 EXAMPLE = EXAMPLES / "sounds" / "task.toml"

@@ -28,10 +28,10 @@ from torch.nn import functional
 from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, times_faster
 from benchmarks.lib.setup import PAPER_CUTS, clothing, plan_for, untrained_bundle
-from tuner.backends.torch.model.graph import chain
-from tuner.backends.torch.model.layout import channels_last
-from tuner.backends.torch.model.load import load
-from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.model.graph.layout import channels_last
+from tuner.backends.torch.model.graph.nodes import chain
+from tuner.backends.torch.model.open.load import load
+from tuner.backends.torch.model.open.vision import torchvision
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace

@@ -25,17 +25,17 @@ from torch import nn
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.lib.setup import clothing, untrained_bundle
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.bundle.format import Bundle
 from tuner.metrics import wilson
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
-from tuner.runtime.service.gate import Rules
 from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import run_round
+from tuner.runtime.service.watch.gate import Rules
 from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task
 from tuner.task.data.samples import ArraySamples, content_id
 from tuner.task.info import task_info

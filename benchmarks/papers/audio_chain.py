@@ -37,7 +37,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from benchmarks.lib.report import Claim, benchmark_parser, finish
-from tuner.backends.torch.model.vision import torchvision
-from tuner.store.codec import Codec
-from tuner.store.header import StoreKey
-from tuner.store.records import RecordFile
-from tuner.store.sizes import has_own_scales
+from tuner.backends.torch.model.open.vision import torchvision
+from tuner.store.codes.codec import Codec
+from tuner.store.codes.sizes import has_own_scales
+from tuner.store.files.header import StoreKey
+from tuner.store.files.records import RecordFile
 
 IMAGES = 50_000
 RECORDS = 200

@@ -38,7 +38,7 @@ from tuner.backends.torch.features.selection import (
     whole_partition,
 )
 from tuner.backends.torch.measure import measure
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import score

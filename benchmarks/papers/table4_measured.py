@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace

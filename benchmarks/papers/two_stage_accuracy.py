@@ -22,14 +22,14 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections, validation_selections, whole_partition
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, inference_prefix, tail_inputs
 from tuner.backends.torch.trial.scoring import SCORE_BATCH, score
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.solve import solve
 from tuner.ridge.sums import Sums, coded, one_hot, step_of
-from tuner.store.codec import Codec
+from tuner.store.codes.codec import Codec
 from tuner.task import Domain, Samples, Subset, Task
 from tuner.training.epoch import EpochLoop
 from tuner.training.schedule import batches_of

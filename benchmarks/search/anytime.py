@@ -61,8 +61,8 @@ class Had(NamedTuple):
 def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, float], None]) -> None:
     """Run `tuner.run`, and note the accuracies of every trial on the top rung."""
     from tuner import run
-    from tuner.results.objectives import Objective
-    from tuner.results.records import SCORED, TrialRecord
+    from tuner.results.records.trial import SCORED, TrialRecord
+    from tuner.results.scores.objectives import Objective
     from tuner.search.listener import Listener
     from tuner.search.space import shipped
 
@@ -102,13 +102,13 @@ def plain(seconds: float, seed: int, *, stored: bool, note: Callable[[float, flo
     from tuner.backends.base import Trial
     from tuner.plugin.compose import compose
     from tuner.plugin.core import build_host
-    from tuner.results.objectives import OBJECTIVES
-    from tuner.search.anchors import reachable
-    from tuner.search.journal import optuna_values
+    from tuner.results.scores.objectives import OBJECTIVES
     from tuner.search.processes.guard import JobLimits
     from tuner.search.processes.remote import open_remote
+    from tuner.search.propose.anchors import reachable
     from tuner.search.setting import participants, wanted_knobs
     from tuner.search.space import load_space
+    from tuner.search.trials.journal import optuna_values
     from tuner.store.store import Store
     from tuner.task import open_task
     from tuner.task.info import task_info
@@ -192,7 +192,7 @@ def had_by(name: str, seconds: float, seed: int, *, busy: bool) -> Had:
 
 def curve(points: Sequence[Point]) -> list[tuple[float, float]]:
     """Return (seconds, hypervolume) whenever it grows."""
-    from tuner.results.pareto import area
+    from tuner.results.scores.pareto import area
 
     grown, seen = [(0.0, 0.0)], list[Mapping[str, float]]()
     for seconds, local, global_ in points:

@@ -25,9 +25,9 @@ from tuner.planner.price import price
 from tuner.planner.tail_terms import worth_planning
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import random_values
+from tuner.search.estimate.rates import rates_of
+from tuner.search.estimate.step_memory import expected_bytes
 from tuner.search.processes.remote import RemoteSession, open_remote
-from tuner.search.rates import rates_of
-from tuner.search.step_memory import expected_bytes
 from tuner.store.store import Store
 
 #: Plans of each task: 20 in all.

@@ -25,11 +25,11 @@ from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.search.feasible_arms import Composer, Problem, Spent, limits, ours, plain, space_of, task_from, task_of
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import random_values
-from tuner.results.estimates import estimate_errors
-from tuner.results.pareto import area
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.scores.pareto import area
+from tuner.results.views.estimates import estimate_errors
+from tuner.search.estimate.rates import rates_of
 from tuner.search.processes.remote import open_remote
-from tuner.search.rates import rates_of
 
 OURS, FAIL, CONSTRAINT = ARMS = ("ours", "Optuna, FAIL", "Optuna, constraint")
 TASKS = ("digits", "EMG", "clothing")

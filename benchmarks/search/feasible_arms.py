@@ -15,20 +15,20 @@ from benchmarks.lib.setup import clothing
 from benchmarks.limits.memory_limit import SPACE as ANY_DEPTH
 from benchmarks.limits.memory_limit import few
 from tuner.backends.base import Trial
-from tuner.commands.tune import run
+from tuner.commands.tune.run import run
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import ValueSource
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import SCORED, TrialRecord
-from tuner.search.journal import optuna_values
+from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.search.setting import participants, wanted_knobs
 from tuner.search.space import load_space
+from tuner.search.trials.journal import optuna_values
 from tuner.store.store import Store
 from tuner.task import Task, open_task
 from tuner.task.info import task_info

@@ -27,22 +27,22 @@ from statistics import mean
 from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.search.prior_tasks import TASKS
-from tuner.commands.tuning import NO_RUN, Tuning
+from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.planner.device import nominal
 from tuner.planner.price import price
 from tuner.plugin.core import build_host
-from tuner.results.config import Budget, RunConfig, RunRequest
-from tuner.results.pareto import area
-from tuner.results.portfolio import portfolio
-from tuner.results.prior import Prior, read_prior, write_prior
-from tuner.results.records import TrialRecord, eligible
+from tuner.results.prior.file import Prior, read_prior, write_prior
+from tuner.results.prior.portfolio import portfolio
+from tuner.results.records.config import Budget, RunConfig, RunRequest
+from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.run import Run
-from tuner.search.access import StudyAccess
+from tuner.results.scores.pareto import area
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.search.setting import objectives_for, participants
 from tuner.search.space import load_space
+from tuner.search.trials.access import StudyAccess
 
 TRIALS, SHARE, SEEDS, QUICK = 30, 0.10, 5, ("digits 7-9", "digits 0-2")
 #: Starting a trial takes about so long.

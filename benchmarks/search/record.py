@@ -66,7 +66,7 @@ def table_space(host: Host, name: str) -> tuple[Space, list[Strategy[Any]], dict
 
 def record(name: str) -> dict[str, Any]:
     """Train every plan of a table's grid on every rung, and return the table."""
-    from tuner.search.rates import rates_of
+    from tuner.search.estimate.rates import rates_of
 
     os.environ.setdefault("TUNER_DATA", str(DATA))
     host, limits = build_host(), JobLimits()

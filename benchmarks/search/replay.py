@@ -22,17 +22,17 @@ from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import Numeric, ValueSource, Wanted
 from tuner.plugin.sources import fixed_values
-from tuner.results.config import Budget
-from tuner.results.objectives import OBJECTIVES, Objective
-from tuner.results.pareto import area
-from tuner.results.records import TrialRecord
-from tuner.search.anchors import anchors
-from tuner.search.candidates import Candidates
-from tuner.search.journal import PROMOTED, RUNG, has_open, next_trial, optuna_values, tell
-from tuner.search.queue import Queue
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES, Objective
+from tuner.results.scores.pareto import area
+from tuner.search.propose.anchors import anchors
+from tuner.search.propose.candidates import Candidates
+from tuner.search.propose.structures import Structures
 from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.setting import Setting
-from tuner.search.structures import Structures
+from tuner.search.trials.journal import PROMOTED, RUNG, has_open, next_trial, optuna_values, tell
+from tuner.search.trials.queue import Queue
 
 #: A budget is the time of so many trials of the table's mean length on the top rung.
 TRIALS = 60

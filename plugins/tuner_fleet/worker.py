@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from tuner.cli.options import Json
 from tuner.cli.run import DEFAULTS, run
 from tuner.errors import RunError
-from tuner.results.config import OWN_OPTIONS, RunRequest
+from tuner.results.records.config import OWN_OPTIONS, RunRequest
 from tuner_fleet.address import Address, read_address
 
 OWN = Parameter(parse=re.compile(f"^(request|{'|'.join(OWN_OPTIONS)})$"))
@@ -52,7 +52,7 @@ def look_up(address: Address, task: str | None, space: str | None, own: RunReque
         RunError: There is no such study, or it names code and was not begun on this device.
     """
     from tuner.plugin.core import build_host
-    from tuner.results.origin import is_own
+    from tuner.results.records.origin import is_own
     from tuner.search.space import shipped
     from tuner_fleet.storage.patient import close, open_storage
     from tuner_fleet.study.content import find_study, info_of

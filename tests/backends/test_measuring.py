@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan.plans import PLAN
 from tuner.backends.measuring import Measure, MeasuredTrial, Measuring
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 
 OUTCOME = Outcome({"local_accuracy": 0.5}, ({"epoch": 1.0},), notes=("a note",))
 TRIAL = MeasuredTrial(PLAN, "the tail", OUTCOME)

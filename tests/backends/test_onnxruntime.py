@@ -17,7 +17,7 @@ from tuner.cli.app import call
 from tuner.errors import UnsupportedError
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.results.run import Run
 from tuner.store.store import Store
 from tuner.task import Task

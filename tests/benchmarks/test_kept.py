@@ -5,8 +5,8 @@ from pathlib import Path
 from benchmarks.lib.kept import Kept
 from benchmarks.papers.growth.ric_grow_claims import FULL, LENET, MOBILENET, OPT, RIC, judged, same, table
 from tuner.plan.parts import RecipePlan
-from tuner.results.counts import ClassCounts
-from tuner.results.records import Outcome
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import Outcome
 
 
 def test_an_outcome_is_measured_once_for_each_key(tmp_path: Path) -> None:

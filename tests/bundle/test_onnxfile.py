@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tuner.bundle.onnxfile import with_weights
+from tuner.bundle.onnx.weights import with_weights
 from tuner.errors import BundleError
 
 

@@ -13,7 +13,7 @@ from tuner.cli.app import call
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of the test's own; ``--time`` counts from the call, not from the start of pytest."""
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)
+    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
 
 
 @pytest.fixture

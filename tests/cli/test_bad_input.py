@@ -9,8 +9,8 @@ from tests.cli.tiny_task import SPACE, Cli, write
 from tuner.bundle.format import new_folder
 from tuner.errors import BudgetError, BundleError
 from tuner.plan.example import example_model, example_task
-from tuner.results.config import RunConfig
 from tuner.results.folder import Identity, RunInfo, write_run
+from tuner.results.records.config import RunConfig
 from tuner.store.store import open_store
 
 

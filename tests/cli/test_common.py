@@ -10,7 +10,7 @@ from tuner.cli.app import call
 from tuner.cli.common import applied, split
 from tuner.cli.options import note, progress
 from tuner.errors import UsageError
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 
 RUN = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 

@@ -75,7 +75,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_DATA", str(DATA))
         patch.setenv("TUNER_CACHE", str(folder / "cache"))
-        patch.setattr("tuner.commands.tune.process_started", time.monotonic)
+        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
         yield folder
 
 

@@ -63,7 +63,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "space.toml").write_text(SPACE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder / "cache"))
-        patch.setattr("tuner.commands.tune.process_started", time.monotonic)  # --time counts from the call
+        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # --time counts from the call
         yield folder
 
 

@@ -13,7 +13,7 @@ from tests.cli.tiny_task import Cli
 from tests.plugin.installed import STRATEGY, install
 from tests.pretrained import with_weights
 from tests.warm import forked
-from tuner.commands.scaffold import kinds
+from tuner.commands.authors.scaffold import kinds
 from tuner.plugin.core import build_host
 from tuner.search.space import load_space
 

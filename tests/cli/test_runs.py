@@ -31,7 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(with_weights(folder / "cache")))
-        patch.setattr("tuner.commands.tune.process_started", time.monotonic)
+        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
         yield folder
 
 
@@ -141,7 +141,7 @@ def test_apply_carries_the_plan_out_and_names_the_parent(
 def test_apply_looks_at_its_folder_before_it_trains(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.commands.apply.open_remote", None)  # training would call it
+    monkeypatch.setattr("tuner.commands.bundles.apply.open_remote", None)  # training would call it
     capsys.readouterr()
     assert call(["apply", str(bundle), "digits", str(bundle)]) == 1
     assert capsys.readouterr().err == f"tuner: {bundle} is not empty: give another folder\n"

@@ -21,7 +21,7 @@ from tuner.bundle.format import FILE, MODEL, file_hash
 from tuner.bundle.info import FORMAT
 from tuner.bundle.rounds import install_round
 from tuner.cli.app import call
-from tuner.commands.watch import ring_of
+from tuner.commands.bundles.watch import ring_of
 from tuner.runtime.service.incoming import files_in
 from tuner.runtime.service.orchestrator import NO_TRAINER
 
@@ -102,7 +102,7 @@ def test_a_clock_that_is_set_back_hides_no_file(
     listed = files_in(samples, frozenset({".npy"}))
     later = [replace(file, changed_ns=file.changed_ns - 10**14) for file in listed[1:]]
     answers = iter([listed[:1], listed[:1], [*later, *listed[:1]], listed[:1], []])
-    monkeypatch.setattr("tuner.commands.watch.files_in", lambda *_: next(answers, []))
+    monkeypatch.setattr("tuner.commands.bundles.watch.files_in", lambda *_: next(answers, []))
     _, events, _ = run("watch", bundle, "--samples", samples, "--once")
     assert [event["label"] for event in events] == ["a", "b", "c"]
 
@@ -136,7 +136,7 @@ def test_files_are_predicted_as_they_come_whole_and_sigterm_ends_it(
         if "4.npy" in line:
             came.set()
 
-    monkeypatch.setattr("tuner.cli.service.print_line", printed)
+    monkeypatch.setattr("tuner.cli.bundles.service.print_line", printed)
 
     def live() -> None:
         with (samples / "b" / "4.npy").open("wb", buffering=0) as file:
@@ -162,7 +162,7 @@ def test_without_inotify_it_says_how_often_it_looks(
     bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("tuner.commands.watch.watch", lambda *_, **__: None)
+    monkeypatch.setattr("tuner.commands.bundles.watch.watch", lambda *_, **__: None)
     assert run("watch", bundle, "--samples", samples)[2].startswith(
         'tuner: the folder is looked at every 10 s; to be woken by a new file: pip install "device-tuner[watch]"'
     )

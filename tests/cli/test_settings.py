@@ -7,7 +7,7 @@ import pytest
 
 from tuner.cli.app import add_commands, app, call
 from tuner.cli.settings import FROM_FILE
-from tuner.results.config import RunRequest
+from tuner.results.records.config import RunRequest
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return []
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tuner.commands.dry_run.dry_run", look)
+    monkeypatch.setattr("tuner.commands.tune.dry_run.dry_run", look)
     monkeypatch.setattr("tuner.commands.store.store_files", files)
     return found
 

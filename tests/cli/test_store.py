@@ -22,7 +22,7 @@ CLOTHING = Path(__file__).parents[2] / "examples" / "clothing" / "task.toml"
 def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Call the command line in a folder with a cache of its own; return what it prints."""
     monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
-    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)
+    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
     monkeypatch.chdir(tmp_path)
 
     def printed(*arguments: str) -> str:

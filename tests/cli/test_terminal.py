@@ -19,10 +19,11 @@ SCRIPT = """
 import sys
 from dataclasses import replace
 from tuner.cli.app import call
-from tuner.commands import dry_run, store
-from tuner.commands.dry_run import Depth, DryRun
+from tuner.commands import store
+from tuner.commands.tune import dry_run
+from tuner.commands.tune.dry_run import Depth, DryRun
 from tuner.commands.store import StoreFile
-from tuner.results.config import Budget
+from tuner.results.records.config import Budget
 
 depth = Depth(20, "train all", 123.4, 456.7, 10**10, 10**9, ("train-time", "memory", "storage"))
 knobs = {"recipe.optimiser": "recipe.optimiser: one of sgd, adamw and more that make this line longer " * 3}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.testing.faults import GOOD
 from tuner.cli.app import call
-from tuner.commands.check import check_plugin
+from tuner.commands.authors.check import check_plugin
 from tuner.errors import PluginError
 
 OBJECTIVE = """

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tuner.commands.show import as_json
-from tuner.results.records import SCORED
+from tuner.commands.runs.show import as_json
+from tuner.results.records.trial import SCORED
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tuner.commands.dry_run import depths
+from tuner.commands.tune.dry_run import depths
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host

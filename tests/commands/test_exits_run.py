@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.pretrained import with_weights
-from tuner.commands.tune import run
+from tuner.commands.tune.run import run
 from tuner.results.run import Run
 from tuner.task import Task
 from tuner.task.builtin import digits

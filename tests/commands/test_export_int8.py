@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tuner.commands import export as command
+from tuner.commands.bundles import export as command
 from tuner.plan.parts import RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.results.pick import pick_trial
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.views.pick import pick_trial
 
 OLD = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 

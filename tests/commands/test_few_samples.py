@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tuner.commands.few_samples import few_samples
+from tuner.commands.tune.session import few_samples
 from tuner.metrics import percent
 from tuner.plan.info import TaskInfo
 from tuner.task.info import TaskOutline

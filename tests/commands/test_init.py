@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.tiny_task import NET, SPACE, draw
 from tuner.cli.app import call
-from tuner.commands.init import init
+from tuner.commands.tasks.init import init
 from tuner.errors import TaskError
 from tuner.task import open_task
 
@@ -19,7 +19,7 @@ from tuner.task import open_task
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)  # --time counts from the call
+    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # --time counts from the call
     monkeypatch.delenv("TUNER_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -142,7 +142,7 @@ def test_folders_that_hold_no_classes(photos: Path, weights: str) -> None:
 
 
 def test_weights_are_those_on_this_device(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.commands.init.default_data", lambda _: None)
+    monkeypatch.setattr("tuner.commands.tasks.init.default_data", lambda _: None)
     with pytest.raises(TaskError, match=r"no weights of mobilenet_v2 are on this device: give --weights FILE"):
         init(photos)
     fetched = tmp_path / "torch/hub/checkpoints/mobilenet_v2-b0353104.pth"
@@ -193,8 +193,8 @@ def test_a_run_on_photos_writes_the_task_next_to_it(
         tasks.append(task)
         raise TaskError("enough")
 
-    monkeypatch.setattr("tuner.commands.tune.run", noted)
-    monkeypatch.setattr("tuner.commands.init.default_data", lambda _: tmp_path)
+    monkeypatch.setattr("tuner.commands.tune.run.run", noted)
+    monkeypatch.setattr("tuner.commands.tasks.init.default_data", lambda _: tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mobilenet_v2.pth").write_bytes(b"")
     for _ in range(2):  # the second time, the file is used as it is

@@ -9,7 +9,7 @@ import pytest
 from tests.sessions import opened
 from tuner.backends.torch.backend import TorchBackend
 from tuner.cli.app import call
-from tuner.commands import labels
+from tuner.commands.tasks import labels
 from tuner.task import Task, open_task
 from tuner.task.data.samples import wholes
 from tuner.task.file.toml import task_from_toml

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tuner.cli.text.next import continue_command
-from tuner.commands import progress as shown
-from tuner.commands.progress import Progress
-from tuner.results.config import RunRequest
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import TrialRecord
+from tuner.cli.text.runs.next import continue_command
+from tuner.commands.tune import progress as shown
+from tuner.commands.tune.progress import Progress
+from tuner.results.records.config import RunRequest
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 

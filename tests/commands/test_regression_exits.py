@@ -11,7 +11,7 @@ from tests.cli.printed import printed_json
 from tests.slants import TASK, write_task
 from tuner.arrays import Floats
 from tuner.cli.app import call
-from tuner.commands.tune import run
+from tuner.commands.tune.run import run
 from tuner.results.run import Run
 from tuner.runtime import Bundle, ExitsTrainer, Personaliser
 from tuner.runtime.infer.calibration import exits_taken

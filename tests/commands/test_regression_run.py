@@ -10,7 +10,7 @@ import pytest
 from tests.cli.printed import printed_json
 from tests.slants import slants, write_task
 from tuner.cli.app import call
-from tuner.commands.tune import run
+from tuner.commands.tune.run import run
 from tuner.results.run import Run
 from tuner.runtime import Bundle
 

@@ -11,7 +11,7 @@ from PIL import Image
 import tuner
 from tests.pretrained import with_weights
 from tuner.cli.app import call
-from tuner.commands.report import _jpeg
+from tuner.commands.runs.report import _jpeg
 from tuner.errors import RunError
 
 OLD = Path(__file__).parent.parent / "fixtures"

@@ -12,9 +12,9 @@ import pytest
 
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
-from tuner.commands import page
-from tuner.commands.page import BUILT, NEEDED, RUNTIME, Page
-from tuner.commands.serve import HEADERS, PageServer
+from tuner.commands.bundles import page
+from tuner.commands.bundles.page import BUILT, NEEDED, RUNTIME, Page
+from tuner.commands.bundles.serve import HEADERS, PageServer
 from tuner.errors import BundleError
 from tuner.task import InputSpec
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.printed import printed_json
 from tuner.cli.app import call
-from tuner.commands.diff import diff
+from tuner.commands.runs.diff import diff
 from tuner.results.folder import append_record
 from tuner.results.run import Run
 from tuner.runtime import Bundle
@@ -141,7 +141,7 @@ def test_runs_of_other_tasks_are_not_compared_sample_by_sample(capsys: pytest.Ca
 def test_a_name_too_long_for_a_file_is_one_line(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.commands.tune.process_started", time.monotonic)  # --time counts from the call
+    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # --time counts from the call
     assert call([command, "n" * 300]) in {1, 2}
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("tuner: ")

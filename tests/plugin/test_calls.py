@@ -17,15 +17,15 @@ from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import RuntimePlan, Stage
 from tuner.plan.trial import TrialPlan
-from tuner.plugin import calls
-from tuner.plugin.calls import OverdueError, PluginCalls, limited, uncounted
 from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.core import build_host
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw
+from tuner.plugin.load import calls
+from tuner.plugin.load.calls import OverdueError, PluginCalls, limited, uncounted
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.task import Task
 
 LONG = 60.0  # what never ends takes an hour

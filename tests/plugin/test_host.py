@@ -17,14 +17,14 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.parts import Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
-from tuner.plugin.finding import Found
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
-from tuner.plugin.lookup import select
+from tuner.plugin.load.finding import Found
+from tuner.plugin.load.lookup import select
 from tuner.plugin.strategy import Strategy
-from tuner.results.objectives import OBJECTIVES, Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES, Objective
 from tuner.task import Task
 
 CORE = {"recipe", "none", "runtime"}

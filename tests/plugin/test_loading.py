@@ -14,7 +14,7 @@ import pytest
 from tests.plugin.installed import STRATEGY, install
 from tuner.cli.app import call
 from tuner.cli.text.plugins import format_plugins
-from tuner.commands.plugins import plugin_list
+from tuner.commands.authors.plugins import plugin_list
 from tuner.errors import PluginError
 from tuner.files import import_file
 from tuner.plan.example import example_model, example_task
@@ -22,7 +22,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin import API, Backend, hookimpl, hookspecs
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 
 ROOT = Path(__file__).parents[2]
 NAMED = STRATEGY.replace("NAME", "named")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tuner.cli.app import call
-from tuner.commands import reading
-from tuner.commands.reading import open_run, run_to_export, shown_place
+from tuner.commands.runs import source as reading
+from tuner.commands.runs.source import open_run, run_to_export, shown_place
 from tuner.errors import UsageError
 from tuner.plugin import StudyOpener, StudyReader, hookimpl
 from tuner.plugin.core import build_host

@@ -15,7 +15,7 @@ from tests.sessions import barely_pretrained, opened
 from tuner.backends.base import Backend, Trial
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.plan.parts import RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner import tail_terms

@@ -12,7 +12,7 @@ from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.selection import training_selections
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.ort.session import Session
 from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan

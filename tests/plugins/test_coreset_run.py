@@ -6,8 +6,8 @@ import pytest
 
 from tests.pretrained import with_weights
 from tuner.bundle.replay import Replay
-from tuner.commands.export import export
-from tuner.commands.tune import run
+from tuner.commands.bundles.export import export
+from tuner.commands.tune.run import run
 from tuner.runtime.train.files import REPLAY
 from tuner.task.builtin import digits
 

@@ -9,7 +9,7 @@ import tuner_energy
 from tests.plan.plans import PLAN
 from tuner.backends.measuring import MeasuredTrial
 from tuner.plugin.core import build_host
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner_energy import EnergyError, measuring, source
 
 

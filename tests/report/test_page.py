@@ -12,8 +12,8 @@ from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.report.page import page
 from tuner.report.sections import Findings, Photo
-from tuner.results.classes import Classes
-from tuner.results.counts import ClassCounts
+from tuner.results.records.classes import Classes
+from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
 
 OLD = Path(__file__).parent.parent / "fixtures"

@@ -8,11 +8,11 @@ import pytest
 from tuner.errors import RunError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.results.answer import answer
-from tuner.results.classes import Classes, listed
 from tuner.results.folder import write_run
-from tuner.results.objectives import Objective
+from tuner.results.records.classes import Classes, listed
 from tuner.results.run import Run
+from tuner.results.scores.objectives import Objective
+from tuner.results.views.answer import answer
 
 OLD = Path(__file__).parent.parent / "fixtures"
 UNNAMED = Classes()

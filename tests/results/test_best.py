@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tests.plan.plans import PLAN
 from tuner.plan.parts import EditTraits, TailEdit
-from tuner.results.cuts import cuts_of
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.pareto import best, is_alike, is_worth_naming
-from tuner.results.records import TrialRecord, comparable
+from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.scores.cuts import cuts_of
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.results.scores.pareto import best, is_alike, is_worth_naming
 
 UNTOUCHED = {"local_accuracy": 0.1, "global_accuracy": 0.5}
 SAMPLES = {"local": 100, "global": 400}

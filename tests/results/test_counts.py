@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tuner.results.counts import MOST_CONFUSED, ClassCounts
+from tuner.results.records.counts import MOST_CONFUSED, ClassCounts
 
 
 def test_what_is_right_and_what_is_taken_for_what_is_counted() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.plan.plans import PLAN
-from tuner.results.earlier import MOST_PLANS, Earlier, earlier_plans, newest_run, remember_run
+from tuner.results.prior.earlier import MOST_PLANS, Earlier, earlier_plans, newest_run, remember_run
 from tuner.results.run import Run
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate
-from tuner.results.estimates import EstimateErrors, estimate_errors
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
+from tuner.results.views.estimates import EstimateErrors, estimate_errors
 from tuner.testing import example_model, example_task
 
 PLAN = TrialPlan(example_model(2), example_task())

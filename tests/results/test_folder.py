@@ -10,7 +10,6 @@ import pytest
 from tuner.errors import RunError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
-from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import (
     FILE,
     TRIALS,
@@ -23,8 +22,9 @@ from tuner.results.folder import (
     read_run,
     write_run,
 )
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import TrialRecord
+from tuner.results.records.config import Budget, RunConfig
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES
 
 PLAN = TrialPlan(example_model(3), example_task(), split=1)
 INFO = RunInfo(

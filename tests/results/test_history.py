@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tuner.metrics import wilson
-from tuner.results.classes import Classes
-from tuner.results.counts import ClassCounts
-from tuner.results.history import hypervolume
-from tuner.results.per_class import class_scores, confusions
-from tuner.results.points import baselines, interval, point, untouched_point
+from tuner.results.records.classes import Classes
+from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
+from tuner.results.views.history import hypervolume
+from tuner.results.views.per_class import class_scores, confusions
+from tuner.results.views.points import baselines, interval, point, untouched_point
 
 RUN = Run.open(Path(__file__).parent.parent / "fixtures" / "digits" / "run")
 COUNTS = ClassCounts(((7, 3, 4), (9, 2, 2)), ((7, 1, 1),))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.plan.plans import PLAN
-from tuner.commands.diff import _devices
+from tuner.commands.runs.diff import _devices
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.planner.device import Rates, nominal
 from tuner.planner.price import Estimate, price
-from tuner.results.config import Budget
 from tuner.results.kinds import Device, Kind, as_seen, paced
-from tuner.results.records import TrialRecord, TrialState
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord, TrialState
 
 RATES = nominal(PLAN.model)
 FAST = Device("Board", "aarch64", 4, 2)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.results.test_folder import INFO, PLAN, record
-from tuner.commands.export import export
-from tuner.commands.tune import plugins_of_run
+from tuner.commands.bundles.export import export
+from tuner.commands.tune.run import plugins_of_run
 from tuner.errors import RunError
 from tuner.files import cache_folder
-from tuner.results.config import RunConfig
 from tuner.results.folder import FILE, TRIALS, RunInfo, append_record, read_records, read_run, write_run
-from tuner.results.origin import KEY, is_own, mark_of
+from tuner.results.records.config import RunConfig
+from tuner.results.records.origin import KEY, is_own, mark_of
 from tuner.results.run import Run
 
 EVIL = "raise SystemExit('code of the run was run')"
@@ -53,7 +53,7 @@ def test_a_cache_that_cannot_be_written_makes_nobodys_runs(monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tuner.results.origin.write_private", full)
+    monkeypatch.setattr("tuner.results.records.origin.write_private", full)
     assert mark_of(RunConfig("digits")) == ""
     assert not is_own(RunConfig("digits"), "")
 

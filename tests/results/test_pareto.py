@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.results.objectives import OBJECTIVES, Objective
-from tuner.results.pareto import front, knee
+from tuner.results.scores.objectives import OBJECTIVES, Objective
+from tuner.results.scores.pareto import front, knee
 
 LOCAL, GLOBAL, SECONDS, BYTES = OBJECTIVES
 Values = dict[int, dict[str, float]]

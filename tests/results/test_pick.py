@@ -8,12 +8,12 @@ import pytest
 from tuner.cli.app import call
 from tuner.errors import RunError, UsageError
 from tuner.plan.example import example_model, example_task
-from tuner.results.config import RunConfig
 from tuner.results.folder import Identity, RunInfo
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.pick import PICKS, named_picks, nothing_feasible, pick_trial
-from tuner.results.records import TrialRecord
+from tuner.results.records.config import RunConfig
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.results.views.pick import PICKS, named_picks, nothing_feasible, pick_trial
 
 FOLDER = Path("runs/clothing")
 

@@ -10,11 +10,11 @@ from tests.plan.plans import PLAN
 from tuner.cli.app import call
 from tuner.errors import RunError, SpaceError
 from tuner.plan.parts import DataPlan, RecipePlan
-from tuner.results.likeness import kind_of_task, likeness
-from tuner.results.portfolio import MOST_PLANS, portfolio
-from tuner.results.prior import Expected, Prior, PriorPlan, Trains, read_prior, write_prior
-from tuner.results.records import TrialRecord
+from tuner.results.prior.file import Expected, Prior, PriorPlan, Trains, read_prior, write_prior
+from tuner.results.prior.portfolio import MOST_PLANS, portfolio
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.scores.likeness import kind_of_task, likeness
 
 OLD = Path(__file__).parents[1] / "fixtures"
 HERE = kind_of_task(PLAN.model, PLAN.task, "aarch64, 4 cores")

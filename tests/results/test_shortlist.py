@@ -3,8 +3,8 @@
 import pytest
 
 from tuner.metrics import wilson
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.shortlist import MOST, shortlist, useful
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.results.scores.shortlist import MOST, shortlist, useful
 
 SAMPLES = {"local": 400, "global": 400}
 

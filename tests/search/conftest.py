@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tuner.backends.extensions import Extensions
-from tuner.commands.tune import run
+from tuner.commands.tune.run import run
 from tuner.errors import DivergedError, TunerError, UnsupportedError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
@@ -25,21 +25,22 @@ from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Numeric, Wanted
 from tuner.plugin.sources import preferred_values
-from tuner.results.config import Budget
 from tuner.results.folder import open_records
-from tuner.results.objectives import OBJECTIVES, Objective
-from tuner.results.prior import Prior
-from tuner.results.records import TrialRecord
+from tuner.results.prior.file import Prior
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
-from tuner.search import anchors, rungs
-from tuner.search.journal import open_study
+from tuner.results.scores.objectives import OBJECTIVES, Objective
+from tuner.search import rungs
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.queue import Queue
+from tuner.search.propose import anchors
 from tuner.search.setting import Setting
 from tuner.search.study import Study
+from tuner.search.trials.journal import open_study
+from tuner.search.trials.queue import Queue
 from tuner.store.store import Store
 from tuner.task import Domain, InputSpec, ModelSpec, Task
 from tuner.task.data.samples import ArraySamples

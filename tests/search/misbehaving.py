@@ -31,7 +31,7 @@ from tuner.planner.device import Rates, nominal
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report

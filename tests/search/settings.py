@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.plan.plans import PLAN
 from tuner.planner.device import nominal
-from tuner.results.config import Budget
-from tuner.results.objectives import OBJECTIVES
+from tuner.results.records.config import Budget
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.setting import Setting
 
 ACCURACIES = OBJECTIVES[:2]

@@ -9,11 +9,11 @@ import pytest
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate, price
-from tuner.results.config import Budget
-from tuner.results.records import TrialRecord
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
 from tuner.search.admission import REFUSALS, Admission, Admitted, Refused
-from tuner.search.filling import UnfilledError
-from tuner.search.forecast import Expected
+from tuner.search.estimate.forecast import Expected
+from tuner.search.fill.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
 from tuner.search.study import Study
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tuner.search.calibration import Calibration, Errors, Observation
+from tuner.search.estimate.calibration import Calibration, Errors, Observation
 
 NOISE = 0.05
 

@@ -13,13 +13,13 @@ from tests.search.settings import ACCURACIES, setting
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed
 from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
-from tuner.results.config import Budget
-from tuner.results.records import TrialRecord
-from tuner.search.candidates import Candidates
-from tuner.search.queue import Queue
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
+from tuner.search.propose.candidates import Candidates
+from tuner.search.propose.structures import Structures
 from tuner.search.setting import Setting
-from tuner.search.structures import Structures
 from tuner.search.study import Study
+from tuner.search.trials.queue import Queue
 
 KNOBS: dict[str, Knob] = {
     "recipe.learning_rate": Numeric("recipe.learning_rate", 1e-4, 1e-2, whole=False, log=True),

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.commands.tune import process_started
+from tuner.commands.tune.run import process_started
 from tuner.errors import RunError
 from tuner.results.run import Run
 
@@ -40,6 +40,6 @@ def test_the_start_of_this_process_does_not_depend_on_the_time_of_day(
 
 
 def test_a_system_without_proc_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tuner.commands.tune.STATUS", tmp_path / "none")
+    monkeypatch.setattr("tuner.commands.tune.run.STATUS", tmp_path / "none")
     with pytest.raises(RunError, match="tuner needs /proc, to see how much memory a trial takes: mount it"):
         process_started()

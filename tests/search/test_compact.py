@@ -6,8 +6,8 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 
-from tuner.search.compact import JournalFile, add_copies
-from tuner.search.journal import NAME, open_study
+from tuner.search.trials.compact import JournalFile, add_copies
+from tuner.search.trials.journal import NAME, open_study
 
 TRIALS = 6
 

@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import Trial, TrialState
 
 from tuner.plan.text import describe
-from tuner.results.records import comparable
+from tuner.results.records.trial import comparable
 from tuner.results.run import Run
 
 pytest.importorskip("optuna_dashboard")
@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) -> None:
     from optuna_dashboard import get_note
 
-    from tuner.search.dashboard import study_of
+    from tuner.search.trials.dashboard import study_of
 
     folder = OLD / name / "run"
     before, run = contents(folder), Run.open(folder)
@@ -48,7 +48,7 @@ def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) ->
 
 
 def test_a_knob_that_spans_decades_has_a_logarithmic_range() -> None:
-    from tuner.search.dashboard import _range
+    from tuner.search.trials.dashboard import _range
 
     assert _range([1e-4, 1e-2]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
     assert _range([1, 3]) == optuna.distributions.IntDistribution(1, 3)

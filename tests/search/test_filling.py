@@ -17,17 +17,17 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import QUANTISING_SAMPLES, feature_bits, feature_bytes, feature_records, weight_bytes
 from tuner.planner.device import nominal
 from tuner.planner.price import Estimate, price
-from tuner.results.config import Budget
-from tuner.results.records import Outcome, TrialRecord
-from tuner.search.filling import Filler, UnfilledError
-from tuner.search.forecast import Forecast
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import Outcome, TrialRecord
+from tuner.search.estimate.forecast import Forecast
+from tuner.search.fill.filling import Filler, UnfilledError
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
 from tuner.search.study import Study
 from tuner.store.calibrated import blocks_file
-from tuner.store.codec import Codec
-from tuner.store.sizes import has_own_scales
+from tuner.store.codes.codec import Codec
+from tuner.store.codes.sizes import has_own_scales
 
 Begin = Callable[..., Study]
 

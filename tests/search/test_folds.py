@@ -13,13 +13,13 @@ from tuner.errors import UsageError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.results.config import Budget
-from tuner.results.counts import ClassCounts
-from tuner.results.records import Outcome
+from tuner.results.records.config import Budget
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import Outcome
 from tuner.search.admission import Admitted
-from tuner.search.checkpoints import States
 from tuner.search.folds import check_folds, check_possible_folds, joined, train
 from tuner.search.processes.guard import JobResult
+from tuner.search.propose.checkpoints import States
 from tuner.search.study import Study
 from tuner.task import Task
 from tuner.task.info import outline

@@ -15,11 +15,11 @@ from tuner.planner.device import nominal
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.price import price
-from tuner.results.config import Budget
-from tuner.results.records import TrialRecord
-from tuner.search.forecast import Expected, Forecast, with_memory_limit
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
+from tuner.search.estimate.forecast import Expected, Forecast, with_memory_limit
+from tuner.search.estimate.step_memory import StepBytes, planned_bytes
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.step_memory import StepBytes, planned_bytes
 from tuner.search.study import Study
 from tuner.testing import example_model, example_task
 from tuner_growth import GROWS

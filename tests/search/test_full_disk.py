@@ -12,10 +12,10 @@ import pytest
 
 from tuner.cli.app import call
 from tuner.errors import TunerError
-from tuner.results.config import Budget
 from tuner.results.folder import JOURNAL, TRIALS
+from tuner.results.records.config import Budget
 from tuner.results.run import Run
-from tuner.search.filling import Filler
+from tuner.search.fill.filling import Filler
 from tuner.search.study import Study
 
 Begin = Callable[..., Study]

@@ -8,11 +8,13 @@ import pytest
 from optuna.trial import TrialState
 
 from tuner.plugin.knobs import Choice, Numeric
-from tuner.results.config import Budget
 from tuner.results.folder import JOURNAL, TRIALS, read_records
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import TrialRecord
-from tuner.search.journal import (
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.search.space import SAMPLERS
+from tuner.search.study import Study
+from tuner.search.trials.journal import (
     PROMOTED,
     STARTUP_TRIALS,
     next_trial,
@@ -21,9 +23,7 @@ from tuner.search.journal import (
     sound,
     trim,
 )
-from tuner.search.seeds import seeded
-from tuner.search.space import SAMPLERS
-from tuner.search.study import Study
+from tuner.search.trials.seeds import seeded
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
 Begin = Callable[..., Study]

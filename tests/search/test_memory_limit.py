@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.commands.tune import run
+from tuner.commands.tune.run import run
 from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 from tuner.task.task import Domain, Task

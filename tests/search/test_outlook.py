@@ -8,9 +8,9 @@ from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.plan.parts import RecipePlan
 from tuner.planner.price import Estimate
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import TrialRecord
-from tuner.search.outlook import LEAST_CURVES, Curve, Outlook, optimistic_end
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.search.estimate.outlook import LEAST_CURVES, Curve, Outlook, optimistic_end
 
 TEN = replace(PLAN, recipe=RecipePlan(epochs=10))
 COSTS = Estimate(1.0, 1.0, 1_000_000, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.app import call
-from tuner.results.prior import read_prior
+from tuner.results.prior.file import read_prior
 from tuner.results.run import Run
 
 SPACE = """

@@ -9,9 +9,9 @@ import pytest
 
 from tests.search.conftest import Heard
 from tuner.plan.parts import Scalar
-from tuner.results.config import Budget
-from tuner.results.likeness import kind_of_task
-from tuner.results.prior import Expected, Prior, PriorPlan, Source, Trains
+from tuner.results.prior.file import Expected, Prior, PriorPlan, Source, Trains
+from tuner.results.records.config import Budget
+from tuner.results.scores.likeness import kind_of_task
 from tuner.search.study import Study
 from tuner.task import Task
 from tuner.task.info import task_info

@@ -10,8 +10,8 @@ import pytest
 
 from tests.search.conftest import Moods, Tune
 from tuner.planner.device import nominal
-from tuner.results.records import SCORED
-from tuner.search.rates import keep_rates, rates_of, read_rates
+from tuner.results.records.trial import SCORED
+from tuner.search.estimate.rates import keep_rates, rates_of, read_rates
 from tuner.testing import example_model
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuner.commands.export import export
+from tuner.commands.bundles.export import export
 from tuner.errors import BudgetError, RunError
 from tuner.events import Event, Finished, TrialFinished
 from tuner.results.run import Run

@@ -14,10 +14,10 @@ from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
-from tuner.results.config import Budget
-from tuner.results.records import TrialRecord, comparable
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord, comparable
 from tuner.search import rungs
-from tuner.search.filling import Filler
+from tuner.search.fill.filling import Filler
 from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, ranked
 from tuner.search.study import Study
 

@@ -11,8 +11,8 @@ import pytest
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.planner.flops import forward_flops
-from tuner.results.config import Budget
-from tuner.results.records import Outcome, TrialRecord
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import Outcome, TrialRecord
 from tuner.search.processes.guard import JobResult
 from tuner.search.scoring import record_of, scored_record
 from tuner.search.setting import Setting

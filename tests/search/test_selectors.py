@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tuner.plan.parts import Scalar
-from tuner.results.config import Budget
-from tuner.results.objectives import OBJECTIVES
+from tuner.results.records.config import Budget
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
 from tuner.search.study import Study

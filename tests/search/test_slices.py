@@ -9,7 +9,7 @@ import pytest
 
 from tests.plan.plans import PLAN
 from tuner.plan.trial import TrialPlan
-from tuner.search.filling import Filler
+from tuner.search.fill.filling import Filler
 from tuner.search.rungs import at_rung
 from tuner.search.slices import LEAST_SAMPLES, prepare_slice, smaller
 

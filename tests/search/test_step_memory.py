@@ -10,7 +10,7 @@ from tuner.planner.device import FirstSteps, Rates, nominal, unscaled_bytes
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.price import price
-from tuner.search.step_memory import LINE_BYTES, expected_bytes
+from tuner.search.estimate.step_memory import LINE_BYTES, expected_bytes
 
 SCRATCH = 8_000_000
 

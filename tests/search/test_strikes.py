@@ -12,7 +12,7 @@ from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
-from tuner.search.strikes import Strikes
+from tuner.search.trials.strikes import Strikes
 
 SHORT = 0.5  # a busy machine composes a plan in less
 LONG = 60.0  # what never ends takes an hour
@@ -36,8 +36,8 @@ class Endless(Strategy[float]):
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.plugin.calls.LEAST_SECONDS", SHORT)
-    for module in ("tuner.search.study", "tuner.search.anchors", "tuner.plugin.host"):
+    monkeypatch.setattr("tuner.plugin.load.calls.LEAST_SECONDS", SHORT)
+    for module in ("tuner.search.study", "tuner.search.propose.anchors", "tuner.plugin.host"):
         monkeypatch.setattr(f"{module}.CALL_SECONDS", SHORT)
 
 

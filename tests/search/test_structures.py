@@ -15,10 +15,10 @@ from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
-from tuner.results.records import TrialRecord
-from tuner.search.checkpoints import Checkpoints
+from tuner.results.records.trial import TrialRecord
+from tuner.search.propose.checkpoints import Checkpoints
+from tuner.search.propose.structures import KEEPING, UNKNOWN_PACE, Structures, can_continue, is_head, structure_of
 from tuner.search.scoring import DIVERGED
-from tuner.search.structures import KEEPING, UNKNOWN_PACE, Structures, can_continue, is_head, structure_of
 
 DEPTH, EPOCHS, RATE = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate"
 KNOBS: dict[str, Knob] = {

@@ -11,14 +11,14 @@ import pytest
 
 from tuner.errors import BudgetError, KnobError, TunerError
 from tuner.plan.parts import Scalar
-from tuner.results.config import Budget
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import TrialRecord
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search import ending
-from tuner.search.journal import open_study
+from tuner.search.propose.structures import KEEPING, SLOWER
 from tuner.search.scoring import DIVERGED
-from tuner.search.structures import KEEPING, SLOWER
 from tuner.search.study import Study
+from tuner.search.trials.journal import open_study
 
 Begin = Callable[..., Study]
 Moods = Callable[..., None]

@@ -6,8 +6,8 @@ import pytest
 from tuner.arrays import Doubles
 from tuner.plan.parts import Scalar
 from tuner.plugin.knobs import Choice, Knob, Numeric
-from tuner.results.pareto import area
-from tuner.search.surrogate import NOISE, Coordinates, Surrogate, expected_gain
+from tuner.results.scores.pareto import area
+from tuner.search.propose.surrogate import NOISE, Coordinates, Surrogate, expected_gain
 
 KNOBS: dict[str, Knob] = {
     "rate": Numeric("rate", 1e-4, 1e-2, whole=False, log=True),

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from tuner.arrays import Codes
-from tuner.store.codec import Codec
-from tuner.store.header import StoreKey
-from tuner.store.records import RecordFile
+from tuner.store.codes.codec import Codec
+from tuner.store.files.header import StoreKey
+from tuner.store.files.records import RecordFile
 
 SHAPE = (4, 3, 3)
 PLAIN = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, SHAPE, "")

@@ -11,14 +11,14 @@ import pytest
 
 from tests.store.made_up import PLAIN, records, sample
 from tuner.arrays import Codes
-from tuner.store.records import BadRecord, RecordFile
+from tuner.store.files.records import BadRecord, RecordFile
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.store.header import StoreKey
-from tuner.store.records import RecordFile
+from tuner.store.files.header import StoreKey
+from tuner.store.files.records import RecordFile
 folder, first, last, batch = Path(sys.argv[1]), *map(int, sys.argv[2:])
 key = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
 with RecordFile.create_or_open(folder, key) as file:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.store.made_up import PLAIN, filled, records, sample
 from tuner.arrays import Codes
-from tuner.store.disk import StoreFull
-from tuner.store.records import BadRecord, RecordFile
+from tuner.store.files.disk import StoreFull
+from tuner.store.files.records import BadRecord, RecordFile
 
 
 def restore(folder: Path, contents: dict[str, bytes]) -> None:

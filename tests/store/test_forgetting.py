@@ -12,9 +12,10 @@ from filelock import FileLock
 
 from tests.store.made_up import PLAIN, filled, records, sample
 from tuner.errors import StoreError
-from tuner.store import slots, usage
-from tuner.store.disk import write_at
-from tuner.store.records import BadRecord, RecordFile
+from tuner.store import usage
+from tuner.store.files import slots
+from tuner.store.files.disk import write_at
+from tuner.store.files.records import BadRecord, RecordFile
 from tuner.store.store import Store
 
 
@@ -50,7 +51,7 @@ def test_killed_anywhere_and_asked_again_nothing_of_the_records_stays(
     assert left(tmp_path, rows) == 6
     with monkeypatch.context() as patch:
         patch.setattr(slots, "write_at", step := killed_at(count))
-        patch.setattr("tuner.store.index.write_at", step)
+        patch.setattr("tuner.store.files.index.write_at", step)
         with RecordFile.create_or_open(tmp_path / "a", PLAIN) as file, suppress(Killed):
             file.forget(ids[:4])
             assert count > 8, "it was not killed"

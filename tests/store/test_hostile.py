@@ -10,9 +10,9 @@ import pytest
 
 from tests.store.made_up import PLAIN, records, sample
 from tuner.errors import StoreError
-from tuner.store import header
-from tuner.store.header import DamagedHeaderError
-from tuner.store.index import MOST_INDEX_BYTES
+from tuner.store.files import header
+from tuner.store.files.header import DamagedHeaderError
+from tuner.store.files.index import MOST_INDEX_BYTES
 from tuner.store.store import Store, open_store
 
 

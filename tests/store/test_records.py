@@ -9,10 +9,10 @@ import pytest
 from tests.store.made_up import PLAIN, SHAPE, filled, records, sample
 from tuner.arrays import Floats
 from tuner.errors import StoreError
-from tuner.store.codec import Codec
-from tuner.store.header import StoreKey
-from tuner.store.quantiles import calibrate
-from tuner.store.records import RecordFile
+from tuner.store.codes.codec import Codec
+from tuner.store.codes.quantiles import calibrate
+from tuner.store.files.header import StoreKey
+from tuner.store.files.records import RecordFile
 
 
 def scales() -> tuple[Floats, Floats]:

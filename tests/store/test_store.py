@@ -12,10 +12,10 @@ import pytest
 
 from tests.disk import standing_bytes
 from tuner.arrays import Codes
-from tuner.store.disk import StoreFull
 from tuner.store.engine_choice import choose_engine, chosen_engine
-from tuner.store.header import StoreKey
-from tuner.store.records import RecordFile
+from tuner.store.files.disk import StoreFull
+from tuner.store.files.header import StoreKey
+from tuner.store.files.records import RecordFile
 from tuner.store.store import Store
 
 KEY = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
@@ -132,8 +132,8 @@ FILLER = """
 import sys
 from pathlib import Path
 import numpy as np
-from tuner.store.disk import StoreFull
-from tuner.store.header import StoreKey
+from tuner.store.files.disk import StoreFull
+from tuner.store.files.header import StoreKey
 from tuner.store.store import Store
 store = Store(Path(sys.argv[1]), 20_000)
 for cut in range(6):

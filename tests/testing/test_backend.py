@@ -17,7 +17,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.testing import BackendContract

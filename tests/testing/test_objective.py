@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.results.objectives import Objective
+from tuner.results.scores.objectives import Objective
 from tuner.testing import ObjectiveContract
 
 FAILS = pytest.fail.Exception

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.errors import first_line, place_of
 from tuner.plan.trial import TrialPlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.info import FORMAT, BundleInfo
-from tuner.bundle.onnxcheck import check_model
+from tuner.bundle.onnx.check import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
 from tuner.distribution import installed_version

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from tuner.commands.interruption import terminated_as_interrupted
 from tuner.commands.limits import CommandLimits
+from tuner.commands.tune.interruption import terminated_as_interrupted
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
 LATE_SHARE, LATE_SECONDS = 0.02, 0.75

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, Token
 
 from tuner.printable import printable, wrapped
-from tuner.results.config import Duration, Size
+from tuner.results.records.config import Duration, Size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.commands.progress import Progress
+    from tuner.commands.tune.progress import Progress
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -88,7 +88,7 @@ def progress() -> "Progress":
 
     from rich.console import Console
 
-    from tuner.commands.progress import Progress
+    from tuner.commands.tune.progress import Progress
 
     logger = getLogger("tuner")  # its level is what -v and -q chose
     quiet, verbose = not logger.isEnabledFor(WARNING), logger.isEnabledFor(INFO)

@@ -19,7 +19,7 @@ plugins_app = App(
 def plugins(*, plugin: LocalPlugins = (), json_output: Json = False) -> None:
     """List the installed plugins, their origin, every knob, and which plugins were refused and why."""
     from tuner.cli.text.plugins import format_plugins
-    from tuner.commands.plugins import plugin_list
+    from tuner.commands.authors.plugins import plugin_list
     from tuner.plugin.core import build_host
 
     listing = plugin_list(build_host(local=plugin))
@@ -37,7 +37,7 @@ def why(name: str, /, *, space: str | None = None, plugin: LocalPlugins = (), js
     space
         A search space: does the strategy take part in it?
     """
-    from tuner.commands.why import participation
+    from tuner.commands.runs.why import participation
     from tuner.plugin.core import build_host
     from tuner.search.space import load_space
 
@@ -72,7 +72,7 @@ def new(
     out
         Folder of the package, which must be empty or not exist yet [default: NAME].
     """
-    from tuner.commands.scaffold import write_package
+    from tuner.commands.authors.scaffold import write_package
 
     folder, files = write_package(name, kind, out or Path(name))
     if json_output:
@@ -92,7 +92,7 @@ def check(package: str, /, *, json_output: Json = False) -> None:
         A module, the name of an installed plugin, a Python file, or a package's folder.
     """
     from tuner.cli.text.check import format_check
-    from tuner.commands.check import check_plugin
+    from tuner.commands.authors.check import check_plugin
 
     report = check_plugin(package)
     print_line(json.dumps(asdict(report)) if json_output else format_check(report))

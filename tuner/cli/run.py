@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.cli.options import Json, Out, note, print_line, progress, stdout_console
-from tuner.results.config import RunRequest
+from tuner.results.records.config import RunRequest
 
 DEFAULTS = RunRequest()
 
@@ -23,25 +23,25 @@ def run(
         Show what would be searched and what fits; train nothing.
     """
     from tuner.cli.fence import ended_after
-    from tuner.commands.tune import process_started
+    from tuner.commands.tune.run import process_started
     from tuner.search.budget import budget
     from tuner.search.space import load_space
 
     started = process_started()
     seconds = budget(request, load_space(request.space).limits).time_seconds
     if dry_run:
-        from tuner.cli.text.dry_run import format_dry_run
-        from tuner.commands.dry_run import LOOKING_SECONDS
-        from tuner.commands.dry_run import dry_run as look
+        from tuner.cli.text.runs.dry_run import format_dry_run
+        from tuner.commands.tune.dry_run import LOOKING_SECONDS
+        from tuner.commands.tune.dry_run import dry_run as look
 
         with ended_after(None if seconds is None else max(seconds, LOOKING_SECONDS), started):
             preview = look(_file_of(task, request.out), request, started=started)
         print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
         return
-    from tuner.cli.text.next import continue_command, next_commands
-    from tuner.cli.text.run import print_run
-    from tuner.commands.show import as_json
-    from tuner.commands.tune import run as tune
+    from tuner.cli.text.runs.next import continue_command, next_commands
+    from tuner.cli.text.runs.run import print_run
+    from tuner.commands.runs.show import as_json
+    from tuner.commands.tune.run import run as tune
 
     listener = progress()
     try:
@@ -57,7 +57,7 @@ def run(
             listener.say(f"next: {command}")
     if not result.front:
         from tuner.errors import BudgetError
-        from tuner.results.pick import nothing_feasible
+        from tuner.results.views.pick import nothing_feasible
 
         raise BudgetError(f"no trial fits: {nothing_feasible(result)}")
 
@@ -70,7 +70,7 @@ def _file_of(task: str, out: str | Path | None) -> str:
     if not task or kind_of(folder) != "folder" or kind_of(folder / "task.toml") != "nothing":
         return task
     from tuner.cli.text.init import format_found
-    from tuner.commands.init import task_of_photos
+    from tuner.commands.tasks.init import task_of_photos
     from tuner.plugin.core import build_host
 
     if task in build_host().tasks:
@@ -88,8 +88,8 @@ def demo(*, out: Out = None) -> None:
     out
         Folder for the run and the bundle [default: a new folder in the current one].
     """
-    from tuner.cli.text.demo import QUESTION, print_demo
-    from tuner.cli.text.run import print_run
+    from tuner.cli.text.runs.demo import QUESTION, print_demo
+    from tuner.cli.text.runs.run import print_run
     from tuner.commands.demo import export_and_predict, tune_digits
 
     console = stdout_console()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.commands.export import export
-from tuner.commands.report import report
-from tuner.commands.tune import run
-from tuner.results.answer import answer
+from tuner.commands.bundles.export import export
+from tuner.commands.runs.report import report
+from tuner.commands.tune.run import run
 from tuner.results.run import Run
+from tuner.results.views.answer import answer
 from tuner.runtime import Personaliser, Prediction
 from tuner.search.listener import Listener
 from tuner.task.builtin import digits

@@ -8,10 +8,10 @@ from pathlib import Path
 from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
 from tuner.bundle.rounds import forget_rounds
-from tuner.commands.watch import ring_of, rings_of_task
+from tuner.commands.bundles.watch import ring_of, rings_of_task
 from tuner.errors import TaskError
-from tuner.plugin.calls import OverdueError, limited
 from tuner.plugin.core import load_task
+from tuner.plugin.load.calls import OverdueError, limited
 from tuner.reading import kind_of
 from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.calibrated import forget_calibrated

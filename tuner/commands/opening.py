@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.commands.limits import CommandLimits
-from tuner.commands.tune import plugins_of_run
+from tuner.commands.tune.run import plugins_of_run
 from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.versions import differences
-from tuner.results.origin import is_own
+from tuner.results.records.origin import is_own
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
 

@@ -2,7 +2,7 @@
 
 from tuner.errors import missing_extra
 from tuner.results import run
-from tuner.results.html import as_html
+from tuner.results.views.html import as_html
 
 #: Colours of the pictures: a notebook's own for text and lines, and ones that are seen on light and on dark.
 COLOURS = {

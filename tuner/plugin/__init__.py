@@ -26,8 +26,8 @@ from tuner.plugin.hookspecs import API, hookimpl
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener, StudyReader
-from tuner.results.objectives import Objective
-from tuner.results.records import Outcome, TrialRecord
+from tuner.results.records.trial import Outcome, TrialRecord
+from tuner.results.scores.objectives import Objective
 from tuner.task import Task
 from tuner.task.reader import TaskReader
 

@@ -21,8 +21,8 @@ from tuner.plan.parts import (
     TailEdit,
 )
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.plugin.calls import CALL_SECONDS, OverdueError, fault, limited
 from tuner.plugin.knobs import Draw, Knob, ValueSource, Wanted
+from tuner.plugin.load.calls import CALL_SECONDS, OverdueError, fault, limited
 from tuner.plugin.sources import recording
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.taking_part import deciders

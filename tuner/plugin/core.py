@@ -15,13 +15,13 @@ from tuner.errors import PluginError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, Optimiser, Precision, RecipePlan, RuntimePlan, Scalar, Schedule, Stage
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.finding import Found, installed_plugins, local_plugin
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
+from tuner.plugin.load.finding import Found, installed_plugins, local_plugin
 from tuner.plugin.strategy import Strategy
 from tuner.processors import usable_processors
-from tuner.results.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
+from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.task import Task
 from tuner.task.builtin import digits
 from tuner.task.file.load import READERS, open_task

@@ -16,8 +16,8 @@ from tuner.backends.measuring import Measure
 from tuner.backends.selecting import Selector
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener
-from tuner.results.objectives import Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import Objective
 from tuner.task import Task
 from tuner.task.reader import TaskReader
 

@@ -18,15 +18,23 @@ from tuner.errors import PluginError, TunerError, UsageError
 from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
-from tuner.plugin.calls import CALL_SECONDS, IMPORT_SECONDS, OBSERVER_SECONDS, PluginCalls, fault, import_fault, limited
-from tuner.plugin.checks import by_name, check_api, check_hooks, check_strategy, offered_by_name, offered_objects
-from tuner.plugin.finding import Found, Plugin
-from tuner.plugin.lookup import find
+from tuner.plugin.load.calls import (
+    CALL_SECONDS,
+    IMPORT_SECONDS,
+    OBSERVER_SECONDS,
+    PluginCalls,
+    fault,
+    import_fault,
+    limited,
+)
+from tuner.plugin.load.checks import by_name, check_api, check_hooks, check_strategy, offered_by_name, offered_objects
+from tuner.plugin.load.finding import Found, Plugin
+from tuner.plugin.load.lookup import find
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener
 from tuner.reading import is_address
-from tuner.results.objectives import Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import Objective
 from tuner.task import Task
 from tuner.task.reader import TaskReader
 

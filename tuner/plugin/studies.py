@@ -70,7 +70,7 @@ class StudyOpener(ABC):
             memory_bytes: Limit on the memory of this worker's trials; None for none.
 
         Returns:
-            A context that gives a `tuner.search.access.StudyAccess`.
+            A context that gives a `tuner.search.trials.access.StudyAccess`.
 
         Raises:
             TunerError: The study or the artifacts cannot be opened.

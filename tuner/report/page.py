@@ -6,9 +6,9 @@ from tuner.report import sections
 from tuner.report.course import growth_picture, learning_picture, phases_picture
 from tuner.report.html import pictures, section, tag, text
 from tuner.report.sections import Findings
-from tuner.results.answer import answer
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.views.answer import answer
 
 #: The page asks for nothing elsewhere: with this a browser refuses it, whatever is in the page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -14,12 +14,12 @@ from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.reading import read_bytes
-from tuner.results.classes import Classes
-from tuner.results.config import RunConfig
-from tuner.results.counts import ClassCounts
 from tuner.results.kinds import Kind
-from tuner.results.objectives import Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records.classes import Classes
+from tuner.results.records.config import RunConfig
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import TrialRecord
+from tuner.results.scores.objectives import Objective
 from tuner.targets import Targets
 from tuner.untrusted import inside, parse_json, read_json, reason_of
 
@@ -87,10 +87,10 @@ class RunInfo:
         ended: Why the run ended.
         untouched_share: Share of the validation samples that the given model was scored on.
         plugins: Distribution and version of each plugin that takes part, by name.
-        mark: What shows that the run was made on this device; see `tuner.results.origin`.
+        mark: What shows that the run was made on this device; see `tuner.results.records.origin`.
         classes: Names of the classes.
         untouched_classes: The given model's predictions by domain, counted by class; empty until they are known.
-        device: Kind of the device, see `tuner.results.likeness.device_kind`.
+        device: Kind of the device, see `tuner.results.scores.likeness.device_kind`.
         kinds: Kinds of devices that the study ran on, by name; empty where it is not shared.
         kind: The one whose costs the run shows: that of the device of its folder.
         worker: Name of this folder in a shared study.

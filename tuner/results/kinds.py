@@ -16,8 +16,8 @@ from statistics import median
 from tuner.errors import RunError
 from tuner.planner.device import Rates
 from tuner.planner.price import Estimate, price
-from tuner.results.config import Budget
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.units import format_bytes
 
 #: Limits on costs, which each kind obeys for itself.

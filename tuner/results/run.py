@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Self
 from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
-from tuner.results.frame import frame
 from tuner.results.kinds import as_seen, chosen_kind, paced
-from tuner.results.likeness import device_kind
-from tuner.results.objectives import Objective, objective_of
-from tuner.results.pareto import best, front, is_worth_naming, knee
-from tuner.results.records import STATES, TrialRecord, comparable
-from tuner.results.shortlist import shortlist, useful
+from tuner.results.records.trial import STATES, TrialRecord, comparable
+from tuner.results.scores.frame import frame
+from tuner.results.scores.likeness import device_kind
+from tuner.results.scores.objectives import Objective, objective_of
+from tuner.results.scores.pareto import best, front, is_worth_naming, knee
+from tuner.results.scores.shortlist import shortlist, useful
 from tuner.task import Task
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.price import price
 from tuner.plugin.host import Host
-from tuner.results.records import TrialRecord
-from tuner.search.filling import Filler
-from tuner.search.forecast import MEMORY_LEVEL, TIME_LEVEL, Expected, Forecast
+from tuner.results.records.trial import TrialRecord
+from tuner.search.estimate.forecast import MEMORY_LEVEL, TIME_LEVEL, Expected, Forecast
+from tuner.search.fill.filling import Filler
 from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import Store, disk_bytes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from tuner.errors import BudgetError, UsageError
-from tuner.results.config import Budget, RunRequest
+from tuner.results.records.config import Budget, RunRequest
 from tuner.units import parse_seconds, parse_share, parse_size
 
 N = TypeVar("N", int, float)

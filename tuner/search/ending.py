@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tuner.results.records import TrialRecord, binding
-from tuner.search.queue import Queue
+from tuner.results.records.trial import TrialRecord, binding
 from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.trials.queue import Queue
 from tuner.units import format_seconds
 
 REFUSALS_IN_A_ROW = 50

@@ -15,14 +15,14 @@ from typing import Any
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
 from tuner.plan.trial import TrialPlan
-from tuner.results.counts import ClassCounts
-from tuner.results.objectives import objective_of
-from tuner.results.records import Outcome
-from tuner.search.checkpoints import States
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import Outcome
+from tuner.results.scores.objectives import objective_of
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.seeds import seeded
+from tuner.search.propose.checkpoints import States
 from tuner.search.setting import Setting
+from tuner.search.trials.seeds import seeded
 from tuner.store.store import Store
 from tuner.targets.base import ERROR, TOP
 from tuner.task.info import TaskOutline

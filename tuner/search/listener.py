@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner.results.objectives import Objective
-from tuner.results.records import TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner.results.scores.objectives import Objective
 
 OPENING, LOOKING, MEASURING = "opening the task", "looking at the model", "measuring the device"
 SCORING, FILLING = "scoring the untouched model", "filling the feature store"

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.price import price
-from tuner.results.objectives import Objective
-from tuner.results.pareto import area, front
-from tuner.results.records import TrialRecord, eligible
+from tuner.results.records.trial import TrialRecord, eligible
+from tuner.results.scores.objectives import Objective
+from tuner.results.scores.pareto import area, front
+from tuner.search.propose.structures import can_continue
 from tuner.search.setting import CLOSING_SECONDS, GENERATIONS, Setting
-from tuner.search.structures import can_continue
 
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
 SAMPLES, EPOCHS = 1 / 2, 2 / 3

@@ -15,8 +15,8 @@ from tuner.planner.flops import forward_flops
 from tuner.planner.price import price
 from tuner.plugin.compose import StrategyError
 from tuner.results.kinds import cost_constraints
-from tuner.results.records import Outcome, TrialRecord, TrialState
-from tuner.search.filling import UnfilledError
+from tuner.results.records.trial import Outcome, TrialRecord, TrialState
+from tuner.search.fill.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
 from tuner.search.setting import Setting

@@ -13,12 +13,12 @@ from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Wanted
-from tuner.plugin.lookup import select
+from tuner.plugin.load.lookup import select
 from tuner.plugin.strategy import Strategy
 from tuner.processors import usable_processors
-from tuner.results.config import Budget
-from tuner.results.objectives import MEASURED, OBJECTIVES, Objective
-from tuner.results.prior import Prior
+from tuner.results.prior.file import Prior
+from tuner.results.records.config import Budget
+from tuner.results.scores.objectives import MEASURED, OBJECTIVES, Objective
 from tuner.search.space import Space
 from tuner.targets.base import ACCURACY
 from tuner.task.info import TaskOutline

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from tuner.plan.trial import TrialPlan
-from tuner.search.filling import Filler
+from tuner.search.fill.filling import Filler
 from tuner.search.rungs import SAMPLES, at_rung
 
 #: The least number of local samples in a slice of a device that is slower than it was measured.

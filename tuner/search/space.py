@@ -13,7 +13,7 @@ from tuner.plugin.knobs import Knob, Numeric, ValueSource, Wanted
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.reading import kind_of, path_from, read_toml
-from tuner.results.prior import Prior, read_prior
+from tuner.results.prior.file import Prior, read_prior
 from tuner.search.budget import LIMITS
 
 KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")

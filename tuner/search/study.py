@@ -13,36 +13,36 @@ from optuna.trial import Trial as OptunaTrial
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
-from tuner.plugin.calls import CALL_SECONDS
 from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource
+from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
-from tuner.results.pareto import front
-from tuner.results.records import SCORED, TrialRecord, comparable
+from tuner.results.records.trial import SCORED, TrialRecord, comparable
+from tuner.results.scores.pareto import front
 from tuner.search.admission import Admission, Admitted, Refused
-from tuner.search.anchors import anchors, earlier, reachable
-from tuner.search.candidates import Candidates
-from tuner.search.checkpoints import Checkpoints
 from tuner.search.ending import reason_to_end
-from tuner.search.filling import Filler
+from tuner.search.estimate.forecast import Forecast, with_memory_limit
+from tuner.search.estimate.improvement import Improvement
+from tuner.search.estimate.outlook import Outlook
+from tuner.search.fill.filling import Filler
 from tuner.search.folds import train, with_folds
-from tuner.search.forecast import Forecast, with_memory_limit
 from tuner.search.given import GivenModel
-from tuner.search.improvement import Improvement
-from tuner.search.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
 from tuner.search.listener import PROMOTING, TRYING, Listener
-from tuner.search.outlook import Outlook
-from tuner.search.priors import enqueue_first, prior_plans
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.queue import Queue
+from tuner.search.propose.anchors import anchors, earlier, reachable
+from tuner.search.propose.candidates import Candidates
+from tuner.search.propose.checkpoints import Checkpoints
+from tuner.search.propose.priors import enqueue_first, prior_plans
+from tuner.search.propose.structures import Structures
 from tuner.search.rungs import Ladder, at_rung, lowest_rung
 from tuner.search.scoring import record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.slices import prepare_slice
-from tuner.search.strikes import Strikes
-from tuner.search.structures import Structures
+from tuner.search.trials.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
+from tuner.search.trials.queue import Queue
+from tuner.search.trials.strikes import Strikes
 from tuner.store.store import Store
 
 #: Filling the first slice may take this share of the time; else it is a smaller one.

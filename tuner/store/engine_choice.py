@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tuner.files import write_private
 from tuner.reading import read_bytes
-from tuner.store.disk import full_disk_as_store_full
+from tuner.store.files.disk import full_disk_as_store_full
 from tuner.store.store import Store
 
 DEFAULT = "torch-fp32"

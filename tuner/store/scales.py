@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from tuner.files import write_private
 from tuner.reading import read_bytes
-from tuner.store.codec import Codec
-from tuner.store.disk import full_disk_as_store_full
-from tuner.store.header import StoreKey
+from tuner.store.codes.codec import Codec
+from tuner.store.files.disk import full_disk_as_store_full
+from tuner.store.files.header import StoreKey
 from tuner.store.store import Store
 from tuner.untrusted import MOST_BYTES
 

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.arrays import Array
 from tuner.files import remove_parts, write_private
 from tuner.reading import read_bytes
-from tuner.store.disk import full_disk_as_store_full
+from tuner.store.files.disk import full_disk_as_store_full
 from tuner.store.store import STARTS, Store
 
 MOST_BYTES = 2**30

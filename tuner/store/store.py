@@ -13,14 +13,14 @@ from tuner.arrays import Floats
 from tuner.errors import BudgetError, StoreError
 from tuner.files import PART, cache_folder, own_folder, private_folder
 from tuner.reading import read_bytes
-from tuner.store import header
-from tuner.store.cost import FILE as COST
-from tuner.store.cost import read_cost
-from tuner.store.disk import StoreFull
-from tuner.store.header import DamagedHeaderError, StoreKey
-from tuner.store.index import ENTRY_BYTES, MOST_INDEX_BYTES
-from tuner.store.records import HEADER, RecordFile
-from tuner.store.slots import DATA, INDEX
+from tuner.store.files import header
+from tuner.store.files.cost import FILE as COST
+from tuner.store.files.cost import read_cost
+from tuner.store.files.disk import StoreFull
+from tuner.store.files.header import DamagedHeaderError, StoreKey
+from tuner.store.files.index import ENTRY_BYTES, MOST_INDEX_BYTES
+from tuner.store.files.records import HEADER, RecordFile
+from tuner.store.files.slots import DATA, INDEX
 from tuner.store.usage import FILE as USERS
 from tuner.store.usage import StoreLock, Usage, store_lock
 from tuner.untrusted import reason_of, require_plain

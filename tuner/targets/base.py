@@ -78,7 +78,7 @@ class Targets(ABC):
         several: Whether a sample may have several labels.
         activation: ONNX operator that makes answers of logits.
         own_settings: Settings that no other kind has.
-        unit: Unit of the score for people, as `tuner.results.objectives.Objective` has it.
+        unit: Unit of the score for people, as `tuner.results.scores.objectives.Objective` has it.
         score_noun: The score in a sentence; `score_meaning` at the begin of one, `score_note` after one.
         noun: What outputs are.
         right: What a right answer is; `right_share` is the share of them, `exit_score` the mean of `correctness`.

@@ -9,9 +9,9 @@ nothing else in `tuner` imports it.
 
 from tuner.plan.example import example_model, example_task
 from tuner.testing.backend import BackendContract
-from tuner.testing.data import DataContract
 from tuner.testing.loss import LossContract
 from tuner.testing.lowering import LoweringContract
+from tuner.testing.models.data import DataContract
 from tuner.testing.objective import MeasureContract, ObjectiveContract
 from tuner.testing.optimiser import OptimiserContract
 from tuner.testing.rules import PluginContract

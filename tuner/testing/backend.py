@@ -13,13 +13,13 @@ from tuner.backends.extensions import Extensions
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.results.objectives import OBJECTIVES
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner.testing.libraries import loaded_by
+from tuner.testing.models.libraries import loaded_by
 
 LOGITS_AGREE = 1e-3
 LOSSES_AGREE = 1e-5

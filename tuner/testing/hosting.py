@@ -12,7 +12,7 @@ from tuner.backends.base import Backend
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
-from tuner.results.objectives import Objective
+from tuner.results.scores.objectives import Objective
 
 
 def hosting(plugin: object) -> Host:

@@ -10,7 +10,7 @@ import pytest
 from tuner.backends.losses import LossFunction, LossInputs
 from tuner.plan.parts import LossTerm
 from tuner.targets import SINGLE_LABEL, MultiLabel
-from tuner.testing.libraries import loaded_by
+from tuner.testing.models.libraries import loaded_by
 
 SAMPLES, OUTPUTS = 6, 5
 #: How far logits may be from 0.

@@ -13,12 +13,12 @@ from tuner.backends.extensions import Extensions
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.testing.composing import OTHER
 from tuner.testing.hosting import hosting, strategies_of
-from tuner.testing.libraries import require_light_import
+from tuner.testing.models.composing import OTHER
+from tuner.testing.models.libraries import require_light_import
 
 if TYPE_CHECKING:
-    from tuner.testing.lowered import LoweredTail
+    from tuner.testing.models.lowered import LoweredTail
 
 #: Largest difference of logits, relative to the largest, of two tails that compute the same.
 SAME_LOGITS = 1e-3
@@ -46,7 +46,7 @@ class LoweringContract:
 
     def test_it_returns_the_edited_tail(self) -> None:
         """A module that gives finite logits of the given shape, and in which something trains."""
-        from tuner.testing.lowered import LoweredTail
+        from tuner.testing.models.lowered import LoweredTail
 
         for plan in self._plans:
             with self._naming(plan):
@@ -54,7 +54,7 @@ class LoweringContract:
 
     def test_it_starts_as_the_given_model(self) -> None:
         """Training continues from what the given model knows."""
-        from tuner.testing.lowered import largest_difference
+        from tuner.testing.models.lowered import largest_difference
 
         for plan, lowered in self._lowered():
             difference = largest_difference(lowered.logits(lowered.given), lowered.logits())
@@ -79,7 +79,7 @@ class LoweringContract:
 
     def test_something_trains_and_what_it_froze_stays(self) -> None:
         """What `requires_grad` says is what happens."""
-        from tuner.testing.lowered import different
+        from tuner.testing.models.lowered import different
 
         for plan, lowered in self._lowered():
             before = lowered.state()
@@ -95,7 +95,7 @@ class LoweringContract:
 
     def test_what_is_saved_is_what_was_trained(self) -> None:
         """The bundle's weights are the trained model: the given model's own, where the edit keeps them."""
-        from tuner.testing.lowered import largest_difference
+        from tuner.testing.models.lowered import largest_difference
 
         for plan, lowered in self._lowered():
             with self._naming(plan, "what was trained must be saved"):
@@ -114,7 +114,7 @@ class LoweringContract:
 
     def test_an_interrupted_training_continues_bit_for_bit(self) -> None:
         """Trained on after its state was loaded into a fresh lowering, the tail is the same as without the pause."""
-        from tuner.testing.lowered import different
+        from tuner.testing.models.lowered import different
 
         for (plan, first), (_, second), (_, whole) in zip(
             self._lowered(), self._lowered(), self._lowered(), strict=True
@@ -132,7 +132,7 @@ class LoweringContract:
 
     def test_it_nests_with_another_edit(self) -> None:
         """Before and after an edit that puts the tail inside another module, it edits the same layers."""
-        from tuner.testing.lowered import LoweredTail, largest_difference, wrapped
+        from tuner.testing.models.lowered import LoweredTail, largest_difference, wrapped
 
         extensions = replace(self._extensions, lowerings={**self._extensions.lowerings, OTHER: wrapped})
         other = TailEdit(OTHER)
@@ -179,7 +179,7 @@ class LoweringContract:
 
     def test_no_state_is_global(self) -> None:
         """Two tails in one process do not influence each other; the same seed gives the same weights."""
-        from tuner.testing.lowered import LoweredTail, different
+        from tuner.testing.models.lowered import LoweredTail, different
 
         for plan, alone in self._lowered():
             with self._naming(plan, "two tails must train in one process"):
@@ -216,7 +216,7 @@ class LoweringContract:
 
     def test_its_export_computes_the_same(self, tmp_path: Path) -> None:
         """As ONNX, the trained tail gives the same logits, and is about as large as the given one."""
-        from tuner.testing.lowered import given_bytes, largest_difference
+        from tuner.testing.models.lowered import given_bytes, largest_difference
 
         for plan, lowered in self._lowered(most=1):
             with self._naming(plan, "the trained tail must be exported as ONNX"):
@@ -244,14 +244,14 @@ class LoweringContract:
 
     @cached_property
     def _plans(self) -> list[TrialPlan]:
-        from tuner.testing.edited_plans import explicit_plans, plans_to_try
+        from tuner.testing.models.edited_plans import explicit_plans, plans_to_try
 
         if self.edits:
             return explicit_plans(self.edits)
         return plans_to_try(self.kind, strategies_of(self.plugin), self._extensions)
 
     def _lowered(self, most: int | None = None) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
-        from tuner.testing.lowered import LoweredTail
+        from tuner.testing.models.lowered import LoweredTail
 
         for plan in self._plans[:most]:
             try:

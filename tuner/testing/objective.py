@@ -9,8 +9,8 @@ from tuner.backends.measuring import Measure, MeasuredTrial
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.hookspecs import hookimpl
-from tuner.results.objectives import Direction, Objective
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
+from tuner.results.scores.objectives import Direction, Objective
 from tuner.testing.hosting import hosting
 
 #: Letters of a unit.

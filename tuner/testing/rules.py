@@ -16,15 +16,15 @@ from tuner.backends.selecting import Selector
 from tuner.errors import TunerError, first_line, nearest
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import LossTerm
-from tuner.plugin.calls import OverdueError
 from tuner.plugin.compose import StrategyError
+from tuner.plugin.load.calls import OverdueError
 from tuner.testing.backend import BackendContract
-from tuner.testing.composing import corners_of
-from tuner.testing.data import DataContract
 from tuner.testing.hosting import backends_of, hosting, objectives_of, place, strategies_of
-from tuner.testing.libraries import BY_KIND, require_light_import
 from tuner.testing.loss import LossContract
 from tuner.testing.lowering import LoweringContract
+from tuner.testing.models.composing import corners_of
+from tuner.testing.models.data import DataContract
+from tuner.testing.models.libraries import BY_KIND, require_light_import
 from tuner.testing.objective import MeasureContract, ObjectiveContract
 from tuner.testing.optimiser import OptimiserContract
 from tuner.testing.strategy import StrategyContract

@@ -17,9 +17,9 @@ from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw, Knob, ValueSource
 from tuner.plugin.sources import corners, fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.testing.composing import MOST_CORNERS, Another, composed_by, corners_of
 from tuner.testing.hosting import hosting
-from tuner.testing.libraries import TENSOR_LIBRARIES, require_light_import
+from tuner.testing.models.composing import MOST_CORNERS, Another, composed_by, corners_of
+from tuner.testing.models.libraries import TENSOR_LIBRARIES, require_light_import
 
 SIZES = (1, 2, 50)
 

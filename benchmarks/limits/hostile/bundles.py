@@ -79,7 +79,7 @@ def warm() -> None:
     import pydantic  # noqa: F401
 
     import tuner.cli.app
-    import tuner.commands.watch
+    import tuner.commands.bundles.watch
     import tuner.runtime.train.exits  # noqa: F401
 
 

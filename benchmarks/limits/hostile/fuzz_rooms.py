@@ -95,7 +95,7 @@ def read_task(path: Path) -> None:
 
 def read_space(path: Path) -> None:
     """Read a search space and its limits."""
-    from tuner.results.config import RunRequest
+    from tuner.results.records.config import RunRequest
     from tuner.search.budget import budget
     from tuner.search.space import load_space
 
@@ -117,14 +117,14 @@ def read_plan(path: Path) -> None:
 
 def read_prior_file(path: Path) -> None:
     """Read plans to be tried first."""
-    from tuner.results.prior import read_prior
+    from tuner.results.prior.file import read_prior
 
     read_prior(path)
 
 
 def read_bundle(folder: Path) -> None:
     """Open a bundle, predict, and print what it says of itself."""
-    from tuner.cli.text.bundle import format_bundle
+    from tuner.cli.text.bundles.bundle import format_bundle
     from tuner.runtime import Personaliser
 
     model = Personaliser(folder, 1)
@@ -155,8 +155,8 @@ def read_trainer(folder: Path) -> None:
 
 def read_status(folder: Path) -> None:
     """Show a bundle in service, and open its round in use."""
-    from tuner.cli.text.status import format_status
-    from tuner.commands.watch import status
+    from tuner.cli.text.bundles.status import format_status
+    from tuner.commands.bundles.watch import status
     from tuner.runtime import Bundle
 
     format_status(status(folder))
@@ -167,11 +167,11 @@ def read_run_folder(folder: Path) -> None:
     """Show a run as text and as JSON, pick of it, and make a prior of it."""
     from rich.console import Console
 
-    from tuner.cli.text.run import print_run
-    from tuner.commands.show import as_json
-    from tuner.results.pick import pick_trial
-    from tuner.results.portfolio import portfolio
+    from tuner.cli.text.runs.run import print_run
+    from tuner.commands.runs.show import as_json
+    from tuner.results.prior.portfolio import portfolio
     from tuner.results.run import Run
+    from tuner.results.views.pick import pick_trial
 
     run = Run.open(folder)
     print_run(run, Console(file=io.StringIO(), markup=False), whole=True)
@@ -197,8 +197,8 @@ def seal(folder: Path, path: Path, *names: str) -> None:
 def serve(bundle: Path) -> None:
     """Leave what a service leaves in a bundle."""
     from tuner.bundle.rounds import device_folder
-    from tuner.runtime.service.drift import PageHinkley
-    from tuner.runtime.service.state import Problem, Round, ServiceState, write_state
+    from tuner.runtime.service.watch.drift import PageHinkley
+    from tuner.runtime.service.watch.state import Problem, Round, ServiceState, write_state
 
     (device_folder(bundle) / "current").write_text("0000\n3\n")
     state = ServiceState(

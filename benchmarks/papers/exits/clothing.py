@@ -25,7 +25,7 @@ from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.exits.weights import ExitWeights
 from tuner.backends.torch.export.segments import Segment, restored
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.ort.session import LOGITS

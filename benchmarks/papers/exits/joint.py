@@ -21,13 +21,13 @@ from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import ExitInputs
 from tuner.backends.torch.exits.joint import with_exits
-from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.procedure import exit_logits
 from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import local_folds, training_selections
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.tail import TailProcedure

@@ -28,7 +28,7 @@ from benchmarks.papers.exits.solved import LABELLED, Outcome, lived
 from benchmarks.papers.exits.tables import SAMPLES, Key, claims_of, cost_rows, step_claims, user_rows
 from benchmarks.papers.exits.trained import flops_of, offline, personalised
 from benchmarks.papers.exits.users import known_task, met, offline_images, store_features, task_of
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.plan.heads import head_macs, head_parameters
 from tuner.plan.info import ModelInfo
 from tuner.processors import usable_processors

@@ -21,7 +21,7 @@ from benchmarks.lib.setup import Held, clothing, opened, plan_for
 from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import ExitInputs
-from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.procedure import exit_logits
 from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.start import load_starts, start_sums, starts
 from tuner.backends.torch.exits.steps import HeadsSteps

@@ -12,12 +12,12 @@ from benchmarks.papers.exits.users import EXITS, User, task_of, weights
 from tuner.arrays import Floats
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import cut_inputs
-from tuner.backends.torch.exits.logits import exit_logits
+from tuner.backends.torch.exits.procedure import exit_logits
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import Selection, training_selections, whole_partition, withheld_selection
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from tuner.arrays import Doubles, Floats, Labels, RowNumbers
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.info import ModelInfo
 from tuner.runtime.train.exit_targets import linear_features
 from tuner.task import Domain, Samples, Task

@@ -15,18 +15,18 @@ from benchmarks.lib.report import Row
 from benchmarks.lib.setup import open_session
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.model.resize import install
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
 from tuner_growth import Growth, Knobs
 from tuner_growth.edit import Edit
 from tuner_growth.torch.cost import network_cost
-from tuner_growth.torch.start import refresh
+from tuner_growth.torch.tail import refresh
 from tuner_growth.torch.widths import find, selected, traced
 
 WEIGHTS = "weights.safetensors"

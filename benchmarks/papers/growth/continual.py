@@ -25,9 +25,9 @@ from benchmarks.lib.setup import open_session
 from benchmarks.papers.growth.arms import of, starting_from, trained
 from tuner.backends.base import silent
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.plan.parts import RecipePlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Subset, Task, open_task
 from tuner_growth.edit import Edit

@@ -57,7 +57,7 @@ from benchmarks.papers.growth.ric_grow_claims import (
 )
 from tuner.plan.parts import RecipePlan
 from tuner.processors import usable_processors
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.task import Domain, Task, open_task
 from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.lib.report import Claim, Row, interval
 from benchmarks.papers.growth.arms import control, epochs_to, of, reached, said
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 
 MNIST, LENET, MOBILENET = "MNIST", "lenet:lenet_1d", "mobilenet:mobilenet_1d"
 FULL, RIC, OPT = "full", "RIC", "RIC's widths, Opt"

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.plugin.knobs import Choice, Knob
-from tuner.search.journal import PRIOR, PROMOTED, RUNG
+from tuner.search.trials.journal import PRIOR, PROMOTED, RUNG
 from tuner_fleet.study.content import HELD, KEY, KIND, NOT_FOR, WORKER
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)

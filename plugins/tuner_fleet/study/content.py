@@ -1,7 +1,7 @@
 """What a shared study holds besides Optuna's trials: the run that began it, kinds of devices, workers, records.
 
 All of it is JSON, and is believed no more than a bundle from elsewhere: it is checked when it is read, as the folder of
-a run is, and names no code that is run without the user's word (`tuner.results.origin`).
+a run is, and names no code that is run without the user's word (`tuner.results.records.origin`).
 """
 
 import json
@@ -18,11 +18,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import PlanError, RunError, first_line
 from tuner.plan.trial import TrialPlan
-from tuner.results.config import OWN_OPTIONS, RunRequest
 from tuner.results.folder import Identity, RunInfo, Spent, checked_info
 from tuner.results.kinds import Kind
-from tuner.results.objectives import Objective
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records.config import OWN_OPTIONS, RunRequest
+from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.scores.objectives import Objective
 from tuner_fleet.address import Address
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import optuna
 from tuner.errors import RunError, TunerError
 from tuner.results.folder import Identity, RunInfo, Spent, write_run
 from tuner.results.kinds import Kind
-from tuner.search.access import StudyAccess
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.trials.access import StudyAccess
 from tuner_fleet.address import Address
 from tuner_fleet.artifacts.place import Bucket
 from tuner_fleet.artifacts.weights import SharedWeights

@@ -15,11 +15,11 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS, append_record
 from tuner.results.kinds import Kind
-from tuner.results.records import TrialRecord
-from tuner.search.journal import CONSTRAINT, record_constraints, sampler_of, values_of
-from tuner.search.queue import Queue
-from tuner.search.seeds import seeded
+from tuner.results.records.trial import TrialRecord
 from tuner.search.setting import Setting
+from tuner.search.trials.journal import CONSTRAINT, record_constraints, sampler_of, values_of
+from tuner.search.trials.queue import Queue
+from tuner.search.trials.seeds import seeded
 from tuner_fleet.artifacts.weights import SharedWeights, file_of, new_name
 from tuner_fleet.storage.finish import Ending, SharedStorage
 from tuner_fleet.study.claims import (

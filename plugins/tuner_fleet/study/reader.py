@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.errors import RunError
 from tuner.files import write_private
 from tuner.results.folder import TRIALS, RunInfo, write_run
-from tuner.results.records import SCORED, TrialRecord
+from tuner.results.records.trial import SCORED, TrialRecord
 from tuner_fleet.address import Address
 from tuner_fleet.artifacts.place import read_artifacts
 from tuner_fleet.artifacts.weights import fetch_weights, file_of

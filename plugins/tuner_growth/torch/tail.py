@@ -1,5 +1,7 @@
 """A tail that starts narrow and grows between epochs."""
 
+import copy
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -9,18 +11,19 @@ import torch
 from torch import fx, nn
 
 from tuner.backends.lowering import Evolving, Training
-from tuner.backends.torch.model.resize import install, resize
+from tuner.backends.torch.model.graph.blocks import saved_bytes
+from tuner.backends.torch.model.resize import BATCH_NORMS, CONVOLUTIONS, install, resize
+from tuner.planner.device import FLOAT_BYTES, state_copies
 from tuner_growth.compete import WINDOW
 from tuner_growth.control import ControllerState, Decision, GrowableNetwork, Rule, decide, initial_state
+from tuner_growth.cost import NetworkCost
 from tuner_growth.edit import Edit
 from tuner_growth.periods import Periods
 from tuner_growth.torch.adapt import ADAPTERS
 from tuner_growth.torch.cost import network_cost
 from tuner_growth.torch.gates import Gates
-from tuner_growth.torch.memory import training_bytes
 from tuner_growth.torch.site import Site
-from tuner_growth.torch.start import refresh, start_size, strongest
-from tuner_growth.torch.widths import WidthError, find, selected, traced, weight_of
+from tuner_growth.torch.widths import Width, WidthError, find, selected, traced, weight_of
 
 #: Windows of batches whose saliencies are recorded in a period, where it is long enough: more cost time. On LeNet-1D
 #: ten are 1.1 % of the training, five 0.7 %.
@@ -294,3 +297,83 @@ def channel_saliency(weights: Sequence[torch.Tensor]) -> torch.Tensor:
 def _take_shapes(tail: nn.Module, state: Mapping[str, Any], prefix: str, *_: object) -> None:
     """Give a tail the shapes of the weights that are about to be loaded into it, by their names after a prefix."""
     resize(tail, {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
+
+
+#: Memory of backward relative to what forward keeps for it: derivatives come on top.
+BACKWARD = 1.5
+
+
+def training_bytes(
+    body: nn.Module, widths: Sequence[Width], cost: NetworkCost, training: Training
+) -> Callable[[Sequence[int]], int]:
+    """Return the bytes of a step as a function of the widths, without what does not depend on them.
+
+    Weights count with their gradients and the optimiser's state. What forward keeps for backward is a sum of maps, each
+    as wide as one group or of a fixed width: its bytes are linear in the widths, and one more channel of each group
+    gives the slope.
+
+    Args:
+        body: Network at its current widths; not changed.
+        widths: Its growable widths.
+        cost: Its parameters by width.
+        training: Its recipe and an example.
+    """
+    sizes = [len(weight_of(body, width.name)) for width in widths]
+    base = _kept(body, training.example)
+    slopes = []  # bytes of one more channel of each width
+    for width, size in zip(widths, sizes, strict=True):
+        wider = copy.deepcopy(body)
+        install(wider, selected(wider, replace(width, size=size), [*range(size), 0]))
+        slopes.append(_kept(wider, training.example) - base)
+    copies = 1 + state_copies(training.recipe.optimiser)
+
+    def needed(wanted: Sequence[int]) -> int:
+        kept = base + sum(slope * (to - size) for slope, to, size in zip(slopes, wanted, sizes, strict=True))
+        return math.ceil(FLOAT_BYTES * copies * cost.parameters(wanted) + BACKWARD * training.recipe.part_size * kept)
+
+    return needed
+
+
+def _kept(body: nn.Module, example: torch.Tensor) -> int:
+    """Return the bytes that one sample's forward pass keeps."""
+    return saved_bytes(copy.deepcopy(body).eval(), example[:1])
+
+
+#: A linear layer starts at this part of the start fraction (2 % instead of 10 % in the paper).
+LINEAR_SHARE = 0.2
+
+
+def start_size(body: nn.Module, width: Width, start: float) -> int:
+    """Return a width's size at the start: its part rounded down, at least 1, and 2 where a depthwise layer shares it.
+
+    A depthwise convolution of one channel would be a plain one.
+    """
+    linear = isinstance(body.get_submodule(width.name), nn.Linear)
+    part = start * LINEAR_SHARE if linear else start
+    return min(width.size, max(2 if width.depthwise else 1, int(part * width.size + 1e-9)))
+
+
+def strongest(body: nn.Module, width: Width, size: int) -> list[int]:
+    """Return the channels with the largest weights, summed over the layers that produce them, in ascending order."""
+    sums = [weight_of(body, name).abs().flatten(1).sum(dim=1) for name in width.producers]
+    strength = torch.stack(sums).sum(dim=0)
+    return sorted(strength.argsort(descending=True, stable=True)[:size].tolist())
+
+
+def refresh(body: nn.Module) -> None:
+    """Give every layer fresh weights: Xavier-uniform ones, biases of 0, norms as they are made.
+
+    Depthwise convolutions get He-uniform ones. Xavier's fan counts all of their channels, but a kernel reads one: from
+    [3-6-12-25], MobileNet-1D's three would keep 0.50, 0.29 and 0.15 of the variance. He's weights everywhere made a
+    LeNet on digits learn slower in five of five seeds.
+    """
+    for module in body.modules():
+        if isinstance(module, (*CONVOLUTIONS, nn.Linear)):
+            if getattr(module, "groups", 1) > 1:
+                nn.init.kaiming_uniform_(module.weight, nonlinearity="relu")
+            else:
+                nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, BATCH_NORMS):
+            module.reset_parameters()

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import fx, nn
 
-from tuner.backends.torch.model.kinds import ACTIVATIONS, RANDOM
+from tuner.backends.torch.model.graph.kinds import ACTIVATIONS, RANDOM
+from tuner.backends.torch.model.graph.tracing import Tracer
 from tuner.backends.torch.model.resize import BATCH_NORMS, CONVOLUTIONS
-from tuner.backends.torch.model.tracing import Tracer
 from tuner.errors import first_line
 from tuner.plugin import TunerError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.pretrained import with_weights
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.task import Task
 from tuner.task.builtin import digits
 

@@ -1,6 +1,6 @@
 """Plans for the built-in task, on its own model."""
 
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.task import Task

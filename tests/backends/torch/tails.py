@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tuner.backends.torch.model.graph import chain
-from tuner.backends.torch.model.kinds import NORMS
-from tuner.backends.torch.model.layout import channels_last, spatial
-from tuner.backends.torch.model.vision import torchvision
+from tuner.backends.torch.model.graph.kinds import NORMS
+from tuner.backends.torch.model.graph.layout import channels_last, spatial
+from tuner.backends.torch.model.graph.nodes import chain
+from tuner.backends.torch.model.open.vision import torchvision
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.traced import Step
 from tuner.plan.parts import RecipePlan

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from tuner.backends.base import Trial
-from tuner.backends.torch.first_steps import first_steps
-from tuner.backends.torch.model.fingerprint import state_hash
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.fingerprint import state_hash
+from tuner.backends.torch.model.open.load import OpenModel
+from tuner.backends.torch.session import first_steps
 from tuner.plan.parts import RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
 from tuner.plugin.core import build_host
+from tuner.search.estimate.rates import rates_of
 from tuner.search.processes.remote import open_remote
-from tuner.search.rates import rates_of
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from tests.plugins.audio.sounds import tone, write
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
-from tuner.commands.watch import Event, SampleSource, ring_of, watch
+from tuner.commands.bundles.watch import Event, SampleSource, ring_of, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Second
 from tuner.runtime.infer.inputs import inputs, label_rows

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.fleet.servers import MARIADB_FOLDER, MariaDB, PostgreSQL, Server, running
 from tests.search import conftest as search
-from tuner.results.config import Budget, RunConfig
 from tuner.results.folder import Identity, RunInfo
 from tuner.results.kinds import Device
+from tuner.results.records.config import Budget, RunConfig
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import Setting

@@ -12,8 +12,8 @@ import pytest
 from tests.search.conftest import SPACE
 from tuner.cli.app import call
 from tuner.errors import RunError
-from tuner.results.config import RunConfig, RunRequest
-from tuner.results.origin import mark_of
+from tuner.results.records.config import RunConfig, RunRequest
+from tuner.results.records.origin import mark_of
 from tuner.results.run import Run
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.patient import close, open_storage

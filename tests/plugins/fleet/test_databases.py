@@ -17,10 +17,10 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from benchmarks.fleet.servers import PASSWORD, Server
 from tuner.cli.app import call
-from tuner.commands.reading import open_run
-from tuner.commands.tune import run as tune_task
+from tuner.commands.runs.source import open_run
+from tuner.commands.tune.run import run as tune_task
 from tuner.errors import RunError, UsageError
-from tuner.results.config import Budget
+from tuner.results.records.config import Budget
 from tuner_fleet.address import read_address
 from tuner_fleet.proxy import start_proxy
 from tuner_fleet.storage.failures import is_outage, reason_of, refusal

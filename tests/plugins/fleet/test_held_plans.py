@@ -10,8 +10,8 @@ from optuna.trial import TrialState
 from tests.plugins.fleet.conftest import PHONE, Worker
 from tuner.plugin.compose import Composed
 from tuner.plugin.sources import preferred_values
-from tuner.results.config import Budget
-from tuner.search.journal import RUNG
+from tuner.results.records.config import Budget
+from tuner.search.trials.journal import RUNG
 from tuner_fleet.study.claims import LOOKS, key_of
 from tuner_fleet.study.content import HELD, KEY
 from tuner_fleet.study.heartbeat import put_back

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.plugins.fleet.conftest import PHONE
-from tuner.commands.reading import open_run
+from tuner.commands.runs.source import open_run
 from tuner.planner.price import price
-from tuner.results.config import Budget
 from tuner.results.kinds import COST_LIMITS
-from tuner.results.records import SCORED
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import SCORED
 from tuner_fleet.artifacts.weights import name_of
 
 

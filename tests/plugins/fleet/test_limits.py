@@ -14,11 +14,11 @@ from tests.cli.printed import printed_json
 from tests.plugins.fleet.conftest import BOARD, PHONE
 from tests.search.conftest import Heard
 from tuner.cli.app import call
-from tuner.commands.reading import open_run
+from tuner.commands.runs.source import open_run
 from tuner.planner.device import nominal
-from tuner.results.config import Budget
 from tuner.results.kinds import Kind
-from tuner.results.records import TrialRecord
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.patient import close, open_storage
 from tuner_fleet.study.content import KINDS, RECORD, WORKER

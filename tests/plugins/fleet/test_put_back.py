@@ -9,8 +9,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tests.plugins.fleet.conftest import PHONE, Worker
 from tuner.plugin.sources import preferred_values
-from tuner.results.config import Budget
-from tuner.search.journal import RUNG
+from tuner.results.records.config import Budget
+from tuner.search.trials.journal import RUNG
 from tuner_fleet.study.claims import RETRIES
 from tuner_fleet.study.content import HELD, KEY, NOT_FOR, WORKER
 from tuner_fleet.study.heartbeat import MARK, MOST_RETRIES, put_back, retire

@@ -23,7 +23,7 @@ import tuner
 from benchmarks.fleet.servers import PASSWORD as SECRET
 from benchmarks.fleet.servers import SeaweedFS, running
 from tuner.cli.app import call
-from tuner.commands.reading import run_to_export
+from tuner.commands.runs.source import run_to_export
 from tuner.errors import RunError, TunerError, UsageError
 from tuner.task import Task
 from tuner_fleet.artifacts.place import Bucket, read_artifacts

@@ -14,9 +14,9 @@ import pytest
 
 from tests.plugins.fleet.conftest import Worker
 from tuner.bundle.format import WEIGHTS
-from tuner.commands.reading import run_to_export
+from tuner.commands.runs.source import run_to_export
 from tuner.errors import RunError, TunerError, UsageError
-from tuner.results.config import Budget
+from tuner.results.records.config import Budget
 from tuner.search.processes.guard import Interrupt
 from tuner_fleet.artifacts.folder import FolderStore
 from tuner_fleet.artifacts.weights import SharedWeights, name_of

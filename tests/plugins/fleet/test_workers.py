@@ -13,9 +13,9 @@ from optuna.trial import TrialState
 from tests.plugins.fleet.conftest import BOARD, PHONE, Worker
 from tuner.errors import RunError
 from tuner.plugin.compose import Composed
-from tuner.results.config import Budget
 from tuner.results.folder import TRIALS
-from tuner.results.records import Outcome
+from tuner.results.records.config import Budget
+from tuner.results.records.trial import Outcome
 from tuner.results.run import Run
 from tuner.search.processes.guard import JobResult
 from tuner_fleet.address import read_address

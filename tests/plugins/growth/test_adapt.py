@@ -12,7 +12,7 @@ from tuner_growth import ADAPTERS as NAMES
 from tuner_growth.torch.adapt import ADAPTERS, _scale, dspa
 from tuner_growth.torch.gates import MOVE_EVERY, Gates
 from tuner_growth.torch.site import NOISE, Adapted, Site
-from tuner_growth.torch.start import refresh
+from tuner_growth.torch.tail import refresh
 from tuner_growth.torch.widths import Width, find, traced, weight_of
 
 

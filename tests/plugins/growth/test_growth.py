@@ -22,7 +22,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import preferred_values
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info

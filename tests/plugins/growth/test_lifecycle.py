@@ -59,7 +59,7 @@ def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
 ) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     monkeypatch.setattr(
-        "tuner.commands.tune.process_started", time.monotonic
+        "tuner.commands.tune.run.process_started", time.monotonic
     )  # --time counts from here, not from the suite's
     space = tmp_path / "growth.toml"
     space.write_text(SPACE, encoding="utf-8")

@@ -7,17 +7,16 @@ import torch
 from torch import nn
 
 from tuner.backends.lowering import Training
-from tuner.backends.torch.model.blocks import saved_bytes
+from tuner.backends.torch.model.graph.blocks import saved_bytes
 from tuner.backends.torch.model.resize import install
-from tuner.backends.torch.trial.evolving import first_step
+from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES
 from tuner.testing import example_model, example_task
 from tuner_growth.edit import Edit
 from tuner_growth.torch.cost import network_cost
-from tuner_growth.torch.memory import BACKWARD, training_bytes
-from tuner_growth.torch.tail import GrowingTail
+from tuner_growth.torch.tail import BACKWARD, GrowingTail, training_bytes
 from tuner_growth.torch.widths import find, selected, traced
 
 BATCH = 10

@@ -13,7 +13,7 @@ from tuner.backends.base import CHECKPOINT, Session, Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Tail, Training
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.trial.evolving import begin_evolving
+from tuner.backends.torch.trial.edits.evolving import begin_evolving
 from tuner.plan.parts import EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host

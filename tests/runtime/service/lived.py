@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.runtime import Bundle, Orchestrator, Personaliser, Policy, RoundTraining
 from tuner.runtime.service.conditions import Readings
-from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.watch.monitor import Watch
 from tuner.runtime.train.base import Answer
 
 Make = Callable[..., Any]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tuner.runtime.service.drift import PageHinkley
+from tuner.runtime.service.watch.drift import PageHinkley
 
 #: (least, delta, limit, forgetting): where river's PageHinkley(mode="up") alarms, and its statistic at the end.
 RIVER = [

@@ -7,8 +7,8 @@ import pytest
 from tests.runtime.service.lived import ALWAYS, Make
 from tuner.runtime import Policy
 from tuner.runtime.service.conditions import Readings
-from tuner.runtime.service.exploration import READ_SECONDS, Exploration, spare
-from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.orchestrator import READ_SECONDS, Exploration, spare
+from tuner.runtime.service.watch.monitor import Watch
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_busy_device_or_one_on_battery_explores_less(change: dict[str, float |
 
 def test_the_device_is_read_seldom_and_rate_and_step_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, loads = [0.0], [0.0, 0.6, 1.0]
-    monkeypatch.setattr("tuner.runtime.service.exploration.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("tuner.runtime.service.orchestrator.time.monotonic", lambda: seconds[0])
     exploration = Exploration(Watch(exploration=0.5, step=0.1), lambda: replace(ALWAYS, load=loads.pop(0)))
     for second, share in ((0.0, 1.0), (READ_SECONDS - 1, 1.0), (READ_SECONDS, 0.4), (2 * READ_SECONDS, 0.0)):
         seconds[0] = second

@@ -15,12 +15,12 @@ import pytest
 from tests.bundle.test_rounds import KILLS, SWAPPER
 from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.commands.watch import SampleSource, watch
+from tuner.commands.bundles.watch import SampleSource, watch
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Policy, Trainer
 from tuner.runtime.service.conditions import ANY_TIME
 from tuner.runtime.service.local_training import has_label, local_training
-from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.watch.monitor import Watch
 from tuner.task import Subset, Task
 from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain

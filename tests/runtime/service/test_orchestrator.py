@@ -13,9 +13,9 @@ from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring, World
 from tuner.runtime.service.conditions import Conditions
-from tuner.runtime.service.monitor import Watch
 from tuner.runtime.service.orchestrator import NO_TRAINER, RESTING_SECONDS, WAITING_SECONDS
-from tuner.runtime.service.state import SAVE_SECONDS, read_state
+from tuner.runtime.service.watch.monitor import Watch
+from tuner.runtime.service.watch.state import SAVE_SECONDS, read_state
 
 
 def test_answers_are_counted_and_remembered(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
@@ -213,7 +213,7 @@ def test_a_clock_that_is_set_back_by_a_day_stops_neither_rounds_nor_the_state(
 ) -> None:
     bundle, trainer, now = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0)])), 2e9
     monkeypatch.setattr("tuner.runtime.service.orchestrator.LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("tuner.runtime.service.state.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("tuner.runtime.service.watch.state.SAVE_SECONDS", 0.0)
     world = World(lambda: ALWAYS, lambda: now, random.Random(0), 1)
     training = round_training(trainer)
     with Orchestrator(bundle, Ring(tmp_path / "ring"), training, POLICY, world) as service:
@@ -230,7 +230,7 @@ def test_an_idle_service_rests_and_writes_nothing(
     make: Make, pointing: Make, sample: Make, serve: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0)]))
-    monkeypatch.setattr("tuner.runtime.service.state.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("tuner.runtime.service.watch.state.SAVE_SECONDS", 0.0)
     with serve(bundle) as service:
         service.infer(sample(0))
         assert service.rest_seconds == SAVE_SECONDS  # what was counted is not on the disk yet

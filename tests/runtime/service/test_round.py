@@ -9,10 +9,10 @@ from tests.runtime.service.lived import Copying, Make, lived, round_training
 from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, roll_back, rounds_in_use
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.service.gate import Rules
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import folds_of, run_round
-from tuner.runtime.service.state import read_state
+from tuner.runtime.service.watch.gate import Rules
+from tuner.runtime.service.watch.state import read_state
 
 SWAPPED = (1, 0, 2)  # the samples' labels, as this order of answers gives them
 

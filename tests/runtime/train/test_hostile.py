@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tuner.bundle.format import Bundle, file_hash
-from tuner.commands.card import card_of
+from tuner.commands.bundles.card import card_of
 from tuner.errors import TunerError
 from tuner.ort.layout import StepFileError
 from tuner.ort.training_step import StepSession

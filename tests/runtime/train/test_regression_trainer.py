@@ -10,12 +10,12 @@ from tests.runtime.bundles import trainable_bundle
 from tests.slants import write_task
 from tuner import load_task
 from tuner.arrays import Floats
-from tuner.commands.watch import SampleSource, watch
+from tuner.commands.bundles.watch import SampleSource, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Policy, Trainer
 from tuner.runtime.infer.inputs import label_rows
 from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.monitor import Watch
+from tuner.runtime.service.watch.monitor import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 

@@ -14,8 +14,9 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from tests.runtime.bundles import BATCH, trainable_bundle
-from tuner.backends.torch.export import step_check, trainable
-from tuner.backends.torch.export.trainable import refuse_untrainable
+from tuner.backends.torch.export.trainable import step_check
+from tuner.backends.torch.export.trainable import tail as trainable
+from tuner.backends.torch.export.trainable.tail import refuse_untrainable
 from tuner.backends.torch.onnx import write as lower
 from tuner.backends.torch.step.trace import trace
 from tuner.bundle.format import FILE, file_hash

@@ -12,8 +12,8 @@ from tuner.backends.base import Exported, Filling, Misread
 from tuner.planner.device import nominal
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
-from tuner.results.counts import ClassCounts
-from tuner.results.records import Outcome
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import Outcome
 from tuner.search.processes.channel import LENGTH, MOST_BYTES, MessageError
 from tuner.search.processes.messages import Failure, decode, encode, encode_progress, result_from
 

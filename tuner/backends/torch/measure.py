@@ -12,8 +12,8 @@ from torch import fx, nn
 
 from tuner.backends.base import silent
 from tuner.backends.torch.clock import Clock, timed
-from tuner.backends.torch.model.layout import channels_last, fast, spatial
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.layout import channels_last, fast, spatial
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.prefix_choice import PREFIX, WORTH_FLOPS, engine_bytes, fastest_prefix
 from tuner.backends.torch.step.trace import trace

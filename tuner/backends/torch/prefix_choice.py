@@ -8,7 +8,7 @@ import torch
 from tuner.arrays import Floats
 from tuner.backends.torch.clock import timed
 from tuner.backends.torch.features.engines import BFLOAT, ORT, TORCH, prefix_engine
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.planner.device import FILL_BATCH
 from tuner.process_memory import KEPT_BYTES, PeakMeter, return_freed
 from tuner.task import Task

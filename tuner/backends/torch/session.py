@@ -1,6 +1,7 @@
 """A task opened on PyTorch: its model is built and traced once, for every job that follows."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -8,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import torch
+from torch import nn
 
 from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
 from tuner.backends.extensions import Extensions
@@ -21,14 +23,15 @@ from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.features.needs import needed
-from tuner.backends.torch.first_steps import first_steps
 from tuner.backends.torch.measure import measure, steps_are_traced
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.graph.layout import channels_last, spatial
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.traced import StepError
-from tuner.backends.torch.trial.edits import edited
-from tuner.backends.torch.trial.evolving import first_step
+from tuner.backends.torch.task_loss import StepLoss, torch_loss
+from tuner.backends.torch.trial.edits.edited import edited
+from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
@@ -36,10 +39,11 @@ from tuner.backends.torch.trial.untouched import given_probabilities, untouched
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import FirstSteps, Rates
+from tuner.planner.device import FILL_BATCH, FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.tail_terms import worth_planning
-from tuner.results.records import Outcome
+from tuner.process_memory import PeakMeter, return_freed
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report
@@ -161,3 +165,44 @@ class TorchSession(Session):
             TaskError: The plan is about another model.
         """
         return self._opened.described_by(plan)
+
+
+def first_steps(task: Task, model: OpenModel, threads: int) -> FirstSteps:
+    """Run every block on zeros, forward and backward, with an optimiser, from the last to the first.
+
+    Args:
+        task: Its loss.
+        model: The model; what it describes of itself is known, and none of its blocks ran in this process.
+        threads: Threads to run with.
+    """
+    torch.set_num_threads(threads)
+    return_freed()
+    loss: StepLoss | None = torch_loss(task.targets)
+    blocks, parts = model.info.blocks, model.parts()
+    library_bytes, seconds = list[int](), list[float]()
+    resting, slower = PeakMeter().resting, 0.0
+    for block, part in zip(reversed(blocks), reversed(parts), strict=True):
+        channels_last(part)
+        cold, warm = (_timed_step(part, block.in_shape, loss) for _ in range(2))
+        slower += max(0.0, cold - warm)
+        return_freed()
+        library_bytes.insert(0, max(0, PeakMeter().resting - resting))
+        seconds.insert(0, slower)
+        loss = None
+    return FirstSteps(tuple(library_bytes), tuple(seconds))
+
+
+def _timed_step(part: nn.Module, in_shape: tuple[int, ...], loss: StepLoss | None) -> float:
+    """Return the seconds of a step on zeros that moves no weight; `loss` is None but for the last block."""
+    started = time.perf_counter()
+    outputs = part(spatial(torch.zeros(FILL_BATCH, *in_shape)).requires_grad_())
+    if loss is None:
+        outputs.backward(torch.ones_like(outputs))
+    else:
+        loss.mean(outputs, loss.zeros(outputs)).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    trained = [value for value in part.parameters() if value.grad is not None]
+    if trained:
+        torch.optim.AdamW(trained, lr=0.0, fused=True).step()
+    for value in trained:
+        value.grad = None
+    return time.perf_counter() - started

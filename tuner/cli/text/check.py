@@ -1,6 +1,6 @@
 """The check of a plugin as text."""
 
-from tuner.commands.check import PluginReport
+from tuner.commands.authors.check import PluginReport
 
 
 def format_check(report: PluginReport) -> str:

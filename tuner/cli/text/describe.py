@@ -1,6 +1,6 @@
 """Descriptions of models, plans and training steps as text."""
 
-from tuner.commands.describe import PlanDescription, StepDescription, TaskDescription
+from tuner.commands.tasks.describe import PlanDescription, StepDescription, TaskDescription
 from tuner.planner.memory.summary import memory_lines
 from tuner.units import format_bytes, format_seconds
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tuner.commands.init import Prepared
+from tuner.commands.tasks.init import Prepared
 from tuner.printable import printable
 from tuner.task.file.draft import SIZE
 from tuner.task.survey import Survey

@@ -1,7 +1,7 @@
 """Installed plugins as text."""
 
-from tuner.commands.plugins import EXAMPLE_BLOCKS, PluginList
-from tuner.plugin.finding import Plugin
+from tuner.commands.authors.plugins import EXAMPLE_BLOCKS, PluginList
+from tuner.plugin.load.finding import Plugin
 
 #: An import that takes longer is said.
 SLOW_SECONDS = 0.5

@@ -20,7 +20,8 @@ from tuner.bundle.rounds import device_folder
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.service.gate import (
+from tuner.runtime.service.ring import RingSample
+from tuner.runtime.service.watch.gate import (
     Comparison,
     GlobalCheck,
     Rules,
@@ -30,7 +31,6 @@ from tuner.runtime.service.gate import (
     refused,
     too_few,
 )
-from tuner.runtime.service.ring import RingSample
 from tuner.runtime.train.base import Answer, DeviceTrainer
 
 BATCH = 32

@@ -14,7 +14,7 @@ from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import Bundle, successor
 from tuner.bundle.info import TrainInfo
-from tuner.bundle.onnxfile import with_weights
+from tuner.bundle.onnx.weights import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError

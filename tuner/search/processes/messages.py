@@ -28,7 +28,7 @@ from tuner.errors import (
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.printable import printable
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.search.processes.channel import MOST_BYTES, MessageError, pack
 from tuner.task import Task
 

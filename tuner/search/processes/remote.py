@@ -16,7 +16,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.plugin.host import Host
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.process_tree import require_linux

@@ -1,11 +1,12 @@
 """From what the user names to a `Task`: a file, a function in a Python file, or a built-in."""
 
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tuner.errors import TaskError, nearest
+from tuner.errors import TaskError, TunerError, nearest
+from tuner.files import import_file
 from tuner.reading import kind_of, path_from
-from tuner.task.file.python import task_from_function
 from tuner.task.file.toml import TomlReader
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 from tuner.task.task import Task
@@ -58,3 +59,41 @@ def open_task(
         f"no task {text!r}{nearest(text, builtin)}: give a task.toml, file.py:function, "
         f"or a built-in ({', '.join(sorted(builtin)) or 'none here'})"
     )
+
+
+def task_from_function(path: Path, function: str) -> Task:
+    """Import a Python file and call a function of it.
+
+    Args:
+        path: Absolute path of the file.
+        function: Name of the function, which takes no arguments and returns a `Task`.
+
+    Raises:
+        TaskError: The file or the function is missing, the code raised, or it returned anything else.
+    """
+    if kind_of(path) != "file":
+        raise TaskError(f"{path}: no such file; it must define the function {function!r}: check the path")
+    try:
+        module = import_file(path, "task")
+        build = getattr(module, function, None)
+        task = build() if callable(build) else None
+    except TunerError:
+        raise
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything; they need the line
+        raise TaskError(_raised(path, error)) from error
+    if not callable(build):
+        functions = [name for name, value in vars(module).items() if callable(value)]
+        raise TaskError(f"{path}: no function {function!r} in it{nearest(function, functions)}")
+    if not isinstance(task, Task):
+        raise TaskError(f"{path}:{function} must return a tuner.Task, got {type(task).__name__}")
+    return task
+
+
+def _raised(path: Path, error: BaseException) -> str:
+    """Return one line: the place in the user's file, the type and the first line of an exception."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    last = lines[-1] if lines else None
+    line = error.lineno if isinstance(error, SyntaxError) else last
+    message = (str(error).splitlines() or [""])[0]
+    return f"{path}{f':{line}' if line else ''} raised {type(error).__name__}: {message}"

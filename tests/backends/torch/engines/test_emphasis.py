@@ -18,7 +18,7 @@ from tuner.backends.torch.engines.planned import PlannedSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.steps import TrialStepsFactory

@@ -16,7 +16,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.planned.library_memory import nothing
 from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
@@ -26,7 +26,7 @@ from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner import tail_terms
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits

@@ -24,7 +24,7 @@ from tuner.backends.torch.exits.procedure import ExitsProcedure
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import training_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
@@ -35,7 +35,7 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import tail_terms
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner_distill import tuner_losses

@@ -22,17 +22,17 @@ from tuner.backends.torch.features.selection import (
     validation_selections,
     withheld_selection,
 )
-from tuner.backends.torch.model.fingerprint import state_hash
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.fingerprint import state_hash
+from tuner.backends.torch.model.open.load import load
 from tuner.bundle.format import new_folder
-from tuner.commands.export import write_bundle
+from tuner.commands.bundles.export import write_bundle
 from tuner.errors import BundleError, TrainingError, TunerError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
 from tuner.search.processes.remote import open_remote

@@ -16,11 +16,11 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.joint import JointSteps
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.bundle.format import new_folder
-from tuner.commands.export import write_bundle
+from tuner.commands.bundles.export import write_bundle
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit

@@ -15,7 +15,7 @@ from tuner.backends.torch.backend import TorchBackend
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits

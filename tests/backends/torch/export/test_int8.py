@@ -19,7 +19,7 @@ from tests.cli.printed import printed_json
 from tests.pretrained import with_weights
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.export.whole import export
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT

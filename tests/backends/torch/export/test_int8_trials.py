@@ -30,7 +30,7 @@ from tuner.commands.store import clear_store, store_files
 from tuner.ort.session import Session
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.calibrated import MOST_BLOCKS, blocks_file, calibrated_blocks
 from tuner.store.store import Store
 from tuner.task import Task

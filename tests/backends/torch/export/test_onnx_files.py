@@ -14,7 +14,7 @@ from torch import nn
 import tuner
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
 from tuner.backends.torch.features.engines import exported_prefix
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.plan.heads import HeadsPlan
 from tuner.task.spec import Pretrain

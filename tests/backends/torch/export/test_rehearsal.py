@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tuner.backends.torch.export import rehearsal
-from tuner.backends.torch.export.features import Features
-from tuner.backends.torch.export.rehearsal import sufficient_replay
+from tuner.backends.torch.export.trainable import rehearsal
+from tuner.backends.torch.export.trainable.features import Features
+from tuner.backends.torch.export.trainable.rehearsal import sufficient_replay
 from tuner.backends.torch.features.selection import Selection
 from tuner.bundle.replay import Replay
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
-from tuner.store.codec import Codec
+from tuner.store.codes.codec import Codec
 from tuner.task import Domain, InputSpec, ModelSpec, Task
 from tuner.task.data.samples import ArraySamples
 

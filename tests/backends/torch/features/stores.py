@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tuner.backends.base import silent
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
 from tuner.task import Samples, Subset, Task

@@ -9,7 +9,7 @@ from tuner.backends.torch.features import prefix
 from tuner.backends.torch.features.batches import batches
 from tuner.backends.torch.features.engines import ORT, TORCH, prefix_engine
 from tuner.backends.torch.features.prefix import Prefix
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.task import Task
 

@@ -14,8 +14,8 @@ from tests.backends.torch.plans import plan_of
 from tuner.backends.torch.features.engines import ORT, TORCH
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.selection import training_selections, validation_selections
-from tuner.backends.torch.model.fingerprint import state_hash
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.fingerprint import state_hash
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.plugin.core import build_host
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote

@@ -15,7 +15,7 @@ from tuner.backends.torch.features.selection import (
     training_selections,
     validation_selections,
 )
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import DataPlan

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from tuner.backends.torch.model.calling import one_to_one
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.graph.calling import one_to_one
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
 

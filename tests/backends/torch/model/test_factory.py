@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.backends.torch.model.factory import build
+from tuner.backends.torch.model.open.factory import build
 from tuner.errors import TaskError
 from tuner.task import ModelSpec
 

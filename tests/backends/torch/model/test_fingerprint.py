@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
+from tuner.backends.torch.model.open.fingerprint import state_hash, structure_hash
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.task import Subset
 from tuner.task.builtin import digits
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.backends.torch.model import published
-from tuner.backends.torch.model.factory import build
-from tuner.backends.torch.model.load import OpenModel, load
-from tuner.backends.torch.model.vision import declare_operators
+from tuner.backends.torch.model.open import published
+from tuner.backends.torch.model.open.factory import build
+from tuner.backends.torch.model.open.load import OpenModel, load
+from tuner.backends.torch.model.open.vision import declare_operators
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputDefaults, InputSpec, ModelSpec, Task
 

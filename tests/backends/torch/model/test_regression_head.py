@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tuner.backends.torch.model.load import load
+from tuner.backends.torch.model.open.load import load
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, TargetScale, Task
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tuner.backends.torch.model.graph import Chain, chain
-from tuner.backends.torch.model.tracing import RefusalError
+from tuner.backends.torch.model.graph.nodes import Chain, chain
+from tuner.backends.torch.model.graph.tracing import RefusalError
 
 pytestmark = pytest.mark.slow
 

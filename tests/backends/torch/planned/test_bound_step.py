@@ -27,7 +27,7 @@ from tests.backends.torch.tails import (
     part_of,
     relative,
 )
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.fused import fused
 from tuner.backends.torch.planned.nodes import readers

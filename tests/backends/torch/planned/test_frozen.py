@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from tests.backends.torch.tails import OUTPUTS, Eager, batch_of, relative
-from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.schedule import Update, schedule

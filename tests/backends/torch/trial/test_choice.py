@@ -17,7 +17,7 @@ from tuner.backends.selecting import Candidates, SelectorError
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.selection import mixed_selections, pool_selections
-from tuner.backends.torch.model.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.choice import chosen_selections, trained_on
 from tuner.bundle.replay import Replay
 from tuner.errors import BundleError, TrainingError

@@ -13,12 +13,12 @@ from tests.sessions import opened
 from tuner.backends.base import CHECKPOINT, Backend, Session, Trial
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.errors import DivergedError
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import tail_terms
-from tuner.results.records import Outcome
+from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 

@@ -11,8 +11,8 @@ from torch import nn
 from tests.backends.torch.plans import plan_of
 from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Lowering, LoweringError, Tail
-from tuner.backends.torch.model.load import OpenModel, load
-from tuner.backends.torch.trial.edits import edited
+from tuner.backends.torch.model.open.load import OpenModel, load
+from tuner.backends.torch.trial.edits.edited import edited
 from tuner.errors import TrainingError
 from tuner.models.digits import build
 from tuner.plan.parts import TailEdit

@@ -9,7 +9,7 @@ from tests.backends.torch.plans import plan_of
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.errors import TrainingError
 from tuner.store.store import Store
 from tuner.task import Task

@@ -11,13 +11,13 @@ from torch import nn
 from tuner.arrays import RowNumbers
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.lowering import Training
-from tuner.backends.torch.model.kinds import NORMS
-from tuner.backends.torch.model.layout import channels_last, spatial
+from tuner.backends.torch.model.graph.kinds import NORMS
+from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
-from tuner.backends.torch.trial.evolving import begin_evolving, call, evolving
+from tuner.backends.torch.trial.edits.evolving import begin_evolving, call, evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan

@@ -16,7 +16,7 @@ from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import EAGERLY, StepError
-from tuner.backends.torch.trial.evolving import evolving
+from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.ort.training_step import SessionSteps, StepSession, TrainingRows

@@ -12,14 +12,14 @@ from torch import nn
 from tuner.arrays import RowNumbers
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.step_plan import steps_of
 from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.backends.torch.threads import on_fastest_threads
-from tuner.backends.torch.trial.evolving import evolving
+from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.plan.trial import TrialPlan

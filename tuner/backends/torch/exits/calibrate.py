@@ -9,8 +9,8 @@ from torch import fx, nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.measure import chain_seconds
-from tuner.backends.torch.model.layout import fast, spatial
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.layout import fast, spatial
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.errors import TaskError
 from tuner.metrics import expected_calibration_error
 from tuner.plan.trial import TrialPlan

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tuner.backends.torch.model.layout import channels_last
+from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.plan.heads import linear_inputs
 from tuner.plan.info import MAP_DIMENSIONS
 from tuner.plan.trial import TrialPlan

@@ -14,7 +14,7 @@ from tuner.backends.torch.features.selection import (
     calibration_selection,
     validation_selections,
 )
-from tuner.backends.torch.model.layout import fast, spatial
+from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, inference_prefix, stored_inputs
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan

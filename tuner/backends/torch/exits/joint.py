@@ -11,8 +11,8 @@ from torch import nn
 from tuner.arrays import RowNumbers
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.model.graph import Chain
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
+from tuner.backends.torch.model.graph.nodes import Chain
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.inputs import TailInputs

@@ -11,26 +11,29 @@ import numpy as np
 import torch
 from torch import nn
 
+from tuner.arrays import Floats
 from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
 from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import ExitInputs
+from tuner.backends.torch.exits.inputs import CutInputs, ExitInputs
 from tuner.backends.torch.exits.joint import with_exits
-from tuner.backends.torch.exits.logits import exit_logits
 from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.start import Starts, load_starts, start_sums, starts
 from tuner.backends.torch.exits.steps import HeadsSteps
 from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.selection import calibration_selection, local_folds
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.procedure import frozen
-from tuner.backends.torch.trial.scoring import bundle_bytes, classes_of
+from tuner.backends.torch.trial.scoring import SCORE_BATCH, bundle_bytes, classes_of, require_finite
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.errors import TrainingError
-from tuner.results.counts import ClassCounts
+from tuner.plan.trial import TrialPlan
+from tuner.results.records.counts import ClassCounts
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
+from tuner.training.schedule import batches_of
 
 
 class ExitsProcedure(TailProcedure):
@@ -141,3 +144,27 @@ class ExitsProcedure(TailProcedure):
         """Write the tail, the kept heads and their calibration."""
         tail = self.opened.model.tail(self.plan.split).state_dict() if self.plan.trainable else {}
         write_exits(self.trial.weights, tail, self.heads, self.calibration, metadata or {}, self.sums)
+
+
+def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs) -> Floats:
+    """Return the logits of every exit and of the final head, float32 [exits + 1, n, outputs], in evaluation mode.
+
+    Args:
+        plan: Its exits.
+        heads: Their heads.
+        final: The final head, and what of the tail is before it.
+        inputs: What they read.
+
+    Raises:
+        TrainingError: Some are not finite.
+    """
+    heads.eval()
+    read, parts = inputs.reading(plan.answering_cuts), []
+    for rows in batches_of(np.arange(len(inputs.labels)), SCORE_BATCH):
+        values = read(rows)
+        with torch.inference_mode():
+            sides = [side(spatial(values[place.block])) for place, side in zip(plan.heads.exits, heads, strict=True)]
+            parts.append(torch.stack([*sides, final(spatial(values[plan.answering_cuts[-1]]))], dim=0).numpy())
+    outputs = np.concatenate(parts, axis=1)
+    require_finite("every exit and the final head", outputs)
+    return outputs

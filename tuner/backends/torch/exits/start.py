@@ -19,7 +19,7 @@ from tuner.backends.torch.exits.inputs import CutInputs, cut_inputs
 from tuner.backends.torch.exits.steps import HeadsSteps, teacher_logits
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import Selection, pool_selections
-from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
+from tuner.backends.torch.model.open.fingerprint import state_hash, structure_hash
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.heads import Exit, HeadsPlan
@@ -28,7 +28,7 @@ from tuner.planner.data_terms import feature_bits
 from tuner.planner.heads_terms import START_HEADS, START_RECIPE, TARGETS
 from tuner.ridge.sums import Sums, coded, step_of
 from tuner.runtime.train.exit_targets import exit_targets, linear_features
-from tuner.store.disk import StoreFull
+from tuner.store.files.disk import StoreFull
 from tuner.store.starts import read_start, sample_set, start_name, write_start
 from tuner.targets import Targets
 from tuner.training.epoch import EpochLoop

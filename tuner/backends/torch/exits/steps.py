@@ -7,7 +7,7 @@ from torch import nn
 from tuner.arrays import RowNumbers
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.exits.inputs import CutInputs
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.task_loss import StepLoss

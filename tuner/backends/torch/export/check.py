@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.ort.parity import largest, largest_difference
 from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of

@@ -18,9 +18,9 @@ from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import ExitWeights
 from tuner.backends.torch.export.answers import Answers
 from tuner.backends.torch.export.check import compare, scored_partitions
-from tuner.backends.torch.export.trainable_exits import write_trainable_exits
+from tuner.backends.torch.export.trainable.exits import write_trainable_exits
 from tuner.backends.torch.features.selection import withheld_selection
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.opened import OpenTask
@@ -64,7 +64,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
     on stored features. Those that come from all samples out of fold are the trial's. With `trainable` the exits'
     weights keep their names, so that those trained later can take their place; see
-    `tuner.backends.torch.export.trainable_exits`. Where calibration has kept no exit, there is nothing to train.
+    `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to train.
 
     Raises:
         BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.

@@ -13,12 +13,12 @@ from tuner.backends.base import Exported
 from tuner.backends.torch.export.answers import Answers
 from tuner.backends.torch.export.check import compare, scored_partitions
 from tuner.backends.torch.export.int8 import prepare, quantise
-from tuner.backends.torch.export.solvable import write_solvable
-from tuner.backends.torch.export.trainable import refuse_untrainable, write_trainable
-from tuner.backends.torch.model.layout import fast
+from tuner.backends.torch.export.trainable.solvable import write_solvable
+from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_trainable
+from tuner.backends.torch.model.graph.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
-from tuner.backends.torch.trial.edits import EditedTail, edited, fuse
+from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
@@ -38,7 +38,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     the tail trains on again, so that training shows it what a prediction does.
 
     With `trainable`, the frozen blocks' output is an output too, and the tail's weights keep their names and shapes, so
-    that those trained later can take their place; see `tuner.backends.torch.export.trainable`.
+    that those trained later can take their place; see `tuner.backends.torch.export.trainable.tail`.
 
     Raises:
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
 from tuner.backends.torch.features.prefix import Prefix, Shallower
-from tuner.backends.torch.model.fingerprint import state_hash, structure_hash
-from tuner.backends.torch.model.graph import Chain
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.nodes import Chain
+from tuner.backends.torch.model.open.fingerprint import state_hash, structure_hash
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.parts import Precision
 from tuner.planner.data_terms import EXACT_BITS
-from tuner.store.codec import Codec
+from tuner.store.codes.codec import Codec
+from tuner.store.codes.sizes import has_own_scales
 from tuner.store.engine_choice import chosen_engine
-from tuner.store.header import StoreKey
-from tuner.store.records import RecordFile
+from tuner.store.files.header import StoreKey
+from tuner.store.files.records import RecordFile
 from tuner.store.scales import Scales, read_scales
-from tuner.store.sizes import has_own_scales
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report

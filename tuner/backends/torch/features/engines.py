@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats
-from tuner.backends.torch.model.layout import fast, spatial
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.layout import fast, spatial
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.files import cache_folder, private_file
 from tuner.store.calibrated import blocks_file

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -11,17 +12,16 @@ from tuner.arrays import Floats
 from tuner.backends.base import Filling
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.batches import Batch, batches
-from tuner.backends.torch.features.derive import derive
 from tuner.backends.torch.features.int8 import QuantisingStopped
 from tuner.backends.torch.features.needs import CutBits, Indices, absent, needed, union
 from tuner.backends.torch.features.scaling import fix_scales
-from tuner.backends.torch.features.selection import Selection
+from tuner.backends.torch.features.selection import Selection, training_selections
 from tuner.plan.trial import TrialPlan
-from tuner.planner.data_terms import feature_records
+from tuner.planner.data_terms import CODED_BITS, feature_records
 from tuner.process_memory import PeakMeter
-from tuner.store.cost import read_cost
-from tuner.store.disk import StoreFull
-from tuner.store.records import RecordFile
+from tuner.store.files.cost import read_cost
+from tuner.store.files.disk import StoreFull
+from tuner.store.files.records import BadRecord, RecordFile
 
 #: A shorter pass measures its start-up.
 MEASURED_SAMPLES = 64
@@ -130,3 +130,37 @@ def _write(
         except StoreFull as error:
             del files[cut, bits]
             access.report({"warning": f"{error}; these features are computed when they are needed"})
+
+
+DERIVED_AT_ONCE = 256
+
+
+def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
+    """Write the plans' 4-, 2- and 1-bit records from the 8-bit ones; what has no room is derived when it is read."""
+    for plan in plans:
+        bits = plan.cache.bits
+        for cut in [cut for cut, width in feature_records(plan) if width == CODED_BITS != bits]:
+            try:
+                _derive(access, plan, cut)
+            except (StoreFull, LookupError) as error:
+                access.report({"warning": f"{bits}-bit features of {plan.model.blocks[cut].cut}: {error}"})
+
+
+def _derive(access: Access, plan: TrialPlan, cut: int) -> None:
+    """Write one cut's records.
+
+    Raises:
+        StoreFull: There is no room.
+        LookupError: The cut has no scales yet.
+    """
+    source, target = access.file(cut, CODED_BITS), access.file(cut, plan.cache.bits)
+    training = training_selections(access.task, replace(plan, data=plan.pool))
+    missing = target.missing([sample_id for selection in training for sample_id in selection.ids()])
+    for begin in range(0, len(missing), DERIVED_AT_ONCE):
+        ids = missing[begin : begin + DERIVED_AT_ONCE]
+        try:
+            codes = source.read(ids)
+        except BadRecord as bad:  # reported, and computed again, when they are read
+            ids = [sample_id for sample_id in ids if sample_id not in bad.sample_ids]
+            codes = source.read(ids)
+        target.append(ids, target.codec.narrow(codes))

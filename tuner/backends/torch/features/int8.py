@@ -16,8 +16,8 @@ from tuner.backends.base import silent
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.features.engines import INT8, cut_name, exported_prefix, int8_file
 from tuner.backends.torch.features.selection import drawn, whole_partition
-from tuner.backends.torch.model.layout import fast, spatial
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.layout import fast, spatial
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.onnx.quantise import Quantiser, part_of
 from tuner.errors import UnsupportedError, first_line
 from tuner.files import private_file

@@ -13,7 +13,7 @@ from tuner.backends.torch.features.selection import (
 )
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_records
-from tuner.store.disk import StoreFull
+from tuner.store.files.disk import StoreFull
 from tuner.task import Task
 
 #: Cut and bits.

@@ -13,10 +13,10 @@ import numpy as np
 from tuner.arrays import Floats
 from tuner.backends.torch.features.batches import Batch
 from tuner.backends.torch.features.engines import INT8, ORT, prefix_engine
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.planner.device import FILL_BATCH
-from tuner.store.records import BadRecord, RecordFile
+from tuner.store.files.records import BadRecord, RecordFile
 from tuner.task import Task
 
 DECODERS = 2

@@ -11,8 +11,8 @@ from tuner.backends.torch.features.batches import batches, exactly
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.selection import Selection
 from tuner.planner.data_terms import CODED_BITS
-from tuner.store.disk import StoreFull
-from tuner.store.records import BadRecord, RecordFile
+from tuner.store.files.disk import StoreFull
+from tuner.store.files.records import BadRecord, RecordFile
 
 
 class Reader:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import flop_registry
 
-from tuner.backends.torch.model.layout import channels_last
+from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.backends.torch.planned.library_memory import Library, measured
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.terms import ExtendedLoss

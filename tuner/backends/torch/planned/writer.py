@@ -11,7 +11,6 @@ from tuner.backends.torch.planned.bound_step import HELD, Program
 from tuner.backends.torch.planned.fused import fused, gradient_of, laid_alike
 from tuner.backends.torch.planned.library_memory import Library
 from tuner.backends.torch.planned.nodes import base, bytes_of, is_item, is_pointwise, value_of
-from tuner.backends.torch.planned.out_variants import out_of
 from tuner.backends.torch.planned.schedule import Item, Schedule, Update, operands
 from tuner.backends.torch.planned.spans import Spans
 
@@ -220,3 +219,24 @@ class Writer:
 
 def _others(node: fx.Node, operand: fx.Node) -> list[fx.Node]:
     return [other for other in node.all_input_nodes if other is not operand]
+
+
+_OUT = ("out", "grad_input")
+
+
+def out_of(node: fx.Node) -> tuple[Any, str]:
+    """Return the overload of a node's operator that writes to a given tensor, and that argument's name."""
+    packet = node.target.overloadpacket  # type: ignore[union-attr]  # pointwise nodes are of ATen's operators
+    own = _arguments(node.target)
+    for name in packet.overloads():
+        overload = getattr(packet, name)
+        arguments = _arguments(overload)
+        written = [argument for argument in arguments if argument not in own]
+        shared = [argument for argument in arguments if argument in own]
+        if len(written) == 1 and written[0][0] in _OUT and shared == own:
+            return overload, written[0][0]
+    return None, ""
+
+
+def _arguments(overload: Any) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in overload._schema.arguments]  # noqa: SLF001 - the schema has no public name

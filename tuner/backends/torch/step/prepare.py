@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
-from tuner.backends.torch.model.kinds import NORMS
+from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm, substituted
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.plan.parts import RecipePlan

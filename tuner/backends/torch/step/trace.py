@@ -24,7 +24,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tuner.backends.torch.model.layout import spatial
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.errors import UnsupportedError, first_line
 from tuner.ort.port import Port
 from tuner.plan.parts import RecipePlan

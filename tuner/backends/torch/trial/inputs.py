@@ -15,8 +15,8 @@ from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, validation_selections
-from tuner.backends.torch.model.layout import fast, spatial
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.layout import fast, spatial
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits
 from tuner.planner.device import FILL_BATCH

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from tuner.backends.base import silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.errors import TaskError
 from tuner.plan.trial import TrialPlan

@@ -12,13 +12,13 @@ from tuner.backends.base import Trial
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.features.selection import Selection
-from tuner.backends.torch.model.fingerprint import state_hash
+from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.errors import TrainingError
 from tuner.process_memory import PeakMeter
-from tuner.results.counts import ClassCounts
-from tuner.results.records import Outcome
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import Outcome
 from tuner.training.epochs import TrainingLog
 
 

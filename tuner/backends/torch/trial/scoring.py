@@ -8,13 +8,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.arrays import Floats, Labels
-from tuner.backends.torch.model.blocks import counted
-from tuner.backends.torch.model.layout import spatial
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.graph.blocks import counted
+from tuner.backends.torch.model.graph.layout import spatial
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
 from tuner.planner.device import FLOAT_BYTES
-from tuner.results.counts import ClassCounts
+from tuner.results.records.counts import ClassCounts
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 

@@ -10,18 +10,18 @@ from torch import nn
 
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
-from tuner.backends.torch.trial.edits import edited, probe_of
-from tuner.backends.torch.trial.evolving import room
+from tuner.backends.torch.trial.edits.edited import edited, probe_of
+from tuner.backends.torch.trial.edits.evolving import room
+from tuner.backends.torch.trial.edits.solve_again import ALONE, solve_again
+from tuner.backends.torch.trial.edits.solved import SolvedSteps
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, training_inputs, validation_inputs
 from tuner.backends.torch.trial.procedure import Procedure, frozen
 from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
-from tuner.backends.torch.trial.solve_again import ALONE, solve_again
-from tuner.backends.torch.trial.solved import SolvedSteps
 from tuner.backends.torch.trial.steps import TrialSteps
 from tuner.errors import DivergedError
 from tuner.files import private_file, remove_parts
 from tuner.plan.parts import RecipePlan
-from tuner.results.counts import ClassCounts
+from tuner.results.records.counts import ClassCounts
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs

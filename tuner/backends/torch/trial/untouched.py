@@ -7,13 +7,13 @@ import numpy as np
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
-from tuner.backends.torch.model.load import OpenModel
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
 from tuner.backends.torch.trial.scoring import classes_of, logits
 from tuner.plan.parts import DataPlan
-from tuner.results.counts import ClassCounts
-from tuner.results.records import Outcome
-from tuner.store.disk import StoreFull
+from tuner.results.records.counts import ClassCounts
+from tuner.results.records.trial import Outcome
+from tuner.store.files.disk import StoreFull
 from tuner.task import Task
 from tuner.task.data.samples import mean_of_wholes, wholes
 

@@ -1,0 +1,1 @@
+"""Bundles that train on a device."""

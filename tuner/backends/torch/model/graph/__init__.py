@@ -1,0 +1,1 @@
+"""A model's operators: traced, and grouped into blocks."""

@@ -1,0 +1,167 @@
+"""Load a model, give it one head row per label, and describe it as a chain of blocks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from tuner.backends.torch.model.graph.blocks import model_info
+from tuner.backends.torch.model.graph.calling import one_to_one
+from tuner.backends.torch.model.graph.nodes import Chain, chain
+from tuner.backends.torch.model.graph.tracing import RefusalError, refresh
+from tuner.backends.torch.model.head import resize_heads, standardise_heads
+from tuner.backends.torch.model.open.factory import build, with_weights
+from tuner.backends.torch.model.open.fingerprint import model_hash
+from tuner.backends.torch.model.open.pretrain import pretrained
+from tuner.errors import TaskError
+from tuner.plan.info import ModelInfo
+from tuner.task import Task
+
+#: Samples on which a model is compared with itself; outputs whose names a message lists.
+_COMPARED, _NAMED = 8, 4
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A model ready to be personalised.
+
+    Attributes:
+        model: The model with the union head, in evaluation mode.
+        chain: Its blocks; None where it cannot be traced.
+        fingerprint: Hash of the graph, and of every weight and buffer before training.
+        trusted_rows: Number of the first head rows that the given model brought along.
+        task_fingerprint: Fingerprint of the task.
+        measured: Measures the blocks; see `info`.
+        drops_heads: Whether some weights have no part in the outputs: those of heads that only training would run.
+    """
+
+    model: nn.Module
+    chain: Chain | None
+    fingerprint: str
+    trusted_rows: int
+    task_fingerprint: str
+    measured: Callable[[], ModelInfo]
+    drops_heads: bool = False
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        """The blocks in numbers; measured when first asked for."""
+        return self.measured()
+
+    def with_info(self, info: ModelInfo) -> "OpenModel":
+        """Return the same model, its blocks in the numbers that were measured before."""
+        return replace(self, measured=lambda: info)
+
+    def prefix(self, cut: int) -> nn.Module:
+        """Return blocks ``[0, cut)``; shares the model's weights."""
+        return self.chain.prefix(cut) if self.chain else nn.Identity()
+
+    def parts(self) -> list[nn.Module]:
+        """Return every block, in evaluation mode; shares the model's weights."""
+        if self.chain is None:
+            return [self.model]
+        edges = [self.chain.split_position(cut) for cut in range(self.info.num_blocks + 1)]
+        return [self.chain.part(begin, end).eval() for begin, end in pairwise(edges)]
+
+    def tail(self, cut: int) -> nn.Module:
+        """Return blocks ``[cut, num_blocks)``; shares the model's weights."""
+        if self.chain is None or (cut == 0 and not self.drops_heads):
+            return self.model
+        return self.chain.tail(cut)
+
+
+def load(task: Task) -> OpenModel:
+    """Build the task's model with one head row per label, and find its blocks.
+
+    Raises:
+        TaskError: The model cannot be built, weights do not fit, or the head cannot be given the labels' rows.
+        TrainingError: The pretraining's loss is no longer a number.
+    """
+    torch.manual_seed(0)  # a factory without weights starts from the same ones every time
+    sample = torch.from_numpy(task.batch(task.local.train, [0]))
+    model, came_by = _given_model(task, sample)
+    if not task.targets.has_classes:
+        _prepare_outputs(task, model)
+    if task.model.pretrain is not None:
+        pretrained(task, model)
+    model.requires_grad_()  # what trains is the plan's to say, not the factory's
+    with torch.inference_mode():
+        rows = int(model(sample).shape[1])
+    new = len(task.labels) - len(task.head_rows)
+    wanted = task.head_rows or ()
+    if max(wanted, default=-1) >= rows:
+        raise TaskError(
+            f"the global classes name row {max(wanted)} of the head, counted from 0, but the model has {rows} outputs: "
+            "correct global.classes, or give another model"
+        )
+    if wanted != tuple(range(rows)) or new:
+        resize_heads(model, sample, wanted, new, task.model.factory)
+    note, blocks = "", None
+    try:
+        blocks = chain(model, sample)
+        blocks = replace(blocks, traced_by=f"{blocks.traced_by}{came_by}")
+    except RefusalError as error:
+        refresh(model)
+        note = f"the model cannot be traced ({error}): only whole-model training is offered"
+    if blocks is not None and len(blocks.blocks) < 2:  # noqa: PLR2004 - one block is no chain
+        note = "the model has no inner cut point: only whole-model training is offered"
+        blocks = None
+    fingerprint = model_hash(model, blocks.module if blocks else model)
+    return OpenModel(
+        model=model,
+        chain=blocks,
+        fingerprint=fingerprint,
+        trusted_rows=len(task.head_rows),
+        task_fingerprint=task.fingerprint(),
+        measured=lambda: model_info(task, model, blocks, sample, note, fingerprint),
+        drops_heads=blocks is not None and _has_idle(model, blocks, sample),
+    )
+
+
+def _prepare_outputs(task: Task, model: nn.Module) -> None:
+    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so.
+
+    Raises:
+        TaskError: It has another number of outputs, or they cannot be standardised.
+    """
+    sample = torch.from_numpy(task.batch(task.local.train, range(min(len(task.local.train), _COMPARED))))
+    model.requires_grad_()
+    with torch.inference_mode():
+        rows = int(model(sample[:1]).shape[1])
+    if rows != len(task.labels):
+        raise TaskError(
+            f"{task.model.factory} gives {rows} outputs, but the targets have {len(task.labels)} "
+            f"({', '.join(task.labels[:_NAMED])}): a regression needs as many; give the factory the right number"
+        )
+    if task.scale is not None and task.model.pretrain is None and not task.model.head:
+        standardise_heads(model, sample, task.scale, task.model.factory)
+
+
+def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:
+    """Return the model before it is given the labels' rows, and for people where it came from, if not by its factory.
+
+    Raises:
+        TaskError: It cannot be built.
+    """
+    spec = task.model
+    if spec.source is None or spec.source[0] != "onnx":
+        return one_to_one(build(spec), spec, sample), ""
+    from tuner.backends.torch.importing.convert import imported  # it imports onnx, which other models do without
+
+    given = imported(task)
+    return with_weights(given.model, spec), f", of {given.by}"
+
+
+def _has_idle(model: nn.Module, blocks: Chain, sample: torch.Tensor) -> bool:
+    """Return whether the outputs do not depend on weights that the traced model is without."""
+    kept = dict(blocks.module.named_parameters())
+    left_out = [value for name, value in model.named_parameters() if name not in kept]
+    if not left_out:
+        return False
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(model(sample).sum(), left_out, allow_unused=True)
+    refresh(model)
+    return all(gradient is None for gradient in gradients)

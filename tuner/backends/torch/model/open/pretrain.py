@@ -1,0 +1,113 @@
+"""Pretrain a built-in task's network on its global data, once per device."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tuner.arrays import RowNumbers
+from tuner.backends.torch.model.head import head_of
+from tuner.backends.torch.model.open.fingerprint import state_hash
+from tuner.backends.torch.model.open.weights import read_weights
+from tuner.backends.torch.task_loss import StepLoss, torch_loss
+from tuner.errors import MemoryLimitError, TaskError
+from tuner.files import cache_folder, private_file
+from tuner.plan.parts import RecipePlan
+from tuner.planner.device import FILL_BATCH
+from tuner.process_memory import PeakMeter, memory_limit
+from tuner.task import Task
+from tuner.task.data.samples import Samples
+from tuner.training.epoch import EpochLoop
+from tuner.training.schedule import batches_of, even_batches_of
+from tuner.training.steps import Steps
+
+
+def pretrained(task: Task, model: nn.Module) -> None:
+    """Give `model` weights trained on the global training samples; kept on this device for the next time.
+
+    Where `model.weights` are without a head, the head alone is trained.
+
+    Raises:
+        TaskError: The task has no global data to train on.
+        TrainingError: The loss is no longer a number.
+        MemoryLimitError: It takes more memory than this process may add.
+    """
+    settings, domain = task.model.pretrain, task.global_
+    if settings is None or domain is None:
+        raise TaskError("model.pretrain needs [global] data to train on: add it, or give model.weights")
+    data = replace(task, local=domain, local_labels=(), labelled=True).fingerprint()  # whatever a user's own data are
+    digest = hashlib.blake2b(f"{data}{state_hash(model)}{settings}".encode(), digest_size=16).hexdigest()
+    path = cache_folder() / "pretrained" / f"{digest}.safetensors"
+    if path.exists():
+        model.load_state_dict(load_file(path))
+        return
+    recipe = RecipePlan(settings.epochs, settings.batch_size, learning_rate=settings.learning_rate)
+    steps = _steps(task, model, domain.train, recipe)
+    for _ in EpochLoop(steps, recipe, len(domain.train), 0, batches=even_batches_of).epochs():
+        pass
+    model.eval()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with private_file(path) as part:
+        save_file(model.state_dict(), part)
+
+
+def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> "_InMemory":
+    """Return what trains all of a model; its head alone, on stored features, where the given weights lack it."""
+    meter, loss = PeakMeter(), torch_loss(task.targets)
+    labels = torch.from_numpy(samples.labels)
+    last = head_of(model)
+    has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model)
+    if has_head or last is None:
+        inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
+        return _InMemory(model, inputs, labels, recipe, meter, loss)
+    head = last[1]
+    features: list[torch.Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, values: features.append(values[0]))
+    try:
+        with torch.no_grad():
+            for rows in batches_of(np.arange(len(samples)), FILL_BATCH):
+                model(torch.from_numpy(task.batch(samples, rows)))
+    finally:
+        hook.remove()
+    own = nn.Sequential(head) if isinstance(head, nn.Linear) else nn.Sequential(head, nn.Flatten())
+    return _InMemory(own, torch.cat(features), labels, recipe, meter, loss)
+
+
+class _InMemory(Steps):
+    """Trains a module on inputs in memory."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        recipe: RecipePlan,
+        meter: PeakMeter,
+        loss: StepLoss,
+    ) -> None:
+        self._meter, self._limit = meter, memory_limit()
+        self._inputs, self._labels = inputs, labels
+        self._model, self._loss = model, loss
+        self._optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)  # decays by PyTorch's own 0.01
+
+    def begin_epoch(self) -> None:
+        """Put the model in training mode."""
+        self._model.train()
+
+    def step(self, rows: RowNumbers, rate: float) -> float:
+        """Train on one batch; return its mean loss."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._optimiser.zero_grad()
+        outputs, labels = self._model(self._inputs[rows]), self._labels[rows]
+        loss = self._loss.mean(outputs, self._loss.targets.first(labels, outputs.shape[1]))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._optimiser.step()
+        if self._limit is not None and (peak := self._meter.peak_bytes()) > self._limit:
+            raise MemoryLimitError(
+                f"pretraining took {peak / 1e6:,.0f} MB, more than --memory allows: give more, or model.weights"
+            )
+        return float(loss.detach())

@@ -1,0 +1,183 @@
+"""Models that libraries publish by name: timm's, Hugging Face's, torchvision's; and how their inputs are prepared.
+
+Nothing is fetched but what is asked for by name: ``timm:NAME.TAG``, ``hf:OWNER/NAME`` and names of torchvision weights.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tuner.backends.torch.model.open.vision import declare_operators, torchvision
+from tuner.errors import TaskError, first_line, missing_extra, nearest
+from tuner.task import InputDefaults, ModelSpec
+
+#: Files that say how the inputs of a Hugging Face model are prepared, the newer first.
+_PROCESSORS = ("processor_config.json", "preprocessor_config.json")
+
+
+def build_published(spec: ModelSpec) -> nn.Module:
+    """Build a model of timm or Hugging Face; with its own weights, where the task gives no others and there are any.
+
+    Raises:
+        TaskError: It cannot be built; the library's own error in one line.
+        TunerError: The library is not installed.
+    """
+    library, name = spec.source or ("", "")
+    build = {"timm": _timm, "hf": _hugging_face}[library]
+    try:
+        return build(name, spec)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from error
+    except TaskError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"model.factory: {spec.factory} raised {first_line(error)}: correct its name or model.arguments"
+        ) from error
+
+
+def input_defaults(spec: ModelSpec) -> InputDefaults | None:
+    """Return how the inputs of a published model are prepared, by its own configuration; None where it does not say.
+
+    Raises:
+        TaskError: The model is not there.
+        TunerError: The library is not installed.
+    """
+    try:
+        declare_operators()
+        if spec.source is not None:
+            library, name = spec.source
+            if library == "onnx":
+                return None  # an ONNX file does not say how its inputs are made
+            return _timm_input(name, spec) if library == "timm" else _hugging_face_input(name, spec)
+        if spec.factory.startswith("torchvision.models:") and spec.weights is not None:
+            return _torchvision_input(spec)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from error
+    except TaskError:
+        raise
+    except Exception as error:  # of a library, about files or the network
+        raise TaskError(
+            f"how inputs are prepared for {spec.factory} cannot be read ({first_line(error)}): give [input]"
+        ) from error
+    return None
+
+
+def _timm(name: str, spec: ModelSpec) -> nn.Module:
+    import timm
+
+    _require_timm(name)
+    pretrained = "." in name and spec.weights is None
+    model: nn.Module = timm.create_model(name, pretrained=pretrained, **dict(spec.arguments))
+    return model
+
+
+def _require_timm(name: str) -> None:
+    import timm
+
+    if not timm.is_model(name):
+        models = timm.list_models()
+        raise TaskError(f"model.factory: timm has no model {name!r}{nearest(name, models)}")
+
+
+def _timm_input(name: str, spec: ModelSpec) -> InputDefaults | None:
+    import timm
+    from timm.data import resolve_data_config
+
+    _require_timm(name)
+    published = timm.get_pretrained_cfg(name)
+    if published is None:
+        return None
+    values = resolve_data_config({}, pretrained_cfg=published.to_dict())
+    size = dict(spec.arguments).get("img_size", values["input_size"][-1])
+    return InputDefaults(size, int(size / values["crop_pct"]), tuple(values["mean"]), tuple(values["std"]))
+
+
+def _hugging_face(name: str, spec: ModelSpec) -> nn.Module:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    folder = Path(name)
+    config = transformers.AutoConfig.from_pretrained(
+        name, local_files_only=folder.is_absolute(), **dict(spec.arguments)
+    )
+    kinds = (transformers.AutoModelForImageClassification, transformers.AutoModelForAudioClassification)
+    kind = next((kind for kind in kinds if type(config) in kind._model_mapping), None)  # noqa: SLF001 - without a public name
+    if kind is None:
+        raise TaskError(
+            f"model.factory: {spec.factory} is a {type(config).__name__}, which classifies neither images nor sounds: "
+            "give another model"
+        )
+    has_weights = not folder.is_absolute() or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+    model: nn.Module = (
+        kind.from_pretrained(name, config=config, local_files_only=folder.is_absolute())
+        if has_weights and spec.weights is None
+        else kind.from_config(config)
+    )
+    return model
+
+
+def _hugging_face_input(name: str, spec: ModelSpec) -> InputDefaults | None:
+    """Return the sizes and statistics of an image processor; of a model without one, None."""
+    for file in _PROCESSORS:
+        values = _read_json(name, file)
+        values = values.get("image_processor", values)
+        if "size" in values or "crop_size" in values:
+            break
+    else:
+        return None
+    image_size = dict(spec.arguments).get("image_size")
+    short = _side(values.get("size"))
+    crop = _side(values.get("crop_size")) if values.get("do_center_crop", "crop_size" in values) else None
+    if "crop_pct" in values and short is not None:  # ConvNeXt's: resized by it, then cropped
+        crop, short = short, int(short / values["crop_pct"])
+    size = image_size or crop or short
+    if size is None:
+        return None
+    normalises = values.get("do_normalize", "image_mean" in values)
+    mean, std = (tuple(values[key]) for key in ("image_mean", "image_std")) if normalises else ((0.0,), (1.0,))
+    resize = size if image_size or short is None else max(short, size)
+    return InputDefaults(size, resize, mean, std)
+
+
+def _read_json(name: str, file: str) -> Mapping[str, Any]:
+    """Return a file of a model's folder, or of the hub; nothing where there is none."""
+    path: Path | None = Path(name) / file
+    if not Path(name).is_absolute():
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+        try:
+            path = Path(hf_hub_download(name, file))
+        except (EntryNotFoundError, LocalEntryNotFoundError):
+            return {}
+    if path is None or not path.is_file():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TaskError(f"{path}: not valid JSON ({error}): give a folder that save_pretrained wrote") from error
+    return values if isinstance(values, dict) else {}
+
+
+def _side(size: Any) -> int | None:
+    """Return the side of a square, from what image processors call a size."""
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge", size.get("height"))
+    return size if isinstance(size, int) else None
+
+
+def _torchvision_input(spec: ModelSpec) -> InputDefaults | None:
+    """Return the preset of some weights that torchvision knows by name."""
+    models, builder = torchvision().models, spec.factory.rpartition(":")[2]
+    try:
+        weights = models.get_model_weights(builder)[str(spec.weights)]
+    except (ValueError, KeyError):
+        return None
+    preset = weights.transforms()
+    sizes = (preset.crop_size[0], max(preset.resize_size[0], preset.crop_size[0]))
+    return InputDefaults(*sizes, tuple(preset.mean), tuple(preset.std))

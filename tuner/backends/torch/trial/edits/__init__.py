@@ -1,0 +1,1 @@
+"""Tails that a plugin changes, and heads that are solved for."""

@@ -1,0 +1,143 @@
+"""Solving again: when training ends, the head is solved for in closed form on the trained features.
+
+A head that was trained for a few epochs lags behind the features below it, so that the exact head of the same features
+is better, most of all after little training. It takes one pass over the training samples. Both heads are scored on the
+validation samples: leave-one-out answers, and folds, are too hopeful on features that were trained on the same samples.
+
+Source: the first-session adaptation of RanPAC (McDonnell et al., 2023), which also ends in a solved head.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.arrays import Array, Floats
+from tuner.backends.torch.model.graph.layout import spatial
+from tuner.backends.torch.model.head import heads_of
+from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.scoring import SCORE_BATCH
+from tuner.errors import TrainingError
+from tuner.ridge.regression import regression_head
+from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
+from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.task import Task
+from tuner.training.schedule import batches_of
+
+#: The head is solved with this ridge penalty, in samples: 30 to 300 are equally good on trained features.
+RIDGE = 100.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SolvedAgain:
+    """What solving again came to.
+
+    Attributes:
+        outputs: Logits of the validation samples with the head that the tail has now, by domain; None where the head
+            cannot be solved for.
+        notes: For the trial's record.
+    """
+
+    outputs: Mapping[str, Floats] | None = None
+    notes: tuple[str, ...] = ()
+
+
+#: A head that is not to be solved for again.
+ALONE = SolvedAgain()
+
+
+def solve_again(
+    task: Task, tail: nn.Module, trusted_rows: int, train: TailInputs, validation: Mapping[str, TailInputs]
+) -> SolvedAgain:
+    """Solve for the head of a trained tail, and let the tail have the better one of both.
+
+    Args:
+        task: What the samples are of.
+        tail: As it was trained; its head's weights change.
+        trusted_rows: Number of the head's first rows, which the model had before.
+        train: The training samples, without random changes.
+        validation: The validation samples by domain.
+    """
+    heads = list(heads_of(tail.eval().requires_grad_(), spatial(train.read(np.arange(1)))).values())
+    layer = heads[0] if len(heads) == 1 else None
+    if layer is None or layer.bias is None or layer.weight.flatten(1).shape[1] > MOST_FEATURES:
+        return _refused(f"it must be one linear layer with a bias and at most {MOST_FEATURES} features")
+    own = LinearHead(*(value.detach().double().flatten(1).numpy() for value in (layer.weight, layer.bias[:, None])))
+    own = LinearHead(own.weight, own.bias[:, 0])
+    try:
+        seen = {domain: _features(tail, layer, inputs) for domain, inputs in validation.items()}
+        if any(not np.allclose(own.scores(one), outputs, rtol=1e-3, atol=1e-3) for one, outputs in seen.values()):
+            return _refused("its outputs are not those of the model")
+        solved = _solved(task, own, trusted_rows, _features(tail, layer, train)[0], train)
+    except (TrainingError, np.linalg.LinAlgError) as error:
+        return _refused(str(error))
+    trained = {domain: outputs for domain, (_, outputs) in seen.items()}
+    exact = {domain: solved.scores(features).astype(np.float32) for domain, (features, _) in seen.items()}
+    before, after = (
+        {name: task.targets.score(one[name], validation[name].labels) for name in one} for one in (trained, exact)
+    )
+    keeps = sum(before.values()) > sum(after.values()) + _margin(task, validation)
+    note = "local score of the trained head {:.3f}, solved again {:.3f}: the {} one is kept".format(
+        before["local"], after["local"], "trained" if keeps else "solved"
+    )
+    if keeps:
+        return SolvedAgain(trained, (note,))
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(solved.weight.astype(np.float32)).view_as(layer.weight))
+        layer.bias.copy_(torch.from_numpy(solved.bias.astype(np.float32)))
+    return SolvedAgain(exact, (note,))
+
+
+def _refused(reason: str) -> SolvedAgain:
+    return SolvedAgain(notes=(f"head not solved again: {reason}",))
+
+
+def _features(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Floats, Floats]:
+    """Return what enters a layer, float32 [n, features], and the logits, float32 [n, outputs].
+
+    Raises:
+        TrainingError: The layer has several positions a sample.
+    """
+    caught: list[torch.Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _, values: caught.append(values[0].flatten(1).clone()))
+    try:
+        with torch.inference_mode():
+            batches = batches_of(np.arange(len(inputs.labels)), SCORE_BATCH)
+            outputs = np.concatenate([tail(spatial(inputs.read(rows))).numpy() for rows in batches])
+    finally:
+        handle.remove()
+    features: Floats = torch.cat(caught).float().numpy()
+    if features.shape[1] != layer.get_parameter("weight").flatten(1).shape[1]:
+        raise TrainingError("it is applied in several positions")
+    return features, outputs
+
+
+def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, train: TailInputs) -> LinearHead:
+    """Return the head that is solved for; of old classes the trained head answers.
+
+    Raises:
+        TrainingError: The features cannot be summed.
+    """
+    step, outputs, count = step_of(features), len(own.bias), features.shape[1]
+    codes, is_local = coded(features, step), train.is_local
+    parts = [(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local)]
+    if not task.targets.has_classes:
+        sums = [Sums.empty(count, outputs, step).added(rows, labels.astype(np.float64)) for rows, labels in parts]
+        return regression_head(own, *sums, ridge=RIDGE, local_weight=1.0)
+    given = LinearHead(own.weight.copy(), own.bias.copy())
+    given.weight[trusted_rows:] = 0.0
+    given.bias[trusted_rows:] = 0.0
+    empty = Domain.empty(count, outputs, step, multi=task.targets.several)
+    local, known = (empty.added(rows, labels) for rows, labels in parts)
+    return union_head(given, local, known, UnionSettings(ridge=RIDGE)).head
+
+
+def _margin(task: Task, validation: Mapping[str, TailInputs]) -> float:
+    """Return by how much scores must differ to tell the heads apart: a standard error of each accuracy."""
+    if not task.targets.one_class:
+        return 0.0
+    return math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))

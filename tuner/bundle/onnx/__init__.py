@@ -1,0 +1,1 @@
+"""ONNX files of bundles, checked by their bytes."""

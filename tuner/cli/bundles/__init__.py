@@ -1,0 +1,1 @@
+"""Commands about bundles, models in service, and the feature store."""

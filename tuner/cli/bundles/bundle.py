@@ -1,0 +1,220 @@
+"""The commands of a bundle: export, apply, predict."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+from cyclopts.validators import mutually_exclusive
+
+from tuner.cli.options import Json, LocalPlugins, Memory, Time, note, print_line, progress
+from tuner.errors import UsageError
+from tuner.printable import one_line
+
+_FORMAT = Group("output", show=False, validator=mutually_exclusive)
+
+
+def export(
+    run: str,
+    out: Path,
+    /,
+    *,
+    pick: str = "best",
+    trainable: bool = False,
+    int8: bool = False,
+    int8_loss: float | None = None,
+    web: bool = False,
+    web_runtime: Path | None = None,
+    task: str | None = None,
+    plugin: LocalPlugins = (),
+    artifacts: str | None = None,
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Json = False,
+) -> None:
+    """Write a trial of the Pareto front as a bundle, an ONNX model that runs without PyTorch; nothing is trained.
+
+    Parameters
+    ----------
+    run
+        A run's folder, or the address of a study that several workers share.
+    out
+        The bundle's folder, which must be empty or not exist yet.
+    pick
+        best, knee, fastest, smallest, safest, a trial's number, or an expression; see docs/commands.md.
+    trainable
+        Let the bundle train again without PyTorch; it then holds features of global samples.
+    int8
+        Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
+    int8_loss
+        With --int8: refuse if it lowers an accuracy by more than so many points (1).
+    web
+        Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
+    web_runtime
+        With --web: the folder dist of the npm package onnxruntime-web, where tuner was installed without it.
+    task
+        The run's task, where its file is elsewhere by now, or the run was not made on this device.
+    artifacts
+        Of a study: the folder, or s3://BUCKET/PREFIX, where its workers put the weights of the front.
+    """
+    from tuner.cli.fence import ended_by
+    from tuner.commands.bundles.export import export as write
+    from tuner.commands.limits import CommandLimits
+    from tuner.commands.runs.source import run_to_export
+
+    if web_runtime is not None and not web:
+        raise UsageError("--web-runtime is for the page: give --web too")
+    limits = CommandLimits.read(time, memory)
+    opened = run_to_export(run, pick, artifacts)
+    with opened as result, closing(progress()) as listener, ended_by(limits.end):
+        listener.phase("exporting; validation samples run through ONNX Runtime for a check")
+        folder = write(
+            result,
+            out,
+            pick,
+            trainable=trainable,
+            int8=int8,
+            int8_loss=int8_loss,
+            web=web_runtime or web,
+            task=task,
+            plugins=plugin,
+            time=time,
+            memory=memory,
+            warn=_warn,
+        )
+    _print_bundle(folder, json_output=json_output)
+    if web and not json_output:
+        print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
+
+
+def apply(
+    bundle: Path,
+    task: str,
+    out: Path,
+    /,
+    *,
+    source: Annotated[str, Parameter(name="--from")] = "bundle",
+    plugin: LocalPlugins = (),
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Json = False,
+) -> None:
+    """Train a bundle's plan on a task, and write a new bundle that names the given one as its parent.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    task
+        A task.toml, a file.py:function, or the name of a built-in task.
+    out
+        The new bundle's folder, which must be empty or not exist yet.
+    source
+        The weights that training starts from: bundle (the bundle's) or original (the task's).
+    """
+    from tuner.cli.fence import ended_by
+    from tuner.commands.bundles.apply import apply_bundle
+    from tuner.commands.limits import CommandLimits
+
+    limits = CommandLimits.read(time, memory)
+    with ended_by(limits.end):
+        folder = apply_bundle(bundle, task, out, source, progress(), plugin, limits)
+    _print_bundle(folder, json_output=json_output)
+
+
+def predict(
+    bundle: Path,
+    files: Annotated[list[Path], Parameter(consume_multiple=True)],
+    /,
+    *,
+    csv_output: Annotated[bool, Parameter(name="--csv", group=("Parameters", _FORMAT))] = False,
+    timeline: bool = False,
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Annotated[Json, Parameter(group=("Parameters", _FORMAT))] = False,
+) -> None:
+    """Predict the labels of files, and of the files in folders, with a bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder, or a zip of it.
+    files
+        Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals, or
+        WAV, FLAC or OGG files for a model of sounds; or folders of them.
+    csv_output
+        Print CSV: a header, then a line for each file as soon as it is predicted.
+    timeline
+        Of sounds, print a line for each second too; JSON has them always.
+    """
+    from tuner.bundle.archive import unpacked
+    from tuner.cli.fence import guarded
+    from tuner.cli.text.bundles.bundle import CSV_HEADER, format_prediction, prediction_as_csv
+    from tuner.commands.bundles.predict import predict as answers_of
+    from tuner.commands.limits import CommandLimits
+    from tuner.errors import TaskError, TunerError
+    from tuner.runtime import Personaliser
+
+    predictions: list[dict[str, Any]] = []
+    refused: list[dict[str, str]] = []
+    with unpacked(bundle) as folder, guarded("predicting", CommandLimits.read(time, memory)):
+        personaliser = Personaliser(folder)
+        if timeline:
+            _check_timeline(personaliser.bundle.input.kind, csv_output=csv_output)
+        if csv_output:
+            print_line(CSV_HEADER)
+        for path, answer in answers_of(personaliser, files):
+            if isinstance(answer, TunerError):
+                if files == [path]:
+                    raise answer
+                refused.append({"file": str(path), "reason": str(answer)})
+                _warn(one_line(str(answer)))
+                continue
+            _print_note(path, answer.note)
+            if json_output:
+                predictions.append({"file": str(path), **answer.to_dict()})
+            elif csv_output:
+                print_line(prediction_as_csv(path, answer))
+            else:
+                print_line(format_prediction(path, answer, exits=personaliser.exits, timeline=timeline))
+    if json_output:
+        print_line(json.dumps({"predictions": predictions, "refused": refused}))
+    if refused:
+        noun = "file was" if len(refused) == 1 else "files were"
+        raise TaskError(f"{len(refused)} {noun} not predicted, as the lines above say: replace or remove them")
+
+
+def _check_timeline(kind: str, *, csv_output: bool) -> None:
+    from tuner.task.inputs import input_kind
+
+    if csv_output or not input_kind(kind).timed:
+        what = "a line of CSV has no seconds" if csv_output else f"the bundle takes {kind}"
+        raise UsageError(f"--timeline shows the seconds of sounds, but {what}: leave it out")
+
+
+def _print_note(path: Path, text: str) -> None:
+    if text:
+        note(f"note: {one_line(str(path))}: {text}")
+
+
+def _print_bundle(folder: Path, *, json_output: bool) -> None:
+    from tuner.cli.text.bundles.bundle import format_bundle
+    from tuner.runtime import Bundle
+
+    bundle = Bundle.open(folder)
+    info = bundle.info
+    if not json_output:
+        plan = bundle.plan()
+        task = plan.task
+        scored = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}
+        print_line(format_bundle(folder, info, scored, plan.data.folds))
+        return
+    train = {} if info.train is None else {"train": info.train.to_dict()}
+    int8 = {} if info.int8 is None else {"int8": info.int8.to_dict()}
+    content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train, **int8}
+    print_line(json.dumps(content))
+
+
+def _warn(message: str) -> None:
+    note(f"warning: {message}")

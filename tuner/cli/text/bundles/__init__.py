@@ -1,0 +1,1 @@
+"""Bundles and models in service as text."""

@@ -1,0 +1,111 @@
+"""Apply a bundle's plan to a task: train it again, from the bundle's weights or from the original ones."""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tuner.backends.base import Trial
+from tuner.bundle.adapt import adapted
+from tuner.bundle.format import WEIGHTS, Bundle, new_folder
+from tuner.commands.bundles.export import write_bundle
+from tuner.commands.limits import NO_LIMITS, CommandLimits
+from tuner.errors import BundleError, TunerError, UsageError
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.plugin.versions import differences, trained_by
+from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
+from tuner.search.processes.guard import JobLimits
+from tuner.search.processes.remote import open_remote
+from tuner.search.trials.seeds import seeded
+from tuner.store.store import open_store
+
+SOURCES = ("bundle", "original")
+
+
+def apply_bundle(
+    folder: Path,
+    task: str,
+    out: Path,
+    source: str,
+    listener: Listener,
+    plugins: Iterable[Path] = (),
+    limits: CommandLimits = NO_LIMITS,
+) -> Path:
+    """Train a bundle's plan on a task's data, and write a bundle that names the given one as its parent.
+
+    Args:
+        folder: The bundle's folder.
+        task: Task, as for `tuner.run`.
+        out: Folder of the new bundle, which must be empty or not exist yet.
+        source: ``bundle`` starts from the bundle's weights, ``original`` from the task's.
+        listener: Receives progress.
+        plugins: Files of local plugins.
+        limits: What the command may take.
+
+    Returns:
+        The new bundle's folder.
+
+    Raises:
+        UsageError: `source` is neither.
+        TunerError: The plan does not fit the task, or training failed.
+    """
+    if source not in SOURCES:
+        raise UsageError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
+    bundle = Bundle.open(folder)
+    host = build_host(local=plugins, end=limits.end)
+    host.check_local()
+    if changed := differences(host, bundle.info.plugins):
+        listener.say(f"warning: the bundle was trained with other plugins: {changed}")
+    adapt = partial(adapted, folder=folder.absolute(), starts_from_bundle=source == "bundle")
+    plan = bundle.plan()
+    backend = plan.runtime.backend
+    try:
+        with new_folder(out) as part, tempfile.TemporaryDirectory() as scratch:
+            listener.phase(OPENING)
+            opening = open_remote(
+                host, task, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes, adapt=adapt
+            )
+            with opening as sessions, closing(open_store()) as store:
+                session, weights = sessions[backend], Path(scratch) / WEIGHTS
+                for line in session.task.notes:
+                    listener.say(line)
+                plan = plan.carried_to(session.model, session.task.info)
+                if source == "bundle":
+                    plan = _without_finished_edits(plan, bundle)
+                listener.phase(SCORING)
+                untouched = session.untouched(store, plan.runtime.threads).values
+                trial = Trial(plan, seeded(0, plan.key()), store, weights)
+                listener.phase(TRAINING)
+                job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
+                result = session.try_train(trial, job_limits, lambda progress: _show(progress, listener))
+                try:
+                    outcome = result.unwrap("training")
+                except (TunerError, RuntimeError) as error:
+                    raise BundleError(f"the plan could not be carried out: {error}") from None
+                origin = {
+                    "plugins": {**bundle.info.plugins, **trained_by(host, plan, ())},
+                    "scores": {"trial": outcome.values, "untouched": untouched},
+                    "parent": bundle.identity,
+                }
+                listener.phase(FINISHING)
+                trainable = bundle.info.train is not None
+                write_bundle(session, plan, weights, part, origin, trainable=trainable)
+    finally:
+        listener.close()
+    return out
+
+
+def _without_finished_edits(plan: TrialPlan, bundle: Bundle) -> TrialPlan:
+    """Return the plan without the edits that the bundle's weights already hold; the original weights do not."""
+    return replace(plan, shape=tuple(edit for edit in plan.shape if edit.kind not in bundle.info.evolved))
+
+
+def _show(progress: Mapping[str, Any], listener: Listener) -> None:
+    if "filled" in progress:
+        listener.step("features", progress["filled"], progress["of"])
+    elif "step" in progress:
+        listener.step("training", progress["step"], progress["steps"])

@@ -1,0 +1,194 @@
+"""Export a trial of a run as a bundle."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from time import gmtime, strftime
+from typing import Any
+
+from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
+from tuner.bundle.info import FORMAT, BundleInfo, Section
+from tuner.bundle.int8 import BYTES
+from tuner.commands.bundles.page import Page
+from tuner.commands.limits import CommandLimits
+from tuner.commands.opening import host_of_run, opened_run
+from tuner.distribution import installed_version
+from tuner.errors import BundleError, RunError, UsageError
+from tuner.files import check_room, write_private
+from tuner.plan.parts import RuntimePlan
+from tuner.plan.precision import in_int8
+from tuner.plan.text import describe
+from tuner.plan.toml import to_toml
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.versions import trained_by
+from tuner.results.run import Run
+from tuner.results.views.pick import pick_trial
+from tuner.search.processes.remote import RemoteSession
+
+#: An export that fails with less room on the disk may have failed for that.
+SPARE_BYTES = 1_000_000
+#: Points of an accuracy.
+MOST_POINTS = 100
+
+
+def export(
+    run: Run,
+    out: str | Path,
+    pick: str = "best",
+    *,
+    trainable: bool = False,
+    int8: bool = False,
+    int8_loss: float | None = None,
+    web: Path | bool = False,
+    task: str | None = None,
+    plugins: Iterable[Path | str] = (),
+    time: str | None = None,
+    memory: str | None = None,
+    warn: Callable[[str], object] = warnings.warn,
+) -> Path:
+    """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
+
+    Nothing is trained. Validation samples run through ONNX Runtime to check what was written: the logits must be
+    those of PyTorch. The bundle appears at `out` whole or not at all.
+
+    Args:
+        run: A run, finished or interrupted, as `tuner.run` or ``tuner.Run.open`` returns it.
+        out: Folder of the bundle, which must be empty or not exist yet.
+        pick: Trial to export: ``best``, ``knee``, ``fastest``, ``smallest`` or ``safest``; a trial's number; or an
+            expression over the values of the front such as ``global_accuracy >= 50 % and min(train_seconds)``.
+        trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
+            `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+        int8: Whether the frozen blocks are quantised to int8; the tail stays in float32.
+        int8_loss: Points of an accuracy that int8 may cost at most; 1 where it is not given.
+        web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
+            package onnxruntime-web for it, where tuner was installed without that.
+        task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
+        plugins: Files of local plugins of the run, likewise.
+        time: Limit on the whole call, such as ``"5m"``.
+        memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.
+        warn: Called where plugins are not those of the run; a Python warning by default.
+
+    Returns:
+        The bundle's folder.
+
+    Raises:
+        RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
+            this device and names code that was not given again.
+        UsageError: `pick` cannot be read, or `int8_loss` is given for a bundle in float32.
+        BundleError: `out` is in use, the written model differs from PyTorch's, int8 costs too much, or the tail's
+            training step cannot be written.
+        PlanError: `int8` is given, and the trial has no frozen blocks before a tail.
+        BudgetError: A limit was broken.
+        TunerError: The task can no longer be loaded.
+    """
+    record = pick_trial(run, pick)
+    weights = run.folder / "trials" / str(record.trial) / WEIGHTS
+    if record.plan is None or not weights.is_file():
+        raise RunError(_without_weights(run, record.trial))
+    plan = in_int8(record.plan, RuntimePlan().int8_loss) if int8 else record.plan
+    if int8_loss is not None:
+        if plan.runtime.precision != "int8":
+            raise UsageError("--int8-loss is the largest loss that --int8 may cost: give --int8 too")
+        if not 0 <= int8_loss <= MOST_POINTS:
+            raise UsageError(f"--int8-loss must be 0 to {MOST_POINTS} points, got {int8_loss:g}")
+        plan = in_int8(plan, int8_loss / MOST_POINTS)
+    page = Page.find(None if isinstance(web, bool) else web) if web else None
+    limits = CommandLimits.read(time, memory)
+    host = host_of_run(run, task, plugins, limits, warn)
+    scores = {"trial": record.values, "untouched": run.info.untouched}
+    origin = {
+        "run": {"trial": record.trial, "seed": run.info.config.seed},
+        "plugins": trained_by(host, plan, record.knobs),
+        "scores": scores,
+        "parent": None,
+    }
+    opening = opened_run(run, host, plan, task, limits)
+    with new_folder(Path(out)) as part, opening as session:
+        info = write_bundle(session, plan, weights, part, origin, trainable=trainable)
+        if trainable and info.train is None:
+            raise BundleError(
+                f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
+                "pick another trial"
+            )
+        if page is not None:
+            page.add(part, info)
+    return Path(out)
+
+
+def _without_weights(run: Run, trial: int) -> str:
+    """Return why a trial cannot be exported, and what can."""
+    members = (str(number) for number in run.front)
+    here = ", ".join(name for name in members if (run.folder / "trials" / name / WEIGHTS).is_file()) or "none"
+    if run.info.worker and trial in run.front:
+        return (
+            f"the weights of trial {trial} are in the folder of another worker: export the study, tuner export "
+            f"{run.info.config.study} OUT --artifacts WHERE, or pick a trial of this folder ({here})"
+        )
+    return f"trial {trial} has no weights: only trials of the front keep them ({here}); pick one"
+
+
+def write_bundle(
+    session: RemoteSession,
+    plan: TrialPlan,
+    weights: Path,
+    part: Path,
+    origin: Mapping[str, Any],
+    *,
+    trainable: bool = False,
+) -> BundleInfo:
+    """Export into a folder of `new_folder`, and check what was written.
+
+    Args:
+        session: The task, opened on the plan's backend.
+        plan: The plan that was trained.
+        weights: File of the trained tail.
+        part: Folder to write into.
+        origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``plugins``, ``scores``,
+            ``parent``.
+        trainable: Whether the bundle can train again without PyTorch.
+
+    Returns:
+        The content of ``bundle.json``.
+
+    Raises:
+        BundleError: The check failed.
+        RunError: A run that continues has removed the trial's weights.
+        OSError: The disk has no room for the bundle.
+    """
+    task = session.task
+    try:
+        exported = session.export(plan, weights, part, trainable=trainable)
+    except RuntimeError:
+        if not weights.is_file():
+            raise RunError(f"{weights} was removed by its run, which continues: export again") from None
+        check_room(part, SPARE_BYTES + weights.stat().st_size)
+        raise
+    write_private(part / PLAN, to_toml(plan))
+    sections = dict(exported.sections)
+    if (section := sections.get(Section.INT8)) is not None:
+        sections[Section.INT8.value] = _whole(section, part)
+    content = {
+        "format": FORMAT,
+        "name": task.info.name,
+        "made": strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
+        "tuner": installed_version(),
+        "labels": task.labels,
+        "input": asdict(task.input),
+        "input_shape": task.input_shape,
+        "loss": task.loss,
+        **({Section.LABEL_MAP.value: dict(task.label_map)} if task.label_map else {}),
+        **({} if task.scale is None else {Section.TARGETS.value: asdict(task.scale)}),
+        "sentence": describe(plan),
+        **sections,
+        **origin,
+        "scores": {**origin.get("scores", {}), "from_pixels": dict(exported.checks)},
+    }
+    return seal(part, content)
+
+
+def _whole(section: Mapping[str, Any], part: Path) -> dict[str, Any]:
+    """Return the section about int8 with the size of all files instead of those that int8 makes smaller."""
+    precisions = ("float32", "int8")
+    others = sum(path.stat().st_size for path in part.rglob("*") if path.is_file()) - section["int8"][BYTES]
+    return {**section, **{name: {**section[name], BYTES: section[name][BYTES] + others} for name in precisions}}

@@ -1,0 +1,292 @@
+"""Bundles in service on this device: predict files as they come, report how a bundle does, and find its samples."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.bundle.rounds import folder_of, rounds_in_use
+from tuner.errors import TunerError
+from tuner.files import cache_folder
+from tuner.runtime import Bundle, Orchestrator, Policy, Ring
+from tuner.runtime.service.arrivals import Arrivals
+from tuner.runtime.service.incoming import (
+    IncomingFile,
+    class_folders,
+    files_from_lines,
+    files_in,
+    seconds_until_settled,
+)
+from tuner.runtime.service.local_training import known_label, local_training
+from tuner.runtime.service.serving import UnusableError
+from tuner.runtime.service.watch.gate import Verdict
+from tuner.runtime.service.watch.state import Problem, Round, ServiceState, read_state
+from tuner.task.data.samples import content_id
+from tuner.task.inputs import input_kind
+
+STREAM = "-"
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSource:
+    """Source of files to predict.
+
+    Attributes:
+        samples: A folder, or ``-`` for paths on standard input.
+        once: Whether to end when every existing file has been predicted, instead of waiting for more.
+    """
+
+    samples: str
+    once: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether files may still come to a folder."""
+        return self.samples != STREAM and not self.once
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """One exit of a bundle in service.
+
+    Attributes:
+        exit: Index of the exit.
+        threshold: Current threshold; None for the last exit.
+        share: Share of the whole model's FLOPs that a sample costs which leaves here.
+        rate: Share of predictions that left here; None before the first.
+        loss: Mean loss on the explored samples; None without any, and for the last exit.
+    """
+
+    exit: int
+    threshold: float | None
+    share: float
+    rate: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DriftStatus:
+    """State of a drift test.
+
+    Attributes:
+        stream: Name of the stream.
+        mean: Mean of the stream.
+        statistic: Statistic of the Page–Hinkley test.
+        limit: Threshold of the statistic.
+        samples: Number of values.
+    """
+
+    stream: str
+    mean: float
+    statistic: float
+    limit: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSamples:
+    """Samples in a bundle's ring.
+
+    Attributes:
+        samples: Number of samples.
+        bytes: Size of all samples.
+        new: Number of samples since the last round.
+    """
+
+    samples: int
+    bytes: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """How a bundle in service does.
+
+    Attributes:
+        bundle: Folder of the bundle.
+        name: Name of the task.
+        round: Round in use.
+        earlier: Rounds that a rollback returns to, latest first.
+        answers: Number of predictions of the round in use.
+        mean_seconds: Mean time of a prediction; None before the first.
+        exits: The exits.
+        explored: Number of samples on which every exit ran.
+        drift: The drift tests.
+        kept: Samples in the ring.
+        asked: Drift that asks for a round; None where there is none.
+        due: Why a round is due; None where none is.
+        waits: What a round that is due waits for.
+        rounds: Latest rounds.
+        problems: Latest problems.
+    """
+
+    bundle: str
+    name: str
+    round: str
+    earlier: tuple[str, ...]
+    answers: int
+    mean_seconds: float | None
+    exits: tuple[ExitStatus, ...]
+    explored: int
+    drift: tuple[DriftStatus, ...]
+    kept: KeptSamples
+    asked: str | None
+    due: str | None
+    waits: str | None
+    rounds: tuple[Round, ...]
+    problems: tuple[Problem, ...]
+
+
+def ring_of(bundle: Path, most_bytes: int | None = None) -> Ring:
+    """Return the ring of a bundle's samples: in the user's cache, never in the bundle's folder.
+
+    Raises:
+        BundleError: It is not a bundle.
+    """
+    exported = Bundle.read(bundle)
+    folder = cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}"
+    return Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
+
+
+def rings_of_task(name: str) -> list[Ring]:
+    """Return the rings of all bundles that were made from a task."""
+    return [Ring(folder) for folder in sorted((cache_folder() / "rings").glob(f"{_task_mark(name)}-*"))]
+
+
+def watch(
+    bundle: Path,
+    source: SampleSource,
+    listener: Callable[[Event], None],
+    *,
+    policy: Policy | None = None,
+    most_bytes: int | None = None,
+) -> None:
+    """Predict files as they come, until there are no more or the user interrupts.
+
+    A bundle exported with ``--trainable`` trains in rounds; for another one, rounds are only asked for.
+
+    Args:
+        bundle: Folder of the bundle.
+        source: Source of the files.
+        listener: Called with an event for each prediction, refused file, finished round, and problem.
+        policy: How to decide.
+        most_bytes: Largest size of the samples that are kept.
+
+    Raises:
+        TunerError: The bundle or the folder cannot be used.
+    """
+    with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy) as service:
+        last_reported = None
+        for file in _incoming(service, source):
+            if file is not None:
+                _predict(service, file, listener)
+            _report_round(service.tend(), listener)
+            last = service.state.problems[-1] if service.state.problems else None
+            if last is not None and last != last_reported:
+                listener({"problem": last.line})
+            last_reported = last
+        _report_round(service.tend(wait=True), listener)  # the last samples may have made one due
+
+
+def status(bundle: Path) -> ServiceStatus:
+    """Return how a bundle in service does.
+
+    Raises:
+        BundleError: It is not a bundle, or its state is damaged.
+    """
+    names = rounds_in_use(bundle)
+    in_use = Bundle.read(folder_of(bundle, names[0]))
+    state, ring = read_state(bundle), ring_of(bundle)
+    if state.round != names[0] or not state.fits(len(in_use.models)):
+        state = ServiceState(rounds=state.rounds, problems=state.problems, new_samples=state.new_samples)
+    return ServiceStatus(
+        bundle=str(bundle),
+        name=in_use.name,
+        round=names[0],
+        earlier=names[1:],
+        answers=state.answers,
+        mean_seconds=state.seconds / state.answers if state.answers else None,
+        exits=_exits(in_use, state),
+        explored=state.explored,
+        drift=tuple(
+            DriftStatus(name, test.mean, test.statistic, test.limit, test.count)
+            for name, test in sorted(state.tests.items())
+        ),
+        kept=KeptSamples(len(ring), ring.size_bytes, min(state.new_samples, len(ring))),
+        asked=state.asked,
+        due=state.due,
+        waits=state.waits,
+        rounds=state.rounds,
+        problems=state.problems,
+    )
+
+
+def _exits(bundle: Bundle, state: ServiceState) -> tuple[ExitStatus, ...]:
+    shares = bundle.exits.shares if bundle.exits else (1.0,)
+    thresholds = state.thresholds or (bundle.exits.thresholds if bundle.exits else ())
+    last = len(thresholds)
+    return tuple(
+        ExitStatus(
+            exit=index,
+            threshold=thresholds[index] if index < last else None,
+            share=shares[index],
+            rate=state.left[index] / state.answers if state.answers else None,
+            loss=state.losses[index] if state.explored and index < last else None,
+        )
+        for index in range(last + 1)
+    )
+
+
+def _report_round(verdict: Verdict | None, listener: Callable[[Event], None]) -> None:
+    if verdict is not None:
+        listener({"round": "accepted" if verdict.accepted else "refused", "reason": verdict.reason})
+
+
+def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Event], None]) -> None:
+    name = str(file.path)
+    try:
+        sample, label = service.model.load(file.path), known_label(file.label, service.model.bundle)
+        if input_kind(service.model.bundle.input.kind).windowed:
+            recording = content_id(sample.tobytes())  # its windows are alike: none judges a model that saw another
+            for begin, window in service.model.windows(sample, name):
+                listener({"file": name, "begin": begin, **service.infer(window, label, recording).to_dict()})
+        else:
+            listener({"file": name, **service.infer(sample, label).to_dict()})
+    except UnusableError:
+        raise
+    except TunerError as error:
+        listener({"file": name, "refused": str(error)})
+    finally:
+        if file.changed_ns:
+            service.mark_watched(file.mark)
+
+
+def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingFile | None]:
+    """Yield files as they come, and None now and then while there are none."""
+    if source.samples == STREAM:
+        yield from files_from_lines(sys.stdin)
+        return
+    folder, suffixes = Path(source.samples), input_kind(service.model.bundle.input.kind).suffixes
+    seen = {file.mark for file in files_in(folder, suffixes) if file.mark <= service.state.watched}
+    with Arrivals() as arrivals:
+        while True:
+            arrivals.follow((folder, *class_folders(folder)))  # before the files are listed: none comes unnoticed
+            files = files_in(folder, suffixes)
+            new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
+            now_ns = time.time_ns()
+            unsettled = {} if source.once else {file: seconds_until_settled(file, now_ns) for file in new}
+            whole = [file for file in new if not unsettled.get(file)]
+            seen = {file.mark for file in files}.difference(file.mark for file in new if file not in whole)
+            yield from whole
+            if source.once and not new:
+                return
+            if not whole:
+                yield None
+                arrivals.wait(max(unsettled.values(), default=service.rest_seconds))
+
+
+def _task_mark(name: str) -> str:
+    return content_id(name.encode())[:8]

@@ -1,0 +1,245 @@
+"""Progress of a study for people, on stderr: a live panel on a terminal, plain lines elsewhere."""
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from tuner.plan.text import describe
+from tuner.printable import printable
+from tuner.results.records.trial import STATES, TrialRecord, eligible
+from tuner.results.scores.objectives import Objective
+from tuner.search.listener import Listener
+from tuner.units import format_seconds
+
+REFRESH_PER_SECOND = 4
+#: Off a terminal, a line is printed after so much silence.
+PLAIN_SECONDS = 8.0
+BAR_WIDTH = 20
+BARS, MOST_BARS = "▁▂▃▄▅▆▇█", 40
+
+
+class Progress(Listener):
+    """Shows the phase and how far it is, the time left, the number of trials by state and the best values so far.
+
+    The panel appears with the first phase: an error before that leaves the terminal as it was.
+
+    Args:
+        console: Console to show it on; stderr where it is not given.
+        verbose: Whether to print trials that were rejected, too.
+
+    Attributes:
+        folder: The run's folder; None until it is known.
+    """
+
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+        self.folder: Path | None = None
+        self._console = console or Console(stderr=True)
+        self._verbose = verbose
+        self._end: float | None = None
+        self._counts: Counter[str] = Counter()
+        self._best: dict[str, tuple[Objective, float, int, dict[str, int]]] = {}
+        self._objectives: Sequence[Objective] = ()
+        self._phase, self._begun_at, self._step = "", 0.0, ""
+        self._announced: set[str] = set()
+        self._last_line_at = time.monotonic()
+        self._panel: _Panel | None = None
+        self._closed = threading.Event()
+        self._reminder: threading.Thread | None = None
+        self._front, self._rung, self._areas = "", -1, list[float]()
+
+    def begins(self, folder: Path) -> None:
+        """Note the run's folder."""
+        self.folder = folder
+
+    def ends(self, at: float | None) -> None:
+        """Count down to a clock (`time.monotonic`); None for no limit."""
+        self._end = at
+
+    def phase(self, name: str) -> None:
+        """Show a phase, with a pulse; off a terminal, print its name the first time."""
+        if name != self._phase:
+            self._phase, self._begun_at = name, time.monotonic()
+        self._step = ""
+        self._begin()
+        if self._panel is not None:
+            self._panel.show(name, name)
+        elif name not in self._announced:
+            self._announced.add(name)
+            self.say(name)
+
+    def say(self, line: str) -> None:
+        """Print a line above the panel."""
+        self._last_line_at = time.monotonic()
+        wrap = self._console.is_terminal  # at words; elsewhere a line stays whole
+        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=not wrap)
+
+    def step(self, what: str, done: float, of: float) -> None:
+        """Move the bar."""
+        self._step = f"{what}: {done:,.0f} of {of:,.0f}"
+        self._begin()
+        if self._panel is not None:
+            named = self._phase if what in {"", self._phase} else f"{self._phase}: {what}"
+            self._panel.show(self._phase, named, done, of)
+
+    def untouched(
+        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
+    ) -> None:
+        """Print the scores of the given model."""
+        self._objectives = objectives
+        self.say(f"untouched model: {self._format_values(values, scored)}")
+
+    def resumed(self, records: Sequence[TrialRecord]) -> None:
+        """Count the trials of earlier sessions, and print a line on them."""
+        for record in records:
+            self._count(record)
+        if records:
+            best = (f"best {name} {one.text(value, scored)}" for name, (one, value, _, scored) in self._best.items())
+            self.say(f"continuing after {', '.join((self._states(), *best))}")
+
+    def trial(self, record: TrialRecord) -> None:
+        """Count a trial, and print it unless its plan was trained before; a rejected one only if verbose."""
+        self._count(record)
+        if record.same_as is not None or (record.state == "rejected" and not self._verbose):
+            return
+        scored = record.plan.scored if record.plan else {}
+        result = self._format_values(record.values, scored) or record.reason
+        sentence = describe(record.plan) if record.plan else ""
+        self.say(f"trial {record.trial} {record.state}: {result} | {sentence}")
+
+    def front(self, area: float, rung: int, gain: float | None) -> None:
+        """Show the front's hypervolume over time, what it was scored on, and what the rest of the time may add."""
+        if rung != self._rung:
+            self._rung, self._areas = rung, []
+        self._areas.append(area)
+        on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
+        self._front = f"front: hypervolume {area:.3f} on {on}"
+        if gain is not None:
+            self._front += f", may grow by {gain:.3f} until the end"
+
+    def close(self) -> None:
+        """Remove the panel, and print no more reminders."""
+        self._closed.set()
+        if self._reminder is not None:
+            self._reminder.join()
+        if self._panel is not None:
+            self._panel.stop()
+            self._panel = None
+
+    def lines(self) -> Iterable[RenderableType]:
+        """Yield what the panel shows below the bar."""
+        if left := self._left():
+            yield Text(f"  {left}")
+        if self._areas:
+            yield Text(f"  hypervolume {_sparkline(self._areas)}")
+        for objective, value, trial, scored in list(self._best.values()):
+            yield Text(f"  best {objective.word} {objective.text(value, scored)}, trial {trial}")
+
+    def _begin(self) -> None:
+        """Show the panel, or off a terminal begin to remind; once."""
+        if self._closed.is_set() or self._panel is not None or self._reminder is not None:
+            return
+        if self._console.is_interactive:
+            self._panel = _Panel(self, self._console)
+            self._panel.start()
+        else:
+            self._last_line_at = time.monotonic()
+            self._reminder = threading.Thread(target=self._remind, daemon=True)
+            self._reminder.start()
+
+    def _remind(self) -> None:
+        """Print where the study is whenever nothing was printed for a while."""
+        while not self._closed.wait(max(0.0, self._last_line_at + PLAIN_SECONDS - time.monotonic())):
+            if time.monotonic() - self._last_line_at >= PLAIN_SECONDS:
+                since = f"for {format_seconds(time.monotonic() - self._begun_at)}"
+                self.say("; ".join(filter(None, [f"{self._phase} {since}".strip(), self._step, self._left()])))
+
+    def _count(self, record: TrialRecord) -> None:
+        if record.same_as is None:
+            self._counts[record.state] += 1
+        if eligible(record):
+            for objective in self._objectives:
+                self._compare_with_best(objective, record)
+
+    def _compare_with_best(self, objective: Objective, record: TrialRecord) -> None:
+        value = record.values[objective.name]
+        best = self._best.get(objective.name)
+        if best is None or objective.sign * value < objective.sign * best[1]:
+            scored = record.plan.scored if record.plan else {}
+            self._best[objective.name] = (objective, value, record.trial, scored)
+
+    def _format_values(self, values: Mapping[str, float], scored: Mapping[str, int]) -> str:
+        return ", ".join(
+            f"{objective.word} {objective.text(values[objective.name], scored)}"
+            for objective in self._objectives
+            if objective.name in values
+        )
+
+    def _states(self) -> str:
+        counts = ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state])
+        return counts or ("no trial yet" if self.folder else "")  # only a run has trials
+
+    def _left(self) -> str:
+        parts = [part for part in (self._states(), self._front) if part]
+        if self._end is not None:
+            parts.insert(0, f"{format_seconds(max(0.0, self._end - time.monotonic()))} left")
+        return "; ".join(parts)
+
+
+class _Panel(Bars):
+    """A bar for the current phase, and what a study says of itself below it; rich's own thread keeps it moving."""
+
+    def __init__(self, study: Progress, console: Console) -> None:
+        self._study = study
+        super().__init__(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=BAR_WIDTH),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=REFRESH_PER_SECOND,
+        )
+        self._bar, self._phase = self.add_task("", total=None), ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bar, and the lines below it."""
+        yield self.make_tasks_table(self.tasks)
+        yield from self._study.lines()
+
+    def show(self, phase: str, what: str, done: float = 0.0, of: float = 0.0) -> None:
+        """Show how much is done; a pulse where that is not known, or all is done and the phase continues."""
+        if phase != self._phase:
+            self._phase = phase
+            self.reset(self._bar)
+        bar = next(one for one in self.tasks if one.id == self._bar)
+        bar.description, bar.completed = what, done  # `update` cannot take a total away, and stops the clock at it
+        bar.total = of if done < of else None
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """Return values over time as bars, from the lowest to the highest."""
+    places = [round(place * (len(values) - 1) / (MOST_BARS - 1)) for place in range(MOST_BARS)]
+    shown = [values[place] for place in places] if len(values) > MOST_BARS else list(values)
+    low, high = min(shown), max(shown)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in shown)
+
+
+def progress_shown(*, anywhere: bool) -> list[Listener]:
+    """Return what shows progress of a call from Python: nothing where nobody looks at stderr, as in a service.
+
+    Args:
+        anywhere: Whether to show it also where stderr is neither a terminal nor a notebook's.
+    """
+    console = Console(stderr=True)
+    if console.is_jupyter:  # plain lines: there is no panel that stays in its place
+        return [Progress(Console(file=sys.stderr, force_jupyter=False, force_terminal=False))]
+    return [Progress(console)] if anywhere or console.is_terminal else []

@@ -1,0 +1,259 @@
+"""Tune a task: run a study in a folder, within limits."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from inspect import signature
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+from tuner.commands.run import Run
+from tuner.commands.tune.interruption import stopping
+from tuner.commands.tune.session import NO_RUN, Tuning
+from tuner.commands.tune.study import check_study, open_study
+from tuner.errors import RunError, UsageError, disk_error, nearest
+from tuner.events import Event, Events, log
+from tuner.plugin.core import build_host
+from tuner.plugin.host import Host
+from tuner.plugin.load.finding import local_plugin
+from tuner.reading import kind_of, path_from, text_from
+from tuner.results.folder import FILE, RunInfo, read_run
+from tuner.results.lock import lock_folder
+from tuner.results.prior.file import Prior
+from tuner.results.records.config import RunConfig, RunRequest
+from tuner.results.records.origin import is_own
+from tuner.search.budget import budget, check_seed
+from tuner.search.folds import check_folds, check_possible_folds
+from tuner.search.listener import OPENING, Listener, together
+from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.process_tree import require_linux
+from tuner.search.processes.remote import open_remote
+from tuner.search.setting import (
+    CLOSING_SECONDS,
+    backends_of,
+    check_measured,
+    objectives_for,
+    participants,
+)
+from tuner.search.space import Space, load_prior, load_space
+from tuner.task import Task
+from tuner.task.info import TaskOutline
+
+STATUS = Path("/proc/self/stat")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(RunRequest):
+    """A run from Python: what is asked of it, and who hears of it.
+
+    Attributes:
+        progress: Whether to show progress on stderr; by default on a terminal and in a notebook, unless `on_event` or
+            `listener` is given. Every event is logged to the logger ``tuner.run`` in any case.
+        on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An
+            exception that it raises ends the run, which can be continued with `resume`.
+        listener: Receives progress as the command line does, before it becomes events.
+        started: Clock (`time.monotonic`) from which `time` counts; now where it is not given.
+    """
+
+    progress: bool | None = None
+    on_event: Callable[[Event], object] | None = None
+    listener: Listener | None = None
+    started: float | None = None
+
+
+def _with_options_of(
+    options: Callable[P, Call],
+) -> Callable[[Callable[..., Run]], Callable[Concatenate[str | Task, P], Run]]:
+    """Show a class's fields as the keyword arguments of a function: to type checkers, to `help` and to completion."""
+
+    def shown(function: Callable[..., Run]) -> Callable[Concatenate[str | Task, P], Run]:
+        own = signature(function)
+        parameters = (own.parameters["task"], *signature(options).parameters.values())
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # of any function
+        return function
+
+    return shown
+
+
+@_with_options_of(Call)
+def run(task: str | Task, **options: Any) -> Run:
+    """Tune a task within limits: try plans by training them, and keep the Pareto front.
+
+    The options are those of ``tuner run``, by the names of `tuner.results.records.config.RunRequest`: limits are text,
+    such as ``time="10m"``; `plugins` may also be modules, which are loaded again from their files in the processes that
+    trials run in. Those of `tuner.commands.tune.run.Call` say who hears of progress.
+
+    Args:
+        task: A ``task.toml``, a ``file.py:function``, the name of a built-in task, or a task.
+        **options: What is asked of the run.
+
+    Returns:
+        The run, as ``tuner.Run.open`` reads it from its folder.
+
+    Raises:
+        TunerError: The task, the space, a plugin, a limit or the folder cannot be used as asked.
+        TypeError: There is no such option; which is nearest.
+        KeyboardInterrupt: The user stopped it; the run can be resumed.
+    """
+    asked = _call(options)
+    space = load_space(asked.space)
+    prior = _prior_of(space, asked)
+    limits, folds = budget(asked, space.limits), check_folds(asked.folds)
+    started = time.monotonic() if asked.started is None else asked.started
+    end = None if limits.time_seconds is None else started + limits.time_seconds
+    listener, interrupt = _audience(asked), Interrupt()
+    listener.ends(end)
+    with ExitStack() as stack:
+        stack.callback(listener.close)
+        host, folder = _host_and_folder(task, asked, space, listener, end)
+        config = RunConfig.of(
+            asked,
+            task=text_from(_absolute(task)),
+            seed=check_seed(asked.seed),
+            limits=limits,
+            folds=folds,
+            plugins=tuple(map(text_from, host.local)),
+            study=check_study(host, asked),
+        )
+        strategies, objectives = participants(host, space)
+        check_measured(host, objectives, backends := backends_of(host, asked.backend))
+        for plugin in host.refused:
+            listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
+        begun: bool | None = None
+        if folder is not None and kind_of(folder) != "nothing":  # one that cannot be used is refused before any is made
+            begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
+        stack.enter_context(stopping(interrupt))
+        listener.phase(OPENING)
+        kill_at, most = None if end is None else end - CLOSING_SECONDS / 2, limits.memory_bytes
+        opening = open_remote(
+            host, task, backends, interrupt=interrupt, kill_at=kill_at, memory_bytes=most, many_jobs=True
+        )
+        sessions = stack.enter_context(opening)
+        outline = sessions[backends[0]].task
+        check_possible_folds(folds, outline)
+        folder = folder or _folder_of(outline)
+        listener.begins(folder)
+        if begun is None:
+            begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
+        access = stack.enter_context(open_study(host, asked, listener.say, interrupt, end, most))
+        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, access)
+        if begun:
+            tuning.resume()
+        try:
+            tuning.tune(sessions, strategies, objectives_for(outline, objectives))
+        except OSError as error:
+            raise disk_error(error, folder, then=", then continue with --resume") or error from None
+    result = Run.open(folder, None if isinstance(task, str) else task)
+    listener.finished(result)
+    return result
+
+
+def _call(options: Mapping[str, Any]) -> Call:
+    """Return what options ask.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    known = [one.name for one in fields(Call)]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"run() got an unexpected keyword argument {name!r}{nearest(name, known)}")
+    return Call(**options)
+
+
+def _audience(asked: Call) -> Listener:
+    """Return all that progress is reported to: the log, what the caller gave, and stderr where somebody looks."""
+    receivers = (log,) if asked.on_event is None else (log, asked.on_event)
+    own = [] if asked.listener is None else [asked.listener]
+    if asked.progress or (asked.progress is None and asked.listener is None and asked.on_event is None):
+        from tuner.commands.tune.progress import progress_shown
+
+        own += progress_shown(anywhere=bool(asked.progress))
+    return together([Events(*receivers), *own])
+
+
+def _host_and_folder(
+    task: str | Task, asked: RunRequest, space: Space, listener: Listener, end: float | None
+) -> tuple[Host, Path | None]:
+    """Return what is installed, with the local plugins of a run that continues, and its folder, if known by now."""
+    local = [*space.plugins, *asked.plugins]
+    host, folder = build_host(local=local, end=end), None if asked.out is None else Path(asked.out)
+    if asked.resume:
+        listener.phase(OPENING)
+        if folder is None:  # its plugins have to be known before the task is opened for good
+            with open_remote(host, task, backends_of(host, asked.backend)[:1], kill_at=end) as sessions:
+                folder = _folder_of(next(iter(sessions.values())).task)
+        if (folder / FILE).exists() and (recorded := plugins_of_run(read_run(folder), folder, host.local)):
+            host = build_host(local=[*recorded, *local], end=end)
+    host.check_local()
+    return host, folder
+
+
+def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
+    """Return the local plugins that a run was made with, but for those that are given again, maybe from elsewhere.
+
+    Args:
+        info: What the run says of itself.
+        folder: The run's folder.
+        given: Files of plugins.
+
+    Raises:
+        RunError: There are such plugins, and the run was not made on this device.
+    """
+    names = {local_plugin(file).name for file in given}
+    recorded = [file for file in map(path_from, info.config.plugins) if local_plugin(file).name not in names]
+    if recorded and not is_own(info.config, info.mark):
+        raise RunError(
+            f"{folder} has no mark of this device (it was made elsewhere, or before the cache was deleted), and its "
+            f"plugin {recorded[0]} is code: read it, then give it by --plugin"
+        )
+    return recorded
+
+
+def _folder_of(task: TaskOutline) -> Path:
+    """Return a run's folder where the user names none: it is called as the task is."""
+    return Path("runs") / path_from(task.info.name)
+
+
+def _prior_of(space: Space, asked: RunRequest) -> Prior | None:
+    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded.
+
+    Raises:
+        TunerError: A run or a prior cannot be read, or both are named.
+    """
+    if asked.earlier is not None and asked.earlier != NO_RUN:
+        if asked.prior is not None:
+            raise UsageError("--from and --prior both name what to start from: give one of them")
+        Run.open(asked.earlier)
+    if asked.prior is not None:
+        return load_prior(asked.prior)
+    return load_prior(space.prior) if space.prior and asked.earlier is None else None
+
+
+def process_started() -> float:
+    """Return the clock (`time.monotonic`) at which this process began, whatever happened to the time of day since.
+
+    Raises:
+        RunError: This system is not Linux, or its ``/proc`` cannot be read.
+    """
+    require_linux()
+    try:
+        fields = STATUS.read_bytes().rpartition(b")")[2].split()
+        ticks = int(fields[19])  # since the system's start; see proc(5)
+    except OSError:
+        raise RunError("tuner needs /proc, to see how much memory a trial takes: mount it") from None
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - max(0.0, age)
+
+
+def _absolute(task: str | Task) -> str:
+    """Return the text that names a task wherever it is read from; of a task object, its name in angle brackets."""
+    if not isinstance(task, str):
+        return f"<{task.name}>"
+    path, colon, function = task.partition(".py:")
+    if colon:
+        return f"{os.path.abspath(path)}.py:{function}"  # noqa: PTH100 - the path may not exist yet
+    return os.path.abspath(task) if kind_of(task) != "nothing" else task  # noqa: PTH100 - kept unresolved

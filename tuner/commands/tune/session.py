@@ -1,0 +1,337 @@
+"""One call of `tuner.run`: the task is opened, the study runs, and what was spent is written."""
+
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.backends.base import Session
+from tuner.errors import RunError
+from tuner.metrics import wilson
+from tuner.plan.info import ModelInfo
+from tuner.plugin.given import given_plans, with_given
+from tuner.plugin.host import Host
+from tuner.plugin.strategy import Strategy
+from tuner.plugin.versions import differences, taking_part
+from tuner.processors import usable_processors
+from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
+from tuner.results.prior.earlier import Earlier, earlier_plans, newest_run, remember_run
+from tuner.results.prior.file import Prior
+from tuner.results.records.classes import Classes
+from tuner.results.records.config import RunConfig, RunRequest
+from tuner.results.records.origin import mark_of
+from tuner.results.run import Run
+from tuner.results.scores.likeness import device_kind
+from tuner.results.scores.objectives import Objective
+from tuner.search.estimate.rates import rates_of
+from tuner.search.listener import FINISHING, LOOKING, Listener
+from tuner.search.processes.guard import Interrupt
+from tuner.search.processes.remote import RemoteSession
+from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds, wanted_knobs
+from tuner.search.space import Space, check_knobs
+from tuner.search.trials.access import StudyAccess
+from tuner.store.engine_choice import choose_engine
+from tuner.store.files.disk import StoreFull
+from tuner.store.store import Store, disk_bytes, open_store
+from tuner.task.info import TaskOutline
+from tuner.units import format_bytes
+
+#: In place of a run: no plan of an earlier one is tried first.
+NO_RUN = "none"
+#: Parts of an identity whose names say too little.
+NAMES = {"folds": "number of folds"}
+#: What `RunInfo` holds of the given model: its scores, its predictions by class, and the share of samples.
+GIVEN = ("untouched", "untouched_classes", "untouched_share")
+
+if TYPE_CHECKING:
+    from tuner.search.study import Study
+
+
+@dataclass(eq=False)
+class Tuning:
+    """One call of `run`.
+
+    Attributes:
+        asked: What was asked.
+        config: What it came to.
+        space: The search space.
+        task: The task.
+        folder: The run's folder.
+        listener: Receives progress.
+        interrupt: The user's request to stop.
+        started: Clock (`time.monotonic`) from which the time counts.
+        end: Clock at which the command must be over; None for never.
+        host: What is installed.
+        prior: Plans of which those that suit the task are tried first.
+        access: The run's way to its study.
+    """
+
+    asked: RunRequest
+    config: RunConfig
+    space: Space
+    task: TaskOutline
+    folder: Path
+    listener: Listener
+    interrupt: Interrupt
+    started: float
+    end: float | None
+    host: Host
+    prior: Prior | None
+    access: StudyAccess
+
+    def __post_init__(self) -> None:
+        self._threads = 1 if self.config.deterministic else usable_processors()
+        self._identity = Identity(
+            task=self.task.info.fingerprint,
+            space=repr(replace(self.space, limits={})),
+            seed=self.config.seed,
+            deterministic=self.config.deterministic,
+            folds=self.config.folds,
+        )
+        self._earlier = Spent()
+        self._scores: dict[str, Any] = {}
+        self._plugins: dict[str, str] = {}
+        self._phases: dict[str, float] = {}
+        self._worker = ""
+
+    def resume(self) -> None:
+        """Take over what earlier sessions spent and measured.
+
+        Raises:
+            RunError: They were of another task, space or seed; which, and the way out.
+        """
+        info = read_run(self.folder)
+        changed = [
+            NAMES.get(field.name, field.name)
+            for field in fields(Identity)
+            if getattr(info.identity, field.name) != getattr(self._identity, field.name)
+        ]
+        if changed:
+            raise RunError(
+                f"{self.folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
+                "give the same, or another --out"
+            )
+        if self.config.study != info.config.study:
+            of = f"of --study {info.config.study}" if info.config.study else "a run of its own, without --study"
+            raise RunError(f"{self.folder} is {of}, which --resume cannot change: give the same, or another --out")
+        self._worker = info.worker
+        self._earlier, self._scores = info.spent, {name: getattr(info, name) for name in GIVEN}
+        if changed_plugins := differences(self.host, info.plugins):
+            self.listener.say(f"warning: {changed_plugins}")
+
+    def tune(
+        self,
+        sessions: Mapping[str, RemoteSession],
+        strategies: Sequence[Strategy[Any]],
+        objectives: Sequence[Objective],
+    ) -> None:
+        """Run the study, and write what was spent.
+
+        Args:
+            sessions: The task, opened on each backend; the first measures this device.
+            strategies: Strategies that take part.
+            objectives: The study's objectives.
+        """
+        folder = None if self.asked.store is None else Path(self.asked.store)
+        store, backends = open_store(folder, *self._store_cap()), list(sessions)
+        for line in (*self.task.notes, *few_samples(self.task, self.config.folds)):
+            self.listener.say(line)
+        self._plugins = taking_part(self.host, (strategy.name for strategy in strategies), backends)
+        with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
+            warnings.filterwarnings("ignore", "IProgress not found")
+            from tuner.search.study import Study  # while the child imports its tensor library
+
+        session, access = sessions[backends[0]], self.access
+        access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
+        setting = self._setting(session, backends[0], strategies, objectives)
+        self._choose_engine(store, setting)
+        info = self._info(setting)
+        write_run(self.folder, info)  # first: a folder with a journal and without run.json is no run
+        queue, info = access.join(setting, info)
+
+        def untouched(share: float) -> dict[str, float]:
+            """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
+            nonlocal info
+            if info.untouched and info.untouched_share == share:
+                return info.untouched
+            given = session.untouched(store, self._threads, share=share, folds=self.config.folds if share == 1 else 0)
+            if not info.untouched or share > info.untouched_share:
+                scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
+                info = replace(info, **scores, spent=self._spent(study))
+                write_run(self.folder, info)
+                access.share_untouched(scores)
+                self.listener.untouched(given.values, objectives, info.untouched_samples)
+            return given.values
+
+        study = Study(setting, self.host, queue, sessions, store, untouched, self.listener, self.interrupt)
+        study.prepare()
+        if info.untouched:
+            self.listener.untouched(info.untouched, objectives, info.untouched_samples)
+        self.listener.resumed(study.records)
+        try:
+            study.run()
+            self.listener.phase(FINISHING)
+        finally:
+            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study), kinds=access.kinds)
+            write_run(self.folder, info)
+            store.close()
+            access.spend(info.spent)
+        if study.front():
+            remember_run(setting.model, self.folder)
+        self.listener.say(f"ended: {study.ended}")
+
+    def _setting(
+        self,
+        session: Session,
+        backend: str,
+        strategies: Sequence[Strategy[Any]],
+        objectives: Sequence[Objective],
+    ) -> Setting:
+        """Return the study's setting.
+
+        Args:
+            session: The task on the backend that measures this device.
+            backend: Its name.
+            strategies: Strategies that take part.
+            objectives: The study's objectives.
+        """
+        self.listener.phase(LOOKING)
+        config, end, model, task = self.config, self.end, session.model, self.task.info
+        strategies = with_given(strategies, self.task.given)
+        if model.note:
+            self.listener.say(model.note)
+        check_knobs(self.space, strategies, model, task)
+        started = time.monotonic()
+        self._phases["starting"] = started - self.started
+        rates = rates_of(
+            session,
+            backend,
+            measure=not config.deterministic,
+            within=math.inf if end is None else measuring_seconds(end - started),
+            listener=self.listener,
+        )
+        self._phases["measuring"] = time.monotonic() - started
+        earlier = self._plans_of_run(model)
+        given = given_plans(strategies)
+        return Setting(
+            strategies=strategies,
+            objectives=objectives,
+            wanted=wanted_knobs(self.space, config.backend, deterministic=config.deterministic),
+            sampler=self.space.sampler,
+            rungs=self.space.rungs,
+            seed=config.seed,
+            deterministic=config.deterministic,
+            model=model,
+            task=task,
+            rates=rates,
+            earlier=(*given, *earlier.plans),
+            same_task=bool(given) or (bool(earlier.task) and earlier.task == self._identity.task),
+            portfolio=self.prior,
+            limits=config.limits,
+            end=end,
+            folder=self.folder,
+            folds=config.folds,
+            kind=self.access.kind,
+        )
+
+    def _plans_of_run(self, model: ModelInfo) -> Earlier:
+        """Return plans of a run to try first: of the one that was named; without a prior, of the newest run alike.
+
+        Raises:
+            TunerError: What was named cannot be read.
+        """
+        named = self.asked.earlier
+        if named is not None:
+            return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
+        if self.config.study or self.config.deterministic or self.prior:
+            return Earlier()
+        newest = newest_run(model)
+        if newest is None or newest.folder.absolute() == self.folder.absolute() or not newest.shortlist:
+            return Earlier()
+        self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
+        return earlier_plans(newest)
+
+    def _choose_engine(self, store: Store, setting: Setting) -> None:
+        if not setting.rates.complete:  # the engine holds for good: it is not chosen in haste
+            return
+        try:
+            choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
+        except StoreFull as error:
+            self.listener.say(f"warning: {error}")
+
+    def _info(self, setting: Setting) -> RunInfo:
+        """Return the content of ``run.json`` at the start."""
+        return RunInfo(
+            identity=self._identity,
+            config=self.config,
+            task_name=self.task.info.name,
+            space_name=self.space.name,
+            threads=self._threads,
+            model=setting.model,
+            task=setting.task,
+            objectives=tuple(setting.objectives),
+            spent=self._spent(None),
+            plugins=self._plugins,
+            mark=mark_of(self.config),
+            classes=Classes.of(self.task),
+            device=device_kind(),
+            worker=self._worker,
+            **self._scores,
+        )
+
+    def _spent(self, study: "Study | None") -> Spent:
+        """Return what the run has spent, earlier sessions included; `study` is None before there is one."""
+        seconds = time.monotonic() - self.started
+        if study is None:
+            return Spent(self._earlier.seconds + seconds)
+        now = {**self._phases, **study.phases}
+        if self.access.seconds:
+            now["database"] = self.access.seconds
+        now["other"] = seconds - sum(now.values())
+        before = self._earlier.phases
+        summed = {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}
+        return Spent(self._earlier.seconds + seconds, study.storage_bytes(), study.filled_samples, summed)
+
+    def _store_cap(self) -> tuple[int | None, str]:
+        """Return the bytes that are left to the store, and the limit in words."""
+        storage = self.config.limits.storage_bytes
+        if storage is None:
+            return None, ""
+        used = RUN_RESERVE + disk_bytes(self.folder)
+        limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
+        return max(0, storage - used), limit
+
+
+#: Fewer validation samples are warned of.
+FEW_SAMPLES = 100
+#: Folds that are suggested: of more, each trial takes longer than its surer score is worth.
+FOLDS = 5
+
+
+def few_samples(task: TaskOutline, folds: int = 0) -> Iterator[str]:
+    """Yield a warning for each domain with too few samples to score on.
+
+    Args:
+        task: The task.
+        folds: Folds of the local training samples that are scored too; 0 for none.
+    """
+    info, possible = task.info, min(FOLDS, task.most_folds)
+    local = ("local.val and the folds of local.train", info.local_val + info.local_train)
+    domains = {"local": local if folds else ("local.val", info.local_val), "global": ("global.val", info.global_val)}
+    for domain, (where, count) in domains.items():
+        if not 0 < count < FEW_SAMPLES:
+            continue
+        low, high = wilson(0.5, count)
+        way_out = f"add {info.noun} to {domain}.val"
+        if domain == "local" and folds:
+            way_out = f"add {info.noun} to local.train"
+        elif domain == "local" and possible > 1:
+            way_out += f", or give --folds {possible}, which scores on those of local.train too"
+        uncertain = info.targets.uncertain(50 * (high - low))
+        yield (
+            f"warning: {where} {'have' if ' and ' in where else 'has'} {count} {info.noun}, fewer than {FEW_SAMPLES}: "
+            f"{uncertain}, and the best of many trials looks better than it is: {way_out}"
+        )

@@ -1,0 +1,157 @@
+"""Trial records: what was asked of a trial, and what came of it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from tuner.plan.parts import Scalar
+from tuner.plan.text import describe
+from tuner.plan.trial import TrialPlan, check
+from tuner.planner.price import Estimate
+from tuner.results.records.counts import ClassCounts
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+TrialState = Literal["done", "rejected", "stopped", "killed", "failed"]
+STATES: tuple[TrialState, ...] = ("done", "rejected", "stopped", "killed", "failed")
+#: States of trials that have measured values.
+SCORED: frozenset[TrialState] = frozenset({"done", "stopped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a trial measured.
+
+    Attributes:
+        values: Measured values by name, with every objective of the study.
+        epochs: Loss, seconds and, with patience, local validation accuracy of every epoch.
+        stopped: Why training ended early; empty if it did not.
+        notes: Notes for the user, such as which engine ran the steps.
+        classes: Predictions on the validation samples by domain, counted by class; nothing for several labels.
+    """
+
+    values: dict[str, float]
+    epochs: tuple[dict[str, float], ...] = ()
+    stopped: str = ""
+    notes: tuple[str, ...] = ()
+    classes: dict[str, ClassCounts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A finished trial.
+
+    Attributes:
+        trial: Number of the trial.
+        state: How it ended.
+        plan: What was to be trained; None if no plan could be composed.
+        knobs: Values of the knobs.
+        values: Measured values by name; empty unless the state is one of `SCORED`.
+        estimate: Cost expected before the trial.
+        reason: Why the trial did not run to its end; empty if it did.
+        spent_seconds: Wall time, filling included.
+        epochs: Log of the epochs; see `Outcome`.
+        notes: Notes for the user, and the traceback of an exception.
+        constraint: By how much each limit is broken, as log(value / limit), of forgetting as a difference of
+            accuracies: at most 0 where the limit is obeyed.
+        same_as: Earlier trial with an equal plan, whose values these are.
+        rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs.
+        promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
+        uncalibrated: Cost expected by the device's rates alone; None where there is no estimate.
+        classes: See `Outcome`.
+        prior: Number of the plan in the prior that it was taken from; None for other plans.
+        kind: Kind of device that it ran on, see `tuner.results.kinds`; empty where a run has only one.
+    """
+
+    trial: int
+    state: TrialState
+    plan: TrialPlan | None
+    knobs: dict[str, Scalar] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    estimate: Estimate | None = None
+    reason: str = ""
+    spent_seconds: float = 0.0
+    epochs: tuple[dict[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+    constraint: dict[str, float] = field(default_factory=dict)
+    same_as: int | None = None
+    rung: int = 0
+    promoted: int | None = None
+    uncalibrated: Estimate | None = None
+    classes: dict[str, ClassCounts] = field(default_factory=dict)
+    prior: int | None = None
+    kind: str = ""
+
+    @property
+    def config(self) -> int:
+        """Number of the trial that tried these knobs first: equal for the same knobs on all rungs."""
+        return self.trial if self.promoted is None else self.promoted
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON's types; the plan as its decisions only."""
+        content = asdict(self)
+        content["plan"] = self.plan.settings() if self.plan else None
+        content["key"] = self.plan.key() if self.plan else None
+        content["sentence"] = describe(self.plan) if self.plan else ""
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], template: TrialPlan) -> "TrialRecord":
+        """Read a record back; `template` holds the model and the task that the study is about.
+
+        Raises:
+            ValueError: A value has another type, or is no accuracy where it should be one.
+            PlanError: The plan breaks a rule.
+        """
+        values = {name: value for name, value in content.items() if name not in {"key", "sentence"}}
+        if values["plan"] is not None:
+            base = {"model": asdict(template.model), "task": asdict(template.task)}
+            values["plan"] = {**base, **values["plan"]}
+        record = _adapter().validate_python(values)
+        for name in ("local_accuracy", "global_accuracy"):
+            if record.values.get(name, 0.0) < 0 or record.values.get(name, 0.0) > 1:  # NaN is reported by the run
+                raise ValueError(f"{name} must be between 0 and 1, got {record.values[name]}")
+        if record.plan is not None:
+            check(record.plan)
+        return record
+
+
+@cache
+def _adapter() -> "TypeAdapter[TrialRecord]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TrialRecord)
+
+
+def eligible(record: TrialRecord) -> bool:
+    """Return whether a trial may be on the front: measured, no repetition, and within every limit."""
+    within = all(value <= 0 for value in record.constraint.values())
+    return record.state in SCORED and record.same_as is None and within
+
+
+def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]:
+    """Return the values of the trials that may be on the front: of those within every limit, the highest rung's.
+
+    Scores of different rungs are of different samples: they are never compared. Of equal local accuracies the one
+    with the lower loss counts for more, by less than half a sample.
+    """
+    within = [record for record in records if eligible(record)]
+    top = min((record.rung for record in within), default=0)
+    return {record.trial: _told_apart(record) for record in within if record.rung == top}
+
+
+def _told_apart(record: TrialRecord) -> Mapping[str, float]:
+    """Return a trial's values, with what its loss says in the local accuracy."""
+    loss = record.values.get("local_loss")
+    if loss is None or record.plan is None:
+        return record.values
+    half = 0.5 / max(1, record.plan.local_scored)
+    return {**record.values, "local_accuracy": record.values["local_accuracy"] - half * loss / (1 + loss)}
+
+
+def binding(name: str) -> str:
+    """Return the name of a record's constraint as text for people."""
+    texts = {"failed": "failures", "diverged": "diverged trainings", "support": "missing support of the backend"}
+    return texts.get(name, f"--{name}")

@@ -1,0 +1,1 @@
+"""Objectives, the Pareto front, and what is alike."""

@@ -1,0 +1,68 @@
+"""The cuts that a run tried: how many blocks train, what the best of each came to, and what it took."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tuner.results.records.trial import SCORED, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All trials that train the same number of last blocks.
+
+    Attributes:
+        blocks: Number of last blocks that train; 0 for heads that are solved for, of which nothing trains before.
+        of: Number of the model's blocks.
+        tried: Number of trials that were scored.
+        trial: The best of them by local accuracy, on the highest rung that the cut reached; None where none was scored.
+        local_accuracy: Of that trial.
+        global_accuracy: The same; None for a task without global data.
+        seconds: Wall time of all its trials, in which features may have been computed.
+        reason: Why its last trial was not scored; empty where one was.
+    """
+
+    blocks: int
+    of: int
+    tried: int
+    trial: int | None
+    local_accuracy: float | None
+    global_accuracy: float | None
+    seconds: float
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """What trains, for people."""
+        if not self.blocks:
+            return "head alone, in closed form"
+        return "the whole model" if self.blocks == self.of else f"last {self.blocks} of {self.of} blocks"
+
+
+def cuts_of(records: Iterable[TrialRecord]) -> tuple[Cut, ...]:
+    """Return the cuts that some trials have, from the head on."""
+    groups: dict[int, list[TrialRecord]] = {}
+    for record in records:
+        if (
+            record.plan is not None
+            and record.same_as is None
+            and (record.plan.trainable or not record.plan.heads.exits)
+        ):
+            groups.setdefault(0 if record.plan.traits.solves else record.plan.trainable, []).append(record)
+    return tuple(_cut(blocks, groups[blocks]) for blocks in sorted(groups))
+
+
+def _cut(blocks: int, records: list[TrialRecord]) -> Cut:
+    scored = [record for record in records if record.state in SCORED]
+    best = min(scored, key=lambda one: (one.rung, -one.values.get("local_accuracy", 0.0), one.trial), default=None)
+    values = {} if best is None else best.values
+    of = max(record.plan.model.num_blocks for record in records if record.plan is not None)
+    return Cut(
+        blocks=blocks,
+        of=of,
+        tried=len(scored),
+        trial=None if best is None else best.trial,
+        local_accuracy=values.get("local_accuracy"),
+        global_accuracy=values.get("global_accuracy"),
+        seconds=sum(record.spent_seconds for record in records),
+        reason="" if scored else records[-1].reason,
+    )

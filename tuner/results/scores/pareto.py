@@ -1,0 +1,172 @@
+"""The Pareto front and its knee."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from operator import le
+
+from tuner.metrics import wilson
+from tuner.results.scores.objectives import DOMAINS, Objective
+
+COST_UNITS = frozenset({"s", "B"})
+GAIN_SHARE, GLOBAL_DROP = 0.9, 0.05
+#: Global accuracy that the best pick may lose where no limit is given.
+FORGETTING = 0.02
+
+
+def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective]) -> list[int]:
+    """Return the keys that nothing dominates, in ascending order; of equal members the lowest key stays.
+
+    Args:
+        values: Measured values by trial number.
+        objectives: What counts.
+    """
+    losses = {key: tuple(one.loss(value) for one in objectives) for key, value in values.items()}
+    kept: list[int] = []
+    for key in sorted(losses, key=lambda key: (losses[key], key)):  # what beats a member comes before it
+        mine = losses[key]
+        if not any(all(map(le, losses[rival], mine)) for rival in kept):
+            kept.append(key)
+    return sorted(kept)
+
+
+def area(members: Iterable[Mapping[str, float]]) -> float:
+    """Return the hypervolume of (local, global) accuracy over the origin; the best local accuracy where it is alone."""
+    pairs = sorted(((one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in members), reverse=True)
+    whole, highest = 0.0, 0.0
+    for local, global_ in pairs:
+        whole += local * max(0.0, global_ - highest)
+        highest = max(highest, global_)
+    return whole
+
+
+def knee(
+    members: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective], untouched: Mapping[str, float]
+) -> int | None:
+    """Return the balanced member: the smallest distance to the ideal point, costs in log, ties to the lower number.
+
+    Members with at least 90 % of the best local gain and a global drop of at most 5 points come first; where there is
+    none, all members are candidates.
+
+    Args:
+        members: Values of the front by trial number.
+        objectives: The study's objectives.
+        untouched: The given model's own accuracies.
+    """
+    if not members:
+        return None
+    balanced = {key: value for key, value in members.items() if _is_balanced(value, members, untouched)}
+    candidates = balanced or dict(members)
+    scaled = {
+        key: tuple(scaled_loss(objective, value) for objective in objectives) for key, value in candidates.items()
+    }
+    columns = list(zip(*scaled.values(), strict=True))
+    lows, highs = [min(column) for column in columns], [max(column) for column in columns]
+
+    def distance(key: int) -> float:
+        return math.hypot(
+            *(
+                (value - low) / (high - low) if high > low else 0.0
+                for value, low, high in zip(scaled[key], lows, highs, strict=True)
+            )
+        )
+
+    return min(sorted(candidates), key=distance)
+
+
+def _is_balanced(
+    value: Mapping[str, float], members: Mapping[int, Mapping[str, float]], untouched: Mapping[str, float]
+) -> bool:
+    before = untouched.get("local_accuracy", 0.0)
+    best = max(member.get("local_accuracy", 0.0) for member in members.values())
+    gains = value.get("local_accuracy", 0.0) - before >= GAIN_SHARE * (best - before) - 1e-12
+    if "global_accuracy" not in value or "global_accuracy" not in untouched:
+        return gains
+    return gains and value["global_accuracy"] >= untouched["global_accuracy"] - GLOBAL_DROP - 1e-12
+
+
+def best(
+    members: Mapping[int, Mapping[str, float]],
+    untouched: Mapping[str, float],
+    samples: Mapping[str, int],
+    forgetting: float | None = None,
+) -> int | None:
+    """Return the member with the highest local accuracy of those that keep the known classes; None where there is none.
+
+    Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
+    samples cannot. Where no member keeps the known classes, the one with the
+    largest sum of both accuracies.
+
+    Args:
+        members: Values of the front by trial number.
+        untouched: The given model's own accuracies.
+        samples: Number of validation samples by domain.
+        forgetting: Global accuracy that may be lost, as a fraction; `FORGETTING` where it is None.
+    """
+    if not members:
+        return None
+    least = untouched.get("global_accuracy", 0.0) - (FORGETTING if forgetting is None else forgetting) - 1e-12
+    kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
+    if not kept:
+        return max(sorted(members), key=lambda key: _both(members[key]))
+    highest = max(one.get("local_accuracy", 0.0) for one in kept.values())
+    error = math.sqrt(max(0.0, highest * (1 - highest)) / max(1, samples.get("local", 1)))
+    alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) >= highest - error}
+    if not all("local_loss" in one for one in alike.values()):
+        alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) == highest}
+
+    def order(key: int) -> tuple[float, float, float, int]:
+        one = alike[key]
+        costs = -one.get("global_accuracy", 0.0), one.get("train_seconds", 0.0)
+        return one.get("local_loss", 0.0), *costs, key
+
+    return min(alike, key=order)
+
+
+def _both(values: Mapping[str, float]) -> float:
+    return values.get("local_accuracy", 0.0) + values.get("global_accuracy", 0.0)
+
+
+def is_alike(
+    values: Mapping[str, float],
+    chosen: Mapping[str, float],
+    samples: Mapping[str, int],
+    objectives: Sequence[Objective],
+) -> bool:
+    """Return whether no accuracy of a member is surely below that of the chosen one.
+
+    Args:
+        values: Of the member.
+        chosen: Of the member that is picked.
+        samples: Number of validation samples by domain.
+        objectives: The study's.
+    """
+    return all(values[one.name] >= _interval(one, chosen, samples)[0] for one in _scores(objectives, values, chosen))
+
+
+def is_worth_naming(
+    values: Mapping[str, float],
+    chosen: Mapping[str, float],
+    samples: Mapping[str, int],
+    objectives: Sequence[Objective],
+) -> bool:
+    """Return whether a member is alike, or some accuracy of it is surely above that of the chosen one."""
+    scores = _scores(objectives, values, chosen)
+    gains = any(_interval(one, values, samples)[0] > chosen[one.name] for one in scores)
+    return gains or is_alike(values, chosen, samples, objectives)
+
+
+def _scores(objectives: Sequence[Objective], *members: Mapping[str, float]) -> list[Objective]:
+    """Return the accuracies on a domain's samples that all members have."""
+    return [one for one in objectives if one.name in DOMAINS and all(one.name in member for member in members)]
+
+
+def _interval(objective: Objective, values: Mapping[str, float], samples: Mapping[str, int]) -> tuple[float, float]:
+    """Return the 95 % interval of an accuracy; of another score a tenth of it on both sides."""
+    share, count = values[objective.name], samples.get(DOMAINS[objective.name], 0)
+    return wilson(share, count) if count and objective.unit == "%" else (0.9 * share, 1.1 * share)
+
+
+def scaled_loss(objective: Objective, value: Mapping[str, float]) -> float:
+    """Return an objective's value with the sign that makes smaller better, seconds and bytes as logarithms."""
+    number = value[objective.name]
+    return math.log(max(number, 1e-9)) if objective.unit in COST_UNITS else objective.sign * number

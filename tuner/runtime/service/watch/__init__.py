@@ -1,0 +1,1 @@
+"""Whether a model in use still fits."""

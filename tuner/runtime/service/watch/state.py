@@ -1,0 +1,241 @@
+"""State of a watched bundle that outlives the process, and that ``tuner status`` shows."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from tuner.bundle.rounds import EXPORTED, inside_device
+from tuner.bundle.table import MOST, Table
+from tuner.errors import BundleError
+from tuner.files import remove_parts, write_private
+from tuner.runtime.service.watch.drift import PageHinkley
+from tuner.runtime.service.watch.gate import Evidence
+from tuner.untrusted import read_json
+
+FILE = "state.json"
+FORMAT = 1
+SAVE_SECONDS = 5.0
+SHOWN = 20  # latest rounds, and problems, that the state holds
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of training.
+
+    Attributes:
+        when: Time of the verdict, in seconds since 1970.
+        samples: Number of samples that were trained on.
+        asked: Why the round was due.
+        accepted: Whether the new model was accepted.
+        reason: The gate's reason.
+        evidence: Measured values that it rests on; None where nothing was measured.
+    """
+
+    when: float
+    samples: int
+    asked: str
+    accepted: bool
+    reason: str
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that went wrong without stopping the service.
+
+    Attributes:
+        when: Time, in seconds since 1970.
+        line: Message of one line.
+    """
+
+    when: float
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """State of a bundle in service.
+
+    Attributes:
+        round: Name of the round in use, which counts and thresholds refer to.
+        answers: Number of predictions of this round.
+        left: Number of these predictions at each exit.
+        seconds: Time that the model took for them.
+        explored: Number of samples on which every exit ran.
+        losses: Mean loss of each exit but the last on these: 1 − its probability of the last exit's answer.
+        thresholds: Current thresholds where drift has raised them above the bundle's own; else None.
+        tests: Page–Hinkley tests, by stream.
+        new_samples: Number of samples kept since the last round.
+        asked: Drift that asks for a round; None where there is none.
+        asked_at: Value of `new_samples` at that time: the round needs samples from after the change.
+        due: Why a round is due; None where none is.
+        waits: What a round that is due waits for.
+        rounds: Latest rounds.
+        problems: Latest problems.
+        watched: Change time (ns) and path of the last file predicted.
+    """
+
+    round: str = EXPORTED
+    answers: int = 0
+    left: tuple[int, ...] = ()
+    seconds: float = 0.0
+    explored: int = 0
+    losses: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] | None = None
+    tests: Mapping[str, PageHinkley] = field(default_factory=dict)
+    new_samples: int = 0
+    asked: str | None = None
+    asked_at: int = 0
+    due: str | None = None
+    waits: str | None = None
+    rounds: tuple[Round, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    watched: tuple[int, str] = (0, "")
+
+    def fits(self, exits: int) -> bool:
+        """Return whether the counts and thresholds are those of a model with so many exits."""
+        side = exits - 1
+        is_of_exits = len(self.left) in {0, exits} and len(self.losses) in {0, side}
+        return is_of_exits and (self.thresholds is None or len(self.thresholds) == side)
+
+
+def read_state(bundle: Path) -> ServiceState:
+    """Return the state of a bundle; a new one where there is none.
+
+    Raises:
+        BundleError: The file is damaged.
+    """
+    path = inside_device(bundle, FILE)
+    try:
+        table = Table(read_json(path))
+        if table.content["format"] == FORMAT:
+            return _state(table)
+    except FileNotFoundError:
+        return ServiceState()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, BundleError) as error:
+        raise BundleError(f"{path} is damaged ({error}): remove it to start anew") from None
+    raise BundleError(f"{path} comes from another version: update tuner, or remove it to start anew")
+
+
+def _state(table: Table) -> ServiceState:
+    """Return the state of a file's content.
+
+    Raises:
+        BundleError: A value is of another type or out of bounds.
+        KeyError: A key is missing.
+    """
+    tests = table.table("tests")
+    changed_ns, path = table.content["watched"]
+    watched = Table({"ns": changed_ns, "path": path}, "[watched] ")
+    return ServiceState(
+        round=table.text("round"),
+        answers=table.integer("answers"),
+        left=table.integers("left", least=0, most=MOST),
+        seconds=table.number("seconds", least=0),
+        explored=table.integer("explored"),
+        losses=table.numbers("losses"),
+        thresholds=table.numbers("thresholds", least=0, most=1) if "thresholds" in table else None,
+        tests={name: _test(tests.table(name)) for name in tests.content},
+        new_samples=table.integer("new_samples", least=-MOST),
+        asked=table.text("asked", None),
+        asked_at=table.integer("asked_at", least=-MOST),
+        due=table.text("due", None),
+        waits=table.text("waits", None),
+        rounds=tuple(_round(entry) for entry in table.tables("rounds")[-SHOWN:]),
+        problems=tuple(
+            Problem(entry.number("when"), entry.text("line")) for entry in table.tables("problems")[-SHOWN:]
+        ),
+        watched=(watched.integer("ns", least=-MOST), watched.text("path")),
+    )
+
+
+def _round(entry: Table) -> Round:
+    accepted, evidence = entry.flag("accepted") is True, None
+    if "evidence" in entry:
+        evidence = _evidence(entry.table("evidence"))
+    when, samples, asked = entry.number("when"), entry.integer("samples"), entry.text("asked")
+    return Round(when, samples, asked, accepted, entry.text("reason"), evidence)
+
+
+def _evidence(entry: Table) -> Evidence:
+    return Evidence(
+        samples=entry.integer("samples"),
+        models=entry.integer("models"),
+        before=entry.integer("before"),
+        after=entry.integer("after"),
+        global_before=entry.number("global_before", None, least=0, most=1),
+        global_after=entry.number("global_after", None, least=0, most=1),
+        least_loss=entry.number("least_loss", None, least=-1, most=1),
+        least_gain=entry.number("least_gain", None, least=-1, most=1),
+    )
+
+
+def _test(entry: Table) -> PageHinkley:
+    numbers = {name: entry.number(name) for name in ("delta", "limit", "forgetting", "mean", "excess")}
+    counts = {name: entry.integer(name) for name in ("least", "count")}
+    lowest = entry.number("lowest", float("inf"))
+    return PageHinkley(**numbers, **counts, lowest=lowest)  # type: ignore[arg-type]  # mypy sees one type for all
+
+
+def write_state(bundle: Path, state: ServiceState) -> None:
+    """Write the state of a bundle, whole or not at all.
+
+    Raises:
+        OSError: The disk is full or cannot be written.
+    """
+    content = {"format": FORMAT, **asdict(state)}
+    for test in content["tests"].values():
+        test["lowest"] = test["lowest"] if test["count"] else None  # JSON has no infinity
+    write_private(inside_device(bundle, FILE), json.dumps(content, indent=1))
+
+
+class StateFile:
+    """State of a bundle in service, in memory and written now and then.
+
+    Args:
+        bundle: Folder of the bundle.
+        clock: Function that returns seconds since 1970.
+
+    Attributes:
+        state: Current state.
+
+    Raises:
+        BundleError: The file is damaged.
+    """
+
+    def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
+        self._bundle, self._clock = bundle, clock
+        self._saved, self._written = -math.inf, ServiceState()
+        remove_parts(inside_device(bundle, FILE))
+        self.state = read_state(bundle)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the state was written long enough ago."""
+        return time.monotonic() - self._saved >= SAVE_SECONDS
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the state is another one than was written: an idle service spares the flash."""
+        return self.state is not self._written
+
+    def save(self) -> None:
+        """Write the state; a full disk is a problem, not the end."""
+        self._saved = time.monotonic()  # the time of day may be set back, by a day say
+        try:
+            write_state(self._bundle, self.state)
+            self._written = self.state
+        except OSError as error:
+            self.add_problem(
+                f"{self._bundle} cannot be written ({error.strerror}), so the latest counts may be lost: "
+                "check its permissions, and free space"
+            )
+
+    def add_problem(self, line: str) -> None:
+        """Add a problem to the state; the same line twice in a row once."""
+        problems = self.state.problems
+        if not problems or problems[-1].line != line:
+            self.state = replace(self.state, problems=(*problems, Problem(self._clock(), line))[-SHOWN:])

@@ -1,0 +1,1 @@
+"""What a plan is expected to cost and to bring."""

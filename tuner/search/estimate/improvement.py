@@ -1,0 +1,74 @@
+"""When the front of a study last became better, and what the rest of the time is expected to add to it."""
+
+import math
+import time
+from collections.abc import Sequence
+
+from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.scores.pareto import area
+from tuner.search.listener import Listener
+from tuner.search.setting import Setting
+
+#: A front whose area is larger by less is as good as before.
+FLAT = 1e-3
+#: Twice the time adds so much of what the time before it, doubled, added.
+NEXT_DOUBLING = 0.5
+
+
+class Improvement:
+    """Watches the area of (local, global) accuracy under the front, and the rung that it is of.
+
+    Args:
+        listener: Receives the front after every trial.
+        setting: The study's.
+    """
+
+    def __init__(self, listener: Listener, setting: Setting) -> None:
+        self._listener, self._setting = listener, setting
+        self._began, self._at = time.monotonic(), math.inf
+        self._rung, self._sizes = math.inf, list[tuple[float, float]]()
+
+    @property
+    def flat_seconds(self) -> float:
+        """Seconds since the front last became better; 0 where there is none yet."""
+        return max(0.0, time.monotonic() - self._at)
+
+    def note(self, records: Sequence[TrialRecord], hope: float | None = None) -> None:
+        """Compare the front of some trials with the best so far: on a higher rung it is better in any case.
+
+        Args:
+            records: The finished trials.
+            hope: By how much the area may grow at best, where the study knows; else it is read from how it grew.
+        """
+        now = time.monotonic()
+        members = comparable(records)
+        if not members:
+            return
+        rung = next(record.rung for record in records if record.trial in members)
+        size = area(members.values())
+        if rung < self._rung:
+            self._rung, self._sizes = rung, [(self._began, 0.0)]
+        if size > self._sizes[-1][1] * (1 + FLAT):
+            self._sizes.append((now, size))
+            self._at = now
+        gain = expected_growth(self._sizes, now, self._setting.seconds_left) if hope is None else hope
+        self._listener.front(self._sizes[-1][1], rung, gain)
+
+
+def expected_growth(sizes: Sequence[tuple[float, float]], now: float, left: float) -> float | None:
+    """Return by how much a front's area is expected to grow; None where there is no end of the time, or no past yet.
+
+    Args:
+        sizes: Clock and area whenever it grew; the first is the begin of the search.
+        now: Clock.
+        left: Seconds that are left.
+    """
+    passed = now - sizes[0][0]
+    if passed <= 0 or not math.isfinite(left):
+        return None
+    before = max((size for when, size in sizes if when <= sizes[0][0] + passed / 2), default=0.0)
+    if before == 0.0:
+        return None
+    doublings = math.log2((passed + max(0.0, left)) / passed)
+    gained: float = sizes[-1][1] - before
+    return gained * NEXT_DOUBLING * (1 - math.pow(NEXT_DOUBLING, doublings)) / (1 - NEXT_DOUBLING)

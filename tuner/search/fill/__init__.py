@@ -1,0 +1,1 @@
+"""Filling the feature store."""

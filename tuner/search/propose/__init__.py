@@ -1,0 +1,1 @@
+"""What is tried next: anchors, the ladder of structures, suggestions and variations."""

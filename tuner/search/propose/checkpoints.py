@@ -1,0 +1,108 @@
+"""Checkpoints of a run's trials: which one a plan continues, what is still due of it, and which are kept."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tuner.backends.base import CHECKPOINT
+from tuner.plan.trial import TrialPlan
+from tuner.planner.data_terms import weight_bytes
+from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.search.propose.structures import can_continue, structure_of
+from tuner.search.setting import Setting
+from tuner.training.schedule import DECAY_SHARE
+
+#: A checkpoint takes about so many times the bytes of the weights: with the two means that Adam keeps of gradients.
+COPIES = 3
+#: A checkpoint may take this share of what ``--storage`` leaves.
+STORAGE_SHARE = 0.1
+
+
+class States(NamedTuple):
+    """The checkpoint that a trial continues, None where it starts anew, and whether it leaves one."""
+
+    earlier: Path | None
+    keeps: bool
+
+
+class Checkpoints:
+    """Those of one run's folder.
+
+    Args:
+        setting: The study's.
+        weights: Returns where a trial's weights are.
+    """
+
+    def __init__(self, setting: Setting, weights: Callable[[int], Path]) -> None:
+        self._setting, self._weights = setting, weights
+        self._of: dict[str, TrialRecord] = {}
+
+    def note(self, records: Sequence[TrialRecord]) -> None:
+        """Take over the checkpoints that earlier sessions left."""
+        for record in records:
+            self.ended(record)
+
+    def ended(self, record: TrialRecord) -> None:
+        """Note a trial that ended; a checkpoint that nobody may continue is removed."""
+        path, plan = self._path(record), record.plan
+        if plan is not None and record.state in SCORED and can_continue(plan) and path.exists():
+            self._of[plan.line()] = record
+        else:
+            path.unlink(missing_ok=True)
+
+    def due(self, plan: TrialPlan) -> TrialPlan | None:
+        """Return what is still to be trained of a plan that continues a trial; None where all of it is."""
+        record = self._continued(plan)
+        if record is None or record.plan is None:
+            return None
+        stable = 1 - DECAY_SHARE if plan.recipe.schedule == "wsd" else 1.0  # it continues from before the decay
+        done = math.floor(stable * record.plan.recipe.epochs) * record.plan.train_samples / max(1, plan.train_samples)
+        left = max(1, math.ceil(plan.recipe.epochs - done))
+        return replace(plan, recipe=replace(plan.recipe, epochs=left))
+
+    def states(self, plan: TrialPlan, storage_left: int | None) -> States:
+        """Return what a plan's trial continues, and whether it leaves a checkpoint.
+
+        Args:
+            plan: Of the trial.
+            storage_left: Bytes that ``--storage`` leaves; None for no limit.
+        """
+        if not can_continue(plan):
+            return States(None, keeps=False)
+        record = self._continued(plan)
+        fits = storage_left is None or COPIES * weight_bytes(plan) <= STORAGE_SHARE * storage_left
+        return States(None if record is None else self._path(record), fits)
+
+    def prune(self, records: Sequence[TrialRecord], front: Collection[int]) -> None:
+        """Remove the checkpoints of trials that are neither on the front nor the best of their structure."""
+        best: dict[object, TrialRecord] = {}
+        for record in records:
+            if record.plan is None or record.state not in SCORED:
+                continue
+            at = structure_of(record.plan), record.rung
+            if at not in best or _accuracy(record) >= _accuracy(best[at]):
+                best[at] = record
+        kept = {record.trial for record in best.values()} | set(front)
+        for line, record in list(self._of.items()):
+            if record.trial not in kept:
+                self._path(record).unlink(missing_ok=True)
+                del self._of[line]
+
+    def _continued(self, plan: TrialPlan) -> TrialRecord | None:
+        """Return the trial that a plan continues: of its line, of fewer epochs, on no more samples."""
+        if not can_continue(plan) or not self._of:
+            return None
+        record = self._of.get(plan.line())
+        if record is None or record.plan is None or not self._path(record).exists():
+            return None
+        fewer = record.plan.recipe.epochs < plan.recipe.epochs or record.plan.data.share < plan.data.share
+        return record if fewer and record.plan.data.share <= plan.data.share else None
+
+    def _path(self, record: TrialRecord) -> Path:
+        return self._weights(record.trial).with_name(CHECKPOINT)
+
+
+def _accuracy(record: TrialRecord) -> float:
+    return record.values.get("local_accuracy", 0.0)

@@ -1,0 +1,377 @@
+"""Structures: which cuts are tried, which trainings are continued, and what the rest of the time may bring.
+
+A *structure* is what a plan edits and where it cuts the model; a *line* is one training, whose trials differ in their
+epochs alone, as each continues the one before. The anchors of the strategies that train are a ladder: each is tried at
+the least training that says something, from the cheap end. Then the line that may add most to the front by the end is
+continued, twice as long each time, and plans like the best are varied. A plan is weighed by what it may bring, not by
+that per second: a head that is solved in a tenth of a second, with nothing left to gain, would beat every tail.
+
+Source: Lee et al. 2020, "Cost-aware Bayesian optimization", on the fault of improvement per second.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tuner.errors import PlanError
+from tuner.plan.parts import Scalar
+from tuner.plan.trial import TrialPlan
+from tuner.planner.price import price
+from tuner.plugin.compose import Composed, StrategyError
+from tuner.plugin.knobs import ValueSource
+from tuner.plugin.sources import preferred_values
+from tuner.results.records.trial import TrialRecord, eligible
+from tuner.results.scores.pareto import area
+from tuner.search.scoring import DIVERGED
+from tuner.search.setting import Setting
+
+EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
+#: Fewer steps of training say nothing of a structure; nor does one epoch, but for a long one.
+LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
+#: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
+#: tried yet, and by a line that is continued.
+CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
+#: What twice the training may leave of a line's errors at best, and as expected of one that was not continued yet: how
+#: fast a structure learns is not known before, so that each that may win is continued once.
+AT_BEST, UNKNOWN_PACE = 0.5, 0.55
+#: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
+LEAST_GROWTH = 1.25
+#: Learning rate of a tail whose model knows classes already, relative to one that may forget all (clothing: at 3e-4 the
+#: known classes fall from 52.6 to 38 %, at 1e-4 they stay, and the user's reach 88.9 %).
+KEEPING = 0.15
+#: Heads that are tried before any tail.
+FIRST_HEADS = 2
+#: A limit on forgetting from which on it is allowed.
+CARELESS = 0.5
+#: A training that diverged is tried again at this share of its learning rate, so often.
+SLOWER, RETRIES = 1 / 3, 2
+
+Structure = tuple[int, tuple[str, ...], str, bool]
+
+
+def structure_of(plan: TrialPlan) -> Structure:
+    """Return a plan's structure: its cut, the kinds of its edits, its exits, and whether only a head is solved for."""
+    return plan.split, tuple(edit.kind for edit in plan.shape), plan.heads.mode, plan.traits.solves
+
+
+def is_head(plan: TrialPlan) -> bool:
+    """Return whether a plan comes to a head that is solved for on the given features, whatever trains before."""
+    return plan.traits.solves or (plan.trainable == 1 and plan.recipe.solve_again and not plan.shape)
+
+
+def can_continue(plan: TrialPlan) -> bool:
+    """Return whether a plan's training can be continued by one of more epochs."""
+    is_plain = not plan.traits.changes_shapes and not plan.traits.solves and not plan.heads.exits
+    return is_plain and plan.recipe.continues and not plan.recipe.patience and not plan.data.folds
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One training on one rung.
+
+    Attributes:
+        records: Its trials, by their epochs.
+    """
+
+    records: tuple[TrialRecord, ...]
+
+    @property
+    def last(self) -> TrialRecord:
+        """The trial that trained longest."""
+        return self.records[-1]
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of the longest training."""
+        return plan_of(self.last).recipe.epochs
+
+    @property
+    def continued(self) -> list[TrialRecord]:
+        """The trials that trained for longer than the first one."""
+        first = min(self.records, key=lambda one: one.trial)
+        return [one for one in self.records if plan_of(one).recipe.epochs > plan_of(first).recipe.epochs]
+
+    @property
+    def stalled(self) -> int:
+        """How many of the last trials had no better local accuracy than the one before."""
+        scores = [record.values.get("local_accuracy", 0.0) for record in self.records]
+        count = 0
+        while count + 1 < len(scores) and scores[-1 - count] <= scores[-2 - count]:
+            count += 1
+        return count
+
+    @property
+    def pace(self) -> float:
+        """What twice the training is expected to leave of its local errors: as the last time, at least `AT_BEST`."""
+        if len(self.records) == 1:
+            return UNKNOWN_PACE
+        before, after = self.records[-2:]
+        errors = [1.0 - one.values.get("local_accuracy", 0.0) for one in (before, after)]
+        doublings = math.log2(plan_of(after).recipe.epochs / plan_of(before).recipe.epochs)
+        if errors[0] <= 0 or doublings <= 0:
+            return 1.0
+        return min(1.0, max(AT_BEST, math.pow(errors[1] / errors[0], 1 / doublings)))
+
+
+class Prospect(NamedTuple):
+    """A plan to try next.
+
+    Attributes:
+        composed: The plan as it is on the top rung.
+        gain: By how much it may enlarge the area under the front by the end.
+    """
+
+    composed: Composed
+    gain: float
+
+
+class Structures:
+    """Decides for one study.
+
+    Args:
+        setting: The study's.
+        compose: Composes a plan from a source of values.
+        seconds: Returns what it takes to try a plan on a rung now; infinity where that rung has tried it.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        compose: Callable[[ValueSource], Composed],
+        seconds: Callable[[Composed, int], float],
+    ) -> None:
+        self._setting, self._compose, self._seconds = setting, compose, seconds
+        self.anchors: tuple[Composed, ...] = ()
+        self._lines: dict[int, str] = {}
+
+    def begin(self, first: Sequence[Composed]) -> None:
+        """Take the study's first plans; they are tried from the cheap end.
+
+        Where the model knows classes already, at a lower learning rate: it decides how much of them is forgotten.
+        """
+        rates = self._setting.rates
+        forgetting = self._setting.limits.forgetting
+        if self._setting.task.global_per_class and (forgetting is None or forgetting < CARELESS):
+            first = [self._slowly(composed) for composed in first]
+        if any(composed.plan.traits.solves for composed in first):
+            first = [one for one in first if one.plan.traits.solves or not is_head(one.plan)]
+        heads, tails = ([one for one in first if is_head(one.plan) is wanted] for wanted in (True, False))
+        tails = sorted(map(self.least, tails), key=lambda one: price(one.plan, rates).trial_seconds)
+        heads = [self.least(head) for head in heads]
+        self.anchors = (*heads[:FIRST_HEADS], *tails, *heads[FIRST_HEADS:])  # with few trials some train
+
+    def _slowly(self, composed: Composed) -> Composed:
+        """Return a plan at the rate of a model that is not to forget; as it is where it trains nothing, or may not."""
+        knob = composed.knobs.get(RATE)
+        if composed.plan.traits.solves or knob is None or knob.fixed:
+            return composed
+        slower = KEEPING * composed.plan.recipe.learning_rate
+        return self._with(composed.values, {RATE: slower}) or composed
+
+    def least(self, composed: Composed) -> Composed:
+        """Return a plan at the least training that says something, where its training can be continued."""
+        knob = composed.knobs.get(EPOCHS)
+        if knob is None or knob.fixed or not can_continue(composed.plan):
+            return composed
+        steps = math.ceil(composed.plan.train_samples / composed.plan.recipe.batch_size)
+        least = 1 if steps >= LONG_EPOCH else max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps))
+        return self._with(composed.values, {EPOCHS: least}) or composed
+
+    def next(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
+        """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder.
+
+        Args:
+            records: The finished trials.
+            rung: Rung that plans are first tried on.
+            left: Seconds that are left.
+        """
+        return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
+
+    def longer(
+        self,
+        records: Sequence[TrialRecord],
+        rung: int,
+        left: float,
+        admits: Callable[[Composed], bool] = lambda _composed: True,
+    ) -> Prospect | None:
+        """Return the line to continue: the one that is expected to add most; None where none is worth it.
+
+        Args:
+            records: The finished trials.
+            rung: Rung that plans are first tried on.
+            left: Seconds that are left.
+            admits: Returns whether a plan is within the limits.
+        """
+        here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
+        found = [one for line in self.lines(here) if (one := self._longer(line, here, rung, left)) is not None]
+        best = sorted(found, key=lambda one: one.gain, reverse=True)
+        return next((one for one in best if admits(one.composed)), None)
+
+    def hope(
+        self,
+        records: Sequence[TrialRecord],
+        rung: int,
+        left: float,
+        admits: Callable[[Composed], bool] = lambda _composed: True,
+    ) -> float:
+        """Return by how much the area under the front may grow at best: by untried anchors, by longer training.
+
+        Args:
+            records: The finished trials.
+            rung: Rung that plans are tried on.
+            left: Seconds that are left.
+            admits: Returns whether a plan is within the limits.
+        """
+        here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
+        best = _best(here)
+        untried = self._untried(records, rung, left)
+        gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
+        for line in self.lines(here):
+            longer = self._longer(line, here, rung, left)
+            if longer is not None and admits(longer.composed):
+                doublings = math.log2(longer.composed.plan.recipe.epochs / line.epochs)
+                values = line.last.values
+                hoped = _fewer_errors(values, AT_BEST**doublings)
+                gains.append(_gain(here, {**hoped, **_best_global(best, values)}))
+        return max(gains, default=0.0) if here else math.inf
+
+    def most(self, plan: TrialPlan, here: Sequence[TrialRecord]) -> float:
+        """Return by how much a plan may enlarge the area under the front at best; infinity where that is not known.
+
+        A structure that was tried may lose half of the errors that its best trial has left.
+
+        Args:
+            plan: Plan to try.
+            here: The finished trials of its rung.
+        """
+        structure = structure_of(plan)
+        alike = _best([one for one in here if one.plan is not None and structure_of(one.plan) == structure])
+        if not alike:
+            return math.inf
+        known = max(here, key=lambda one: one.values.get("global_accuracy", 0.0)).values
+        return _gain(here, {**_fewer_errors(alike, AT_BEST), **_best_global(known, alike)})
+
+    def lines(self, records: Sequence[TrialRecord]) -> list[Line]:
+        """Return the lines of trials on one rung whose training can be continued."""
+        found: dict[str, list[TrialRecord]] = {}
+        for record in records:
+            if record.plan is not None and can_continue(record.plan):
+                if record.trial not in self._lines:
+                    self._lines[record.trial] = record.plan.line()
+                found.setdefault(self._lines[record.trial], []).append(record)
+        return [Line(tuple(sorted(each, key=lambda one: plan_of(one).recipe.epochs))) for each in found.values()]
+
+    def tried_for(self, records: Sequence[TrialRecord], rung: int) -> tuple[float, float]:
+        """Return for how many seconds lines were continued on a rung, and plans varied, as was expected of them.
+
+        It follows from the records alone: a study that is resumed goes on as it would have.
+        """
+        here = [one for one in records if one.rung == rung and one.state != "rejected" and one.same_as is None]
+        longer = {record.trial for line in self.lines(here) for record in line.continued}
+        first = [one.values for one in self.anchors]
+        seconds = [0.0, 0.0]
+        for record in here:
+            if record.estimate is None or record.promoted is not None or record.prior is not None:
+                continue
+            if record.trial in longer:
+                seconds[0] += record.estimate.spend_seconds
+            elif record.knobs not in first:
+                seconds[1] += record.estimate.spend_seconds
+        return seconds[0], seconds[1]
+
+    def _untried(self, records: Sequence[TrialRecord], rung: int, left: float) -> list[Composed]:
+        """Return the anchors whose structure was not tried on a rung, and for which there is time, the cheapest first.
+
+        The deepest cut that there is time for goes first where there is none for all: shallow ones bring less.
+        """
+        plans = [one.plan for one in records if one.plan and one.rung == rung and _says(one)]
+        tried, heads = set(map(structure_of, plans)), {plan.line() for plan in plans if is_head(plan)}
+
+        def is_new(plan: TrialPlan) -> bool:
+            return plan.line() not in heads if is_head(plan) else structure_of(plan) not in tried
+
+        untried = [one for one in self.anchors if is_new(one.plan)]
+        seconds = [(one, takes) for one in untried if math.isfinite(takes := self._seconds(one, rung))]
+        filling = min((takes for one, takes in seconds if is_head(one.plan)), default=0.0)  # it is paid once
+        chosen, total = list[Composed](), filling
+        for one, takes in reversed(seconds):
+            if takes <= CLIMB_SHARE * left and total + takes - filling <= LADDER_SHARE * left:
+                chosen, total = [one, *chosen], total + takes - filling
+        return chosen
+
+    def _slower(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
+        """Return a plan whose training diverged, at a lower learning rate; None where there is none left to try."""
+        for record in records:
+            if record.plan is None or record.rung != rung or DIVERGED not in record.constraint:
+                continue
+            begun = [one for one in records if one.plan and one.rung == rung and DIVERGED in one.constraint]
+            again = sum(structure_of(plan_of(one)) == structure_of(record.plan) for one in begun)
+            slower = self._with(record.knobs, {RATE: SLOWER * record.plan.recipe.learning_rate})
+            if slower is None or again > RETRIES or slower.plan.recipe == record.plan.recipe:
+                continue
+            takes = self._seconds(slower, rung)
+            if math.isfinite(takes) and takes <= CLIMB_SHARE * left:
+                return slower
+        return None
+
+    def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> Prospect | None:
+        """Return a line's continuation, twice as long where there is time for that."""
+        if line.stalled > 1 or line.last.state == "stopped":
+            return None
+        epochs, plan = 2 * line.epochs, plan_of(line.last)
+        longer = self._with(line.last.knobs, {EPOCHS: epochs})
+        if longer is None or longer.plan.line() != plan.line() or not can_continue(longer.plan):
+            return None
+        takes = self._seconds(longer, rung)
+        if not math.isfinite(takes):
+            return None
+        if takes > CONTINUE_SHARE * left:
+            epochs = line.epochs + int(line.epochs * CONTINUE_SHARE * left / takes)
+            longer = self._with(line.last.knobs, {EPOCHS: epochs})
+        if longer is None or longer.plan.recipe.epochs < LEAST_GROWTH * line.epochs:
+            return None
+        doublings = math.log2(longer.plan.recipe.epochs / line.epochs)
+        expected = _fewer_errors(line.last.values, math.pow(line.pace, doublings))
+        return Prospect(longer, _gain(here, expected))
+
+    def _with(self, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
+        """Return a plan with some values changed; None where it cannot be composed."""
+        try:
+            return self._compose(preferred_values({**values, **changed}))
+        except (PlanError, StrategyError):
+            return None
+
+
+def plan_of(record: TrialRecord) -> TrialPlan:
+    """Return the plan of a record that has one."""
+    if record.plan is None:
+        raise ValueError("a trial of a line has a plan")
+    return record.plan
+
+
+def _says(record: TrialRecord) -> bool:
+    """Return whether a trial says something of its structure: not where it diverged, or was out of time."""
+    return record.state != "killed" and not ({DIVERGED, "time"} & record.constraint.keys())
+
+
+def _best(records: Sequence[TrialRecord]) -> Mapping[str, float]:
+    return max((one.values for one in records), key=lambda one: one.get("local_accuracy", 0.0), default={})
+
+
+def _best_global(best: Mapping[str, float], values: Mapping[str, float]) -> dict[str, float]:
+    """Return the global accuracy that longer training may reach: that of the best local one where it is higher."""
+    both = [one["global_accuracy"] for one in (best, values) if "global_accuracy" in one]
+    return {"global_accuracy": max(both)} if both else {}
+
+
+def _fewer_errors(values: Mapping[str, float], share: float) -> dict[str, float]:
+    """Return scores with a share of the local errors left."""
+    left = 1.0 - (1.0 - values.get("local_accuracy", 0.0)) * share
+    return {**values, "local_accuracy": left}
+
+
+def _gain(records: Sequence[TrialRecord], values: Mapping[str, float]) -> float:
+    """Return by how much a trial with some values would enlarge the area under the front of others."""
+    own = [record.values for record in records]
+    return area([*own, values]) - area(own)

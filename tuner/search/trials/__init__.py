@@ -1,0 +1,1 @@
+"""Trials: their queue, and Optuna's journal."""

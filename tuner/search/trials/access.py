@@ -1,0 +1,63 @@
+"""A run's way to its study."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records
+from tuner.results.kinds import Kind
+from tuner.search.setting import Setting
+
+if TYPE_CHECKING:
+    from tuner.search.trials.queue import Queue
+
+
+class StudyAccess:
+    """A run's way to its study, which is in the journal of its folder; plugins open studies elsewhere."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of this device, where the study may run on several."""
+        return ""
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """Kinds of devices that the study is known to have run on by now."""
+        return {}
+
+    @property
+    def seconds(self) -> float:
+        """Time that was spent on waiting for the study."""
+        return 0.0
+
+    def require_same(self, identity: Identity, model: str, objectives: Sequence[str]) -> None:
+        """Check that a study that exists is about what is asked, before the device is measured for it.
+
+        Args:
+            identity: What is asked.
+            model: Fingerprint of the model.
+            objectives: Their names.
+
+        Raises:
+            RunError: It is about something else; about what.
+        """
+
+    def join(self, setting: Setting, info: RunInfo) -> "tuple[Queue, RunInfo]":
+        """Return the study's trials, and what the run's folder then says of itself.
+
+        Args:
+            setting: The study's.
+            info: What is known of the run; it is in the folder already.
+        """
+        from tuner.search.trials.journal import open_study  # Optuna's: imported when it is needed
+        from tuner.search.trials.queue import Queue
+
+        records = open_records(setting.folder, info.template)
+        directions = [objective.optuna_direction for objective in setting.objectives]
+        journal = open_study(setting.folder / JOURNAL, directions, records[-1].trial + 1 if records else 0)
+        return Queue(journal, setting, records), info
+
+    def share_untouched(self, scores: Mapping[str, Any]) -> None:
+        """Note how the given model scores, where others want to know."""
+
+    def spend(self, spent: Spent) -> None:
+        """Note what this run has spent so far, where others want to know."""

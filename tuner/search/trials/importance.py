@@ -1,0 +1,76 @@
+"""Which knobs mattered: PED-ANOVA on the trials that were scored on the same samples.
+
+Source: Watanabe, Bansal and Hutter, "PED-ANOVA", IJCAI 2023, as Optuna has it.
+"""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+from tuner.plan.parts import Scalar
+from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.scores.objectives import Objective
+
+#: Trials of a rung from which an importance is more than chance, and the share of them that counts as good.
+LEAST_TRIALS, GOOD = 20, 0.25
+
+
+def trials_of_largest_rung(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return the trials of the rung on which most were scored: good ones and bad ones, on the same samples."""
+    trials = [one for one in records if one.state in SCORED and one.same_as is None]
+    rungs = Counter(one.rung for one in trials)
+    if not rungs:
+        return []
+    largest = max(rungs, key=lambda rung: (rungs[rung], rung))
+    return [one for one in trials if one.rung == largest]
+
+
+def knob_importance(records: Sequence[TrialRecord], objective: Objective) -> dict[str, float]:
+    """Return how much each knob decides whether a trial is among the best quarter, as shares of 1.
+
+    Args:
+        records: Trials scored on the same samples.
+        objective: What they are good at.
+
+    Returns:
+        Shares by knob, the largest first; empty for fewer than 20 trials, or where no knob had two values.
+    """
+    if len(records) < LEAST_TRIALS:
+        return {}
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    seen: dict[str, set[Scalar]] = {}
+    for record in records:
+        for name, value in record.knobs.items():
+            seen.setdefault(name, set()).add(value)
+    ranges = {name: _distribution(values) for name, values in seen.items() if len(values) > 1}
+    study = optuna.create_study()
+    for record in records:
+        values = {name: _value(record.knobs[name], ranges[name]) for name in ranges if name in record.knobs}
+        used = {name: ranges[name] for name in values}
+        loss = objective.loss(record.values)
+        study.add_trial(optuna.trial.create_trial(params=values, distributions=used, values=[loss]))
+    if not ranges:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few trials of a condition are said by the number of trials
+        evaluator = PedAnovaImportanceEvaluator(target_quantile=GOOD)
+        shares = get_param_importances(study, evaluator=evaluator)
+    return {name: share for name, share in shares.items() if math.isfinite(share)}
+
+
+def _distribution(values: set[Scalar]) -> BaseDistribution:
+    """Return the range that a knob's values were drawn from, as far as they show it."""
+    if any(isinstance(value, bool | str) for value in values):
+        return CategoricalDistribution(sorted(map(str, values)))
+    numbers = [float(value) for value in values]
+    low, high = min(numbers), max(numbers)
+    return FloatDistribution(low, high, log=low > 0 and high / low > 10)  # noqa: PLR2004 - orders of magnitude
+
+
+def _value(value: Scalar, distribution: BaseDistribution) -> Scalar:
+    return str(value) if isinstance(distribution, CategoricalDistribution) else float(value)

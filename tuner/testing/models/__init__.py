@@ -1,0 +1,1 @@
+"""Models and plans that contracts are checked on."""
