@@ -11,7 +11,7 @@ from tuner.bundle.info import BundleInfo
 from tuner.errors import BundleError
 
 #: What ``web/build.mjs`` has built, and the folder of ONNX Runtime's own files in it and in a page.
-BUILT, RUNTIME = Path(__file__).parent / "web", "ort"
+BUILT, RUNTIME = Path(__file__).parents[1] / "web", "ort"
 #: Names and hashes of these files: not a part of the page.
 NEEDED = "onnxruntime-web.json"
 FOLDER = "web"

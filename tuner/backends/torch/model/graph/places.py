@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 #: Code below these raises on behalf of who called it.
-_NOT_THE_MODELS = (str(Path(inspect.getfile(torch)).parent), str(Path(__file__).parents[2]), "<")
+_NOT_THE_MODELS = (str(Path(inspect.getfile(torch)).parent), str(Path(__file__).parents[3]), "<")
 
 
 def place_of_model(error: BaseException) -> str:
