@@ -25,7 +25,7 @@ for (const name of ["device-tuner", "worker"]) {
   const at = loaded(`dist/${name}.js`);
   console.log(`${name}: ${text(at)} minified, at most ${MOST_BYTES / 1000} kB`);
   for (const [way, module] of Object.entries(LEARN)) {
-    const all = ["trainer", "round", module].reduce((files, own) => loaded(of(own), files), new Set(at));
+    const all = ["trainers", "round", module].reduce((files, own) => loaded(of(own), files), new Set(at));
     console.log(`  once it learns ${way}: ${text(all)}`);
   }
   const size = [...at].reduce((sum, file) => sum + outputs[file].bytes, 0);

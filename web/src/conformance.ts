@@ -11,7 +11,8 @@ import type { Runtime } from "./session.ts";
 import { StepSession, type Noise, type Weights } from "./step.ts";
 import { floats, readTensors, tensorOf, type Tensor } from "./tensors.ts";
 import type { Target } from "./target.ts";
-import { type TailTrainer, Trainer } from "./trainer.ts";
+import type { TailTrainer } from "./trainer.ts";
+import { openTrainer } from "./trainers.ts";
 
 const MOST_CALIBRATED = 64;
 
@@ -105,13 +106,13 @@ export async function conformance(
     compare("replay", first);
     compare("codes", split(tensorOf(set, "given.features")).flatMap((row) => [...replay.codec.encode(row as Float32Array)]));
     if (bundle.info.train?.kind === SOLVED) {
-      const trainer = (await Trainer.open(bundle, runtime, model)) as TailTrainer;
+      const trainer = (await openTrainer(bundle, runtime, model)) as TailTrainer;
       await trainer.train({ features: [], labels: [], places: [] });
       compare("solved", (await trainer.logits(first, 2)).flatMap((row) => [...row]));
     } else if (content.batches.length) {
       await steps(bundle, runtime, replay, content.batches, compare);
       if (set.tensors.has("expected.calibrated")) {
-        const trainer = (await Trainer.open(bundle, runtime, model)) as ExitingTrainer;
+        const trainer = (await openTrainer(bundle, runtime, model)) as ExitingTrainer;
         const { targets, calibrated } = await trainer.recalibrated(MOST_CALIBRATED);
         compare("targets", targets);
         compare("calibrated", calibrated);

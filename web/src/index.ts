@@ -9,5 +9,6 @@ export { Learner, type Status } from "./learner.ts";
 export { Model, type Prediction, type Sample } from "./model.ts";
 export { configure, type Runtime } from "./session.ts";
 export { browserStore, memoryStore, type Store } from "./store.ts";
-export { Trainer } from "./trainer.ts";
+export type { Trainer } from "./trainer.ts";
+export { openTrainer } from "./trainers.ts";
 export { readZip, writeZip } from "./zip.ts";

@@ -100,8 +100,8 @@ export class Learner {
     const { names, count } = await this.#rounds();
     const round = await this.#round(names[0]!);
     const samples = await this.samples();
-    const [{ Trainer }, { runRound }] = await Promise.all([import("./trainer.ts"), import("./round.ts")]);
-    const trainer = await Trainer.open(this.bundle, this.runtime, this.#model);
+    const [{ openTrainer }, { runRound }] = await Promise.all([import("./trainers.ts"), import("./round.ts")]);
+    const trainer = await openTrainer(this.bundle, this.runtime, this.#model);
     try {
       const learned = new Set(round?.learned);
       const result = await runRound(this.#model, trainer, samples, learned, () => this.#before(names[0]!, trainer), rules, progress);
@@ -198,8 +198,8 @@ export class Learner {
     if (name === EXPORTED) return { old, exported: old };
     const exported = await this.#checked(EXPORTED, async () => {
       const model = await Model.open(this.exported, this.runtime);
-      const { Trainer } = await import("./trainer.ts");
-      const first = await Trainer.open(this.exported, this.runtime, model);
+      const { openTrainer } = await import("./trainers.ts");
+      const first = await openTrainer(this.exported, this.runtime, model);
       try {
         return await first.checked();
       } finally {

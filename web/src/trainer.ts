@@ -1,12 +1,11 @@
 /** Train a bundle again: its tail by steps, with or without adapters, its head in closed form, or its exits. */
 
-import { type Bundle, type BundleInfo, EXITS, FILE, SOLVED, unlearnable } from "./bundle.ts";
+import { type Bundle, type BundleInfo, FILE } from "./bundle.ts";
 import { type Bytes, digest, encode, TunerError } from "./bytes.ts";
-import { Replay } from "./codec.ts";
-import { Model, type Sample } from "./model.ts";
+import type { Replay } from "./codec.ts";
+import type { Model, Sample } from "./model.ts";
 import { withWeights } from "./onnx.ts";
 import { randomOf } from "./random.ts";
-import type { Runtime } from "./session.ts";
 import type { Weights } from "./step.ts";
 import { isRight, scoreOf, type Target, targetOf } from "./target.ts";
 import { tensorOf, writeTensors } from "./tensors.ts";
@@ -53,20 +52,6 @@ export abstract class Trainer<F = unknown> {
     protected readonly replay: Replay,
     protected readonly check: Replay,
   ) {}
-
-  /** Open the trainer of a bundle. */
-  static async open(bundle: Bundle, runtime: Runtime, model: Model): Promise<Trainer> {
-    const { train } = bundle.info;
-    const refusal = unlearnable(bundle.info);
-    if (!train || refusal) throw new TunerError(refusal);
-    const samples = await Promise.all(
-      ["train/replay.safetensors", "train/check.safetensors"].map(async (name) => Replay.read(await bundle.tensors(name))),
-    );
-    const parts = [bundle, model, samples[0]!, samples[1]!] as const;
-    if (train.kind === EXITS) return (await import("./exiting.ts")).ExitingTrainer.made(runtime, ...parts);
-    if (train.kind === SOLVED) return (await import("./solving.ts")).SolvingTrainer.made(...parts);
-    return (await import("./stepping.ts")).SteppingTrainer.made(runtime, ...parts);
-  }
 
   /** Return what training reads of samples, and what the model in use answers to each. */
   abstract prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared<F>>;

@@ -290,7 +290,7 @@ test("exits: what is kept of samples is what Python keeps, and nothing of the ch
   changed.set("bundle.json", own.encode(JSON.stringify(info)));
   const bundle = await own.Bundle.open(async (name) => changed.get(name) ?? files(name));
   const model = await own.Model.open(bundle, ort);
-  const trainer = await own.Trainer.open(bundle, ort, model);
+  const trainer = await own.openTrainer(bundle, ort, model);
   const random = own.randomOf(3);
   const sample = Float32Array.from({ length: bundle.info.input_shape.reduce((a, b) => a * b) }, random);
   let floats = 0; // of a sample: what each exit reads

@@ -1,1 +1,0 @@
-import{f as a,g as b,h as c,i as d,j as e}from"./chunk-GL3KPIIJ.js";import"./chunk-X3SEWVXY.js";import"./chunk-HSLY2FFH.js";import"./chunk-OUIJBMXR.js";import"./chunk-VLEMLEMP.js";import"./chunk-MYB4B6YZ.js";export{a as TOLERANCE,c as TailTrainer,b as Trainer,e as batchesOf,d as joined};
