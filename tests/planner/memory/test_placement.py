@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.placement import (
     PLANNERS,
     Placement,
+    Tensor,
     basic,
     by_size,
     first_fit,

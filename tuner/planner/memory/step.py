@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.planner.memory.lifetimes import Tensor
-from tuner.planner.memory.placement import max_live
+from tuner.planner.memory.placement import Tensor, max_live
 
 
 @dataclass(frozen=True, slots=True)
