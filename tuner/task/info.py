@@ -27,8 +27,8 @@ class TaskOutline:
         notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
-        most_folds: Folds that the local training samples can be divided into: as many as its smallest class has
-            samples; 0 where several samples were cut from one recording.
+        most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
+            where several samples were cut from one recording.
         smallest_class: That class; empty where the samples have no labels of the user's.
         scale: What targets are standardised by; None where there are labels.
         given: Training that the task asks for, if any.
@@ -67,20 +67,10 @@ def outline(task: Task) -> TaskOutline:
         TaskError: A sample cannot be read.
     """
     lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
-    rows = (task.local_labels, len(task.head_rows))
-    return TaskOutline(
-        task_info(task),
-        task.labels,
-        task.input,
-        task.input_shape,
-        task.loss,
-        lines,
-        *rows,
-        *_possible_folds(task),
-        task.targets.default_scale(len(task.labels)),
-        task.given,
-        task.label_map,
-    )
+    rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
+    scale = task.targets.default_scale(len(task.labels))
+    own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)
+    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map)
 
 
 def _possible_folds(task: Task) -> tuple[int, str]:

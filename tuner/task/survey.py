@@ -2,10 +2,8 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median_low
 
 from tuner.task.data.images import short_side
@@ -15,14 +13,7 @@ from tuner.task.task import Task
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many photos a class has.
-
-    Attributes:
-        name: Name of the class.
-        train: Photos to train on.
-        val: Photos to validate with.
-        test: Photos that are scored once.
-    """
+    """How many photos of each partition a class has."""
 
     name: str
     train: int
@@ -87,26 +78,17 @@ def survey(task: Task) -> Survey:
                 repeats += 1
             else:
                 conflicts.append((train.name(same[0]), train.name(other)))
-    sides = _short_sides([samples.name(index) for samples in partitions.values() for index in range(len(samples))])
-    return Survey(
-        tuple(
-            ClassCount(
-                task.labels[row], *(counts[name][row] if name in counts else 0 for name in ("train", "val", "test"))
-            )
-            for row in task.local_labels
-        ),
-        (min(sides), median_low(sides), max(sides)),
-        tuple(leaks),
-        tuple(conflicts),
-        repeats,
-        task.skipped,
+    every = [samples.name(index) for samples in partitions.values() for index in range(len(samples))]
+    sides = list(map(short_side, every))
+    sizes = (min(sides), median_low(sides), max(sides))
+    none = Counter[int]()
+    classes = tuple(
+        ClassCount(task.labels[row], *(counts.get(name, none)[row] for name in ("train", "val", "test")))
+        for row in task.local_labels
     )
+    return Survey(classes, sizes, tuple(leaks), tuple(conflicts), repeats, task.skipped)
 
 
 def _ids(samples: Samples) -> list[str]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(samples.sample_id, range(len(samples))))
-
-
-def _short_sides(files: Sequence[str]) -> list[int]:
-    return [short_side(Path(file)) for file in files]

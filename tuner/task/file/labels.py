@@ -1,4 +1,4 @@
-"""The union head: the rows of the global classes, then one for each class the user adds."""
+"""The union head: the rows of the global classes, then one for each class the user adds; or one for each output."""
 
 import csv
 from collections import Counter
@@ -9,6 +9,7 @@ from pathlib import Path
 from tuner.arrays import Labels
 from tuner.errors import TaskError, nearest
 from tuner.reading import read_text
+from tuner.targets.regression import are_named
 from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
 
@@ -52,11 +53,6 @@ def global_classes(entry: Entry, listed: Sequence[GlobalClass] | None, path: Pat
     """Return the classes that occur in the global training data, in the order of the classes file.
 
     Without a file, a class's place among the entry's names is its row in the given model's head.
-
-    Args:
-        entry: Global training data.
-        listed: Content of the classes file; None without one.
-        path: The file, for messages.
 
     Raises:
         TaskError: The file lacks a class that occurs.
@@ -130,14 +126,27 @@ def union_head(classes: Sequence[GlobalClass], local_names: Sequence[str]) -> Un
     )
 
 
+def output_head(entries: Sequence[Entry], path: Path) -> UnionHead:
+    """Return a row for each output that is a number: the given model has all of them.
+
+    Raises:
+        TaskError: Entries have other outputs than each other.
+    """
+    named = next((entry for entry in entries if are_named(entry.names)), entries[0])
+    for entry in entries:
+        if len(entry.names) != len(named.names) or (are_named(entry.names) and entry.names != named.names):
+            raise TaskError(
+                f"{path}: {entry.source} has the outputs {', '.join(entry.names)}, {named.source} has "
+                f"{', '.join(named.names)}: all data of a regression must have the same targets in the same order"
+            )
+    rows = {name: row for row, name in enumerate(named.names)}
+    return UnionHead(named.names, tuple(rows.values()), rows, rows)
+
+
 def as_rows(entry: Entry, rows: Mapping[str, int], outputs: int, where: str) -> Labels:
     """Return an entry's targets as rows of the union head: int64 [n], or multi-hot float32 [n, outputs].
 
-    Args:
-        entry: Samples in their own class names.
-        rows: Row by class name, made from the training data.
-        outputs: Rows of the union head.
-        where: Full name of the partition, such as ``"local.val"``.
+    `rows` is by class name, `where` the full name of the partition, such as ``"local.val"``.
 
     Raises:
         TaskError: A label occurs that the training data lacks.
@@ -157,13 +166,8 @@ def _read_table(path: Path) -> list[list[str]]:
     is_csv = path.suffix.lower() == ".csv"
     text = read_text(path, TaskError, "the classes file must be UTF-8 text with tabs")
     try:
-        table = list(
-            csv.reader(
-                text.splitlines(),
-                delimiter="," if is_csv else "\t",
-                quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
-            )
-        )
+        lines = text.splitlines()
+        table = list(csv.reader(lines) if is_csv else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     except csv.Error as error:
         raise TaskError(f"{path}: the classes file cannot be read ({error}): it must have short cells") from error
     if len(table) < 2:  # noqa: PLR2004 - a header and one class

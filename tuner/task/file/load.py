@@ -62,11 +62,7 @@ def open_task(
 
 
 def task_from_function(path: Path, function: str) -> Task:
-    """Import a Python file and call a function of it.
-
-    Args:
-        path: Absolute path of the file.
-        function: Name of the function, which takes no arguments and returns a `Task`.
+    """Import a Python file and call a function of it, which takes no arguments and returns a `Task`.
 
     Raises:
         TaskError: The file or the function is missing, the code raised, or it returned anything else.
