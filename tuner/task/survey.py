@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from tuner.task.data.images import short_side
-from tuner.task.data.samples import Samples
 from tuner.task.task import Task
 
 
@@ -49,17 +48,15 @@ class Survey:
 
 
 def survey(task: Task) -> Survey:
-    """Look at every local photo of a task: its content and its size.
-
-    Args:
-        task: A single-label task on image files.
+    """Look at every local photo of a single-label task on image files: its content and its size.
 
     Raises:
         TaskError: A file was removed since the task was loaded.
     """
     partitions = dict(task.local.partitions())
     counts = {name: Counter(samples.labels.tolist()) for name, samples in partitions.items()}
-    ids = {name: _ids(samples) for name, samples in partitions.items()}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ids = {name: list(pool.map(samples.sample_id, range(len(samples)))) for name, samples in partitions.items()}
     train = partitions["train"]
     known: dict[str, list[int]] = defaultdict(list)
     for index, content in enumerate(ids["train"]):
@@ -87,8 +84,3 @@ def survey(task: Task) -> Survey:
         for row in task.local_labels
     )
     return Survey(classes, sizes, tuple(leaks), tuple(conflicts), repeats, task.skipped)
-
-
-def _ids(samples: Samples) -> list[str]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(samples.sample_id, range(len(samples))))

@@ -20,7 +20,7 @@ class EntrySource:
 
     Attributes:
         path: Its absolute path, where there may be nothing.
-        partition: Which partition it is.
+        partition: Name of its partition.
         spec: Input of the model.
         targets: What a sample's label is.
         labelled: Whether its labels are needed.

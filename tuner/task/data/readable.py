@@ -103,15 +103,13 @@ class FileCheck:
 
 def left_out(skipped: Sequence[str]) -> str:
     """Return the warning that files are left out of a task; empty for none."""
-    count = len(skipped)
-    what = "1 file of the task is" if count == 1 else f"{count} files of the task are"
+    what = "1 file of the task is" if len(skipped) == 1 else f"{len(skipped)} files of the task are"
     return f"warning: {what} left out: {_named(skipped)}" if skipped else ""
 
 
 def changed(notes: Sequence[str]) -> str:
     """Return the note that files of a task are not used as they are; empty for none."""
-    count = len(notes)
-    what = "1 file is" if count == 1 else f"{count} files are"
+    what = "1 file is" if len(notes) == 1 else f"{len(notes)} files are"
     return f"note: {what} not used as recorded: {_named(notes)}" if notes else ""
 
 

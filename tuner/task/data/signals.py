@@ -115,16 +115,13 @@ class WindowSamples(HashedSamples):
 def cut_windows(signal: Array, spec: InputSpec, name: str) -> Floats:
     """Cut one recording into all its windows: [channels, time] to float32 [n, channels, window], a view of it.
 
-    Windows may overlap almost whole: copied, they would take many times the recording's memory.
-
     Raises:
         TaskError: The array is no signal, or is shorter than the window.
     """
     check_signal(signal, spec, name)
     length = spec.window or signal.shape[1]
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(signal, np.float32), length, axis=1)
-    cut: Floats = windows[:, :: spec.hop or length].transpose(1, 0, 2)
-    return cut
+    return np.asarray(windows[:, :: spec.hop or length].transpose(1, 0, 2))
 
 
 def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -133,12 +130,10 @@ def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...],
     Raises:
         TaskError: A channel never changes, so it has no deviation to divide by.
     """
-    total = squares = np.zeros(1)
-    count = 0
+    total, squares, count = np.zeros(1), np.zeros(1), 0
     for index in range(len(samples)):
         window = samples.load(index).astype(np.float64)
-        total = total + window.sum(axis=1)
-        squares = squares + (window**2).sum(axis=1)
+        total, squares = total + window.sum(axis=1), squares + (window**2).sum(axis=1)
         count += window.shape[1]
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))

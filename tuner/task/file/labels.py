@@ -3,7 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.arrays import Labels
@@ -13,19 +13,12 @@ from tuner.targets.regression import are_named
 from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
 
-#: Of a row in the model's head.
-MOST_DIGITS = 9
+MOST_DIGITS = 9  # of a row in the model's head
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalClass:
-    """A class of the global data.
-
-    Attributes:
-        name: Its name in the data.
-        label: The label shown.
-        row: Its row in the given model's head.
-    """
+    """A class of the global data: its name there, the label shown, and its row in the given model's head."""
 
     name: str
     label: str
@@ -118,12 +111,8 @@ def union_head(classes: Sequence[GlobalClass], local_names: Sequence[str]) -> Un
         if row == len(labels):
             labels.append(name)
         local_rows[name] = row
-    return UnionHead(
-        tuple(labels),
-        tuple(item.row for item in classes),
-        {item.name: row for row, item in enumerate(classes)},
-        local_rows,
-    )
+    global_rows = {item.name: row for row, item in enumerate(classes)}
+    return UnionHead(tuple(labels), tuple(item.row for item in classes), global_rows, local_rows)
 
 
 def output_head(entries: Sequence[Entry], path: Path) -> UnionHead:
@@ -183,8 +172,5 @@ def _check_unique(path: Path, what: str, values: Sequence[object]) -> None:
 
 def _with_distinct_labels(classes: Sequence[GlobalClass]) -> list[GlobalClass]:
     """Add the class's name in the data to labels that occur twice: ImageNet has two cranes."""
-    counts = Counter(item.label for item in classes)
-    return [
-        GlobalClass(item.name, f"{item.label} ({item.name})", item.row) if counts[item.label] > 1 else item
-        for item in classes
-    ]
+    twice = {label for label, count in Counter(item.label for item in classes).items() if count > 1}
+    return [replace(item, label=f"{item.label} ({item.name})") if item.label in twice else item for item in classes]

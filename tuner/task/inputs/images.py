@@ -51,7 +51,6 @@ class Images(InputKind):
         return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
 
     def read(self, path: Path, spec: InputSpec) -> Array:
-        """Return the pixels of an image."""
         return decode_image(path, spec)
 
     def completed(self, given: Mapping[str, Any], published: Callable[[], InputDefaults | None]) -> dict[str, Any]:
@@ -72,7 +71,6 @@ class Images(InputKind):
         return values
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
-        """Require a size."""
         super().check(spec, recording)
         if spec.size is None:
             raise no_size(self.name)

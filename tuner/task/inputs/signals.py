@@ -16,7 +16,7 @@ from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data
 from tuner.task.data.listing import read_listing
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key
+from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import Samples
 from tuner.task.data.signals import (
@@ -72,16 +72,13 @@ class Signals(InputKind):
         return Entry(str(source.path), names, targets, build, origin)
 
     def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        """Return the recording of an ``.npy``."""
         return read_npy(path)
 
     def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:
-        """Return the windows of a recording: a view of it."""
         windows = cut_windows(content, spec, name)
         return window_begins(content.shape[1], spec), windows
 
     def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:
-        """Return the input with mean and deviation of the first partition's channels."""
         shapes = {where: samples.load(0).shape for where, samples in partitions.items()}
         first, shape = next(iter(shapes.items()))
         other = next((where for where in shapes if shapes[where] != shape), None)
@@ -96,7 +93,6 @@ class Signals(InputKind):
         return replace(spec, mean=mean, std=std)
 
     def check_operations(self, ops: frozenset[str]) -> None:
-        """Require random changes of signals."""
         check_signal_operations(ops)
 
 
@@ -149,12 +145,9 @@ def _matching(path: Path, sessions: Sequence[str], pattern: str) -> list[str]:
     """Return the sessions that a pattern chooses; all without one."""
     if not pattern:
         return list(sessions)
-    patterns = (pattern, f"{pattern}/*")
-    matching = [session for session in sessions if any(fnmatchcase(session, each) for each in patterns)]
+    matching = [each for each in sessions if fnmatchcase(each, pattern) or fnmatchcase(each, f"{pattern}/*")]
     if not matching:
-        words = {
-            part for session in sessions for part in (session, session.rpartition("/")[0], session.partition("/")[0])
-        }
+        words = {part for each in sessions for part in (each, each.rpartition("/")[0], each.partition("/")[0])}
         raise TaskError(
             f"{path}: no session {pattern!r}{nearest(pattern, words)}; there are {', '.join(sessions[:3])} …"
         )
@@ -195,10 +188,8 @@ def _bounds(where: str, start: Array, labels: int, length: int) -> list[tuple[in
 def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> Labelled:
     """Read ``x_train`` [n, channels, time] and ``y_train``, and of each row its ``session_train`` if that is there."""
     x_key = samples_key(path, file, source.partition, labelled=True)
-    x, y = file[x_key], file[labels_key(x_key)]
+    x, y = read_labelled(path, file, x_key, "recording")
     where = f"{path}:{x_key}"
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise TaskError(f"{where}: there must be one label per recording, got {list(x.shape)} and {list(y.shape)}")
     sessions_key = "session" + x_key[1:]
     sessions = [str(name) for name in file[sessions_key]] if sessions_key in file else [""] * len(x)
     if len(sessions) != len(x):
