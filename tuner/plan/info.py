@@ -82,8 +82,7 @@ class ModelInfo(Part):
     def depths(self) -> tuple[int, ...]:
         """Numbers of last blocks to train, ascending: three to six, where the network has as many blocks.
 
-        Each tail takes about `CUT_RATIO` times the FLOPs of the one before, up to the whole network. The last block
-        alone is left out, as its head is solved for.
+        Each tail takes some `CUT_RATIO` times the FLOPs of the one before. The last block alone is left out.
         """
         tails = {blocks: sum(one.flops for one in self.blocks[-blocks:]) for blocks in range(1, self.num_blocks + 1)}
         inner = [blocks for blocks in tails if blocks > 1] or [1]

@@ -17,15 +17,12 @@ OPTIONAL = {"optional": True}
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["warmup", "wsd", "cosine", "constant"]
 Precision = Literal["fp32", "int8"]
-#: The courses of the learning rate, with those that only a model file asks for.
+#: Those, and courses of the learning rate that only a model file asks for.
 Course = Literal["warmup", "wsd", "cosine", "constant", "exponential", "steps"]
 
 
 class Stage(StrEnum):
-    """The part of a plan a strategy may write, in the order the parts are decided.
-
-    A stage's value is the name of the plan's field.
-    """
+    """The field of a plan that a strategy may write, in the order they are decided."""
 
     DATA = auto()
     SPLIT = auto()
@@ -96,8 +93,7 @@ class DataPlan(Part):
         alpha: Fraction of every class of the global data, in [0, 1].
         share: Share of the samples of every partition, in (0, 1]; below 1 on the lower rungs of a search.
         edit: Which samples the fraction takes; None for the first ones in a fixed random order.
-        folds: Folds of the local training samples that judge the plan together with the local validation samples; 0
-            where these alone do. See `TrialPlan.trainings`.
+        folds: Folds of the local training samples that judge the plan too (`TrialPlan.trainings`); 0 for none.
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
         weight: Weight of a mixed-in sample in the loss, where a local one has 1.
         balance: Whether every batch has as many samples of one class as of another, instead of as they come.
@@ -134,10 +130,8 @@ class EditTraits(Part):
         changes_shapes: Whether shapes change while the tail trains.
         trains_norms: Whether norms train whatever the recipe says: then batches are not cut.
         traceable: Whether a step can be traced once for all: for the planned executor, and for ONNX Runtime.
-        keeps_weights: Whether the trained tail has the given model's layers and weights, by name; otherwise the edit
-            is made again at export.
-        solves: Whether its weights are solved for in one pass over the samples, without gradients: recipe, random
-            changes and terms of the loss have no effect.
+        keeps_weights: Whether the trained tail has the given model's layers and weights; else export edits it again.
+        solves: Whether its weights are solved for in one pass, without gradients, recipe, random changes and terms.
     """
 
     changes_shapes: bool = False
@@ -212,8 +206,7 @@ class CachePlan(Part):
     Attributes:
         by: Name of the strategy that stores them; ``"none"`` runs the prefix in every epoch.
         bits: Width of a stored value: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
-        augment: Strength of the task's random changes, in [0, 1]; made to the stored maps, or to the inputs where
-            nothing is stored.
+        augment: Strength of the task's random changes, in [0, 1], of stored maps, or of inputs where none are stored.
     """
 
     by: str = "none"
@@ -233,14 +226,12 @@ class RecipePlan(Part):
         weight_decay: Weight decay; decoupled for ``"adamw"``, L2 otherwise.
         schedule: Course of the learning rate. ``"warmup"`` rises over the first steps, then is constant; ``"wsd"``
             (warm-up, stable, decay) also falls to 0 over the last fifth; ``"cosine"`` falls to 0 at the last step.
-            ``"exponential"`` multiplies it by `decay_rate` to the power of the steps, from 0, over `decay_steps`;
-            ``"steps"`` follows `milestones`.
+            ``"exponential"`` multiplies it by `decay_rate` ^ (step / `decay_steps`); ``"steps"`` follows `milestones`.
         patience: Epochs without a better local validation accuracy after which training stops; 0 never stops.
         freeze_bn: Whether the tail's batch norms keep their statistics.
         micro_batches: Number of parts a batch is divided into; their gradients are summed: less memory, more time.
         label_smoothing: Share of the target that all classes get alike, in [0, 1); a task's own setting has precedence.
-        solve_again: Whether the head is solved for in closed form on the trained features when training ends, and kept
-            where it is as good.
+        solve_again: Whether the head is solved for in closed form when training ends, and kept where it is as good.
         momentum: Of ``"sgd"``, in [0, 1).
         beta1: Of ``"adam"`` and ``"adamw"``: share of the mean of gradients that a step keeps.
         beta2: The same of the mean of squared gradients.

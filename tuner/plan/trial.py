@@ -168,8 +168,7 @@ class TrialPlan(Part):
     def key(self) -> str:
         """Return a hash that is equal for plans that train the same thing (32 hex digits).
 
-        What equals its default is left out, as is the device's limit on memory. The hash holds the numbers of samples
-        that are mixed in, not the fraction.
+        It leaves out what equals its default and the limit on memory, and holds counts of mixed-in samples.
         """
         decided = replace(self, data=replace(self.data, alpha=0.0), runtime=replace(self.runtime, memory_bytes=0))
         content = {stage.value: settings_of(getattr(decided, stage.value), hashed=True) for stage in Stage}

@@ -104,8 +104,7 @@ def nominal(model: ModelInfo) -> Rates:
 def rates_from(model: ModelInfo, figures: Mapping[str, float]) -> Rates:
     """Return the rates of a device that was measured in part.
 
-    Blocks that were not measured are computed from their FLOPs, at the pace of those that were; backward passes from
-    forward ones.
+    Other blocks are computed from their FLOPs at the pace of those that were; backward passes from forward ones.
 
     Args:
         model: The model.

@@ -48,12 +48,7 @@ class LossSettings:
 
 @dataclass(frozen=True, slots=True)
 class TargetScale:
-    """What targets are standardised by: y = mean + std · z, where the model learns z.
-
-    Attributes:
-        mean: Mean of each output's targets, in their own unit.
-        std: Standard deviation of each; above 0.
-    """
+    """What targets are standardised by: y = mean + std · z, of each output in its own unit; the model learns z."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]

@@ -54,11 +54,6 @@ class TaskOutline:
         """What a sample's label is."""
         return targets_of(self.loss, scale=self.scale)
 
-    @property
-    def has_global(self) -> bool:
-        """Whether the task has global data."""
-        return self.info.global_val > 0
-
 
 def outline(task: Task) -> TaskOutline:
     """Return what other processes need to know of a task.
@@ -87,6 +82,8 @@ def _possible_folds(task: Task) -> tuple[int, str]:
 def task_info(task: Task) -> TaskInfo:
     """Return a task in numbers."""
     global_ = task.global_
+    labels, counted = task.local.val.labels, task.labelled and task.targets.one_class
+    shares = np.bincount(labels) / len(labels) if counted and len(np.unique(labels)) > 1 else np.zeros(1)
     return TaskInfo(
         name=task.name,
         fingerprint=task.fingerprint(),
@@ -97,14 +94,7 @@ def task_info(task: Task) -> TaskInfo:
         noun=input_kind(task.input.kind).noun,
         augment=task.augment,
         labelled=task.labelled,
-        most_frequent=_most_frequent(task),
+        most_frequent=float(shares.max()),
         loss=task.loss,
         global_mixed=mixed_sizes(global_.train.labels) if global_ else (),
     )
-
-
-def _most_frequent(task: Task) -> float:
-    labels = task.local.val.labels
-    if not task.labelled or not task.targets.one_class or len(np.unique(labels)) == 1:
-        return 0.0
-    return float(np.bincount(labels).max() / len(labels))

@@ -17,10 +17,8 @@ MIX_SEED = 0  # one order per task: a larger fraction takes a superset of a smal
 def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumbers:
     """Return the sorted indices of the samples that a fraction of every class takes.
 
-    With several labels per sample: for each label a fraction of its positives, each sample once, and the same fraction
-    of the samples without a label.
-
-    Source: MoIL, Algorithm 1.
+    With several labels per sample it is a fraction of each label's positives and of the samples without a label, each
+    sample once. Source: MoIL, Algorithm 1.
 
     Args:
         labels: int64 [n], or float32 [n, k] multi-hot; targets are one class.
@@ -38,8 +36,7 @@ def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumb
 def filling_order(labels: Labels, seed: int = MIX_SEED) -> RowNumbers:
     """Return all indices in the order in which growing shares take them: every prefix is stratified.
 
-    Every class's first sample comes first; after that, a class has as large a share of each prefix as of the whole. The
-    samples of `mixed_indices` are close to a prefix too.
+    Every class's first sample comes first; after that, a class has as large a share of each prefix as of the whole.
     """
     ranked = [
         (rank / len(members), number, int(index))

@@ -14,8 +14,7 @@ from tuner.task.task import Task
 def standardised(task: Task, scale: TargetScale | None = None) -> Task:
     """Return a task whose targets are standardised by a scale, and which says so.
 
-    Without a scale it is that of the local and global training targets, of the global ones alone where the local data
-    has none.
+    Without a scale it is that of all training targets: of the global ones alone where the local data has none.
 
     Raises:
         TaskError: The training targets of an output are all the same.

@@ -57,20 +57,17 @@ class Task:
         input: How samples become its input.
         loss: Name of what a sample's label is; see `targets`.
         local: User's own data.
-        global_: Data of the classes the model was trained for; None for no mixing of global data and no global
-            objective.
+        global_: Data of the classes the model was trained for; None for no mixing and no global objective.
         labels: Rows of the union head in order: the global classes, then the new local ones.
         head_rows: Row in the given model's head of each global label, the first `len(head_rows)` of `labels`.
         local_labels: Rows that occur in the local data.
         augment: Random operations that keep a sample's label (`tuner.augment.operations`).
-        labelled: Whether the local labels are the user's; else they mean nothing, and agreement with the given model
-            is the objective.
+        labelled: Whether the local labels are the user's; else agreement with the given model is the objective.
         skipped: Files that were left out because they cannot be read, each with the reason.
         notes: Files that were changed in a way that a person should know, each with what was done to it.
         loss_settings: Settings of the loss.
         label_map: Labels of a sample by one name for them all, of the user's or of the task: with those more general.
-        scale: What the samples' targets were standardised by; None of labels, and where targets, and what the model
-            answers, have no unit.
+        scale: What the samples' targets were standardised by; None for labels, and for targets without a unit.
         given: Training that the task asks for, such as a model file's; None where it asks for none.
     """
 

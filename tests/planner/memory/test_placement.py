@@ -81,12 +81,6 @@ def test_names_do_not_matter(planner: Planner, tensors: list[Tensor], salt: int)
     assert renamed.pool_bytes == plain.pool_bytes
 
 
-@pytest.mark.parametrize("planner", EVERY)
-def test_tensors_that_all_meet_take_their_sum(planner: Planner) -> None:
-    tensors = [tensor(number, 3 * number + 1, number % 3, 5 + number) for number in range(6)]
-    assert planner(tensors).pool_bytes == sum(each.nbytes for each in tensors) == max_live(tensors)
-
-
 @pytest.mark.parametrize("planner", SHARING)
 def test_tensors_that_never_meet_take_the_largest_ones_bytes(planner: Planner) -> None:
     tensors = [tensor(number, 10 * number + 1, 2 * number, 2 * number + 1) for number in range(5)]

@@ -95,8 +95,7 @@ def read_classes(path: Path) -> list[GlobalClass]:
 def union_head(classes: Sequence[GlobalClass], local_names: Sequence[str]) -> UnionHead:
     """Give each class its row: the global ones first, then each local class of another name, in the order given.
 
-    A local class shares a global one's row if it has its name in the data or its label; exactly so, or else without
-    regard to case.
+    A local class shares a global one's row if it has its name in the data or its label, in any case if not exactly.
     """
     labels = [item.label for item in classes]
     exact: dict[str, int] = {}

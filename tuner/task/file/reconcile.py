@@ -106,8 +106,7 @@ def mapped_local(
     Such names are those of local labels, and of labels that have more general ones.
 
     Raises:
-        TaskError: A label is neither mapped nor new nor one of the model's, or is mapped to one that there is not; or a
-            rule is for a label that no local sample has.
+        TaskError: A label is neither mapped, new nor the model's; or a rule is for one that no local sample has.
     """
     known = [item.label for item in classes]
     own = {entry.names[place] for entry in entries.values() for place in entry.occurring()}

@@ -48,23 +48,19 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
     Raises:
         TaskError: The factory is no ``module:callable`` and no name of a published model, or a file is missing.
     """
+    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
+    names = section.input, section.output
     if section.factory is None or str(section.weights).lower().endswith(_ONNX_SUFFIX):
-        return _onnx_spec(section, path)
+        return ModelSpec(f"onnx:{_onnx_file(section, path)}", (), None, pretrain, (), *names)
     weights = section.weights
     if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
         weights = str(_existing(weights, path, "model.weights"))
     arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
-    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    names = section.input, section.output
     return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
 
 
-def _onnx_spec(section: "ModelSection", path: Path) -> ModelSpec:
-    """Return the network that an ONNX file is.
-
-    Raises:
-        TaskError: There is no such file, or more than it is given.
-    """
+def _onnx_file(section: "ModelSection", path: Path) -> Path:
+    """Return the file of a network that is nothing but an ONNX file."""
     weights = section.weights or ""
     if not weights.lower().endswith(_ONNX_SUFFIX):
         raise TaskError(
@@ -74,9 +70,7 @@ def _onnx_spec(section: "ModelSection", path: Path) -> ModelSpec:
     if section.factory is not None or section.arguments:
         extra = "arguments" if section.factory is None else "factory"
         raise TaskError(f"{path}: the ONNX file {weights} holds the network too: leave model.{extra} out")
-    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    file = _existing(weights, path, "model.weights")
-    return ModelSpec(f"onnx:{file}", (), None, pretrain, (), section.input, section.output)
+    return _existing(weights, path, "model.weights")
 
 
 def _factory(text: str, path: Path) -> str:
