@@ -25,8 +25,8 @@ from tuner.bundle.format import FILE, PLAN, Bundle, new_folder, seal
 from tuner.commands.bundles.page import Page
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import EditTraits, TailEdit
-from tuner.plan.precision import in_int8
 from tuner.plan.toml import to_toml
+from tuner.plan.trial import in_int8
 from tuner.plugin.core import load_task
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.conformance.files import FOLDER, write_set

@@ -25,7 +25,7 @@ from tuner.commands.bundles.export import write_bundle
 from tuner.metrics import accuracy
 from tuner.ort.session import Session
 from tuner.plan.parts import RecipePlan
-from tuner.plan.precision import in_int8
+from tuner.plan.trial import in_int8
 from tuner.plugin.core import build_host
 from tuner.runtime import Personaliser, Trainer
 from tuner.search.processes.remote import open_remote

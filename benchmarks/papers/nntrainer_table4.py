@@ -23,8 +23,7 @@ from typing import Literal
 from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.papers.table4_measured import measured
-from tuner.planner.memory.lifetimes import Tensor
-from tuner.planner.memory.placement import PLANNERS, max_live
+from tuner.planner.memory.placement import PLANNERS, Tensor, max_live
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.network.layers import Activation, Conv2d, Input, Operation
 from tuner_nntrainer.network.network import Layer, LayerInput, Network, network

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tuner.arrays import Array, Floats
-from tuner.errors import TaskError
 from tuner.reading import kind_of
-from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, unreadable
-from tuner.task.data.listing import read_folder, read_manifest
+from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data
+from tuner.task.data.listing import read_listing
 from tuner.task.data.signals import cut_windows, window_begins
 from tuner.task.inputs.base import InputKind
 from tuner.task.spec import InputDefaults, InputSpec
@@ -108,30 +107,13 @@ class _Listed(NamedTuple):
 
 
 def _listed(source: EntrySource) -> list[_Listed]:
-    """Return the sounds of an entry, of those names that it chooses.
-
-    Raises:
-        TaskError: There are none.
-    """
+    """Return the sounds of an entry, of those names that it chooses; at least one."""
     path = source.path
     name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).rpartition(_MARK)
     place = Path(name or path)  # there is no mark
-    kind = kind_of(place)
-    if kind == "nothing":
+    if kind_of(place) == "nothing":
         raise no_such_data(place, source.partition)
-    try:
-        if kind == "folder":
-            files, labels = read_folder(place, SUFFIXES, "sounds")
-            sessions = [""] * len(files)
-        elif place.suffix.lower() == ".csv":
-            files, labels, sessions = read_manifest(place, source.targets, sessions=True)
-        else:
-            raise TaskError(
-                f"{place}: sounds must be in a folder of class folders or a .csv manifest, got {place.suffix!r}"
-            )
-    except OSError as error:
-        raise unreadable(error, place) from error
-    listed = map(_Listed, files, labels, sessions)
+    listed = map(_Listed, *read_listing(source, place, SUFFIXES, "sounds", npz=False))
     chosen = [clip for clip in listed if not pattern or fnmatchcase(clip.file.name, pattern)]
     if not chosen:
         raise empty_partition(path, source.partition, "sound")

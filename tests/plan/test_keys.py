@@ -8,8 +8,16 @@ import pytest
 
 from tests.plan.plans import PLAN, mixed
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, DataPlan, EditTraits, LossTerm, RecipePlan, RuntimePlan, TailEdit
-from tuner.plan.settings import settings_of
+from tuner.plan.parts import (
+    CachePlan,
+    DataPlan,
+    EditTraits,
+    LossTerm,
+    RecipePlan,
+    RuntimePlan,
+    TailEdit,
+    settings_of,
+)
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan
 

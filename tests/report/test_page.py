@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.plan.trial import TrialPlan
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.report.page import page
 from tuner.report.sections import Findings, Photo

@@ -12,7 +12,7 @@ from tuner.errors import TunerError
 from tuner.plan.parts import CachePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.price import price
 from tuner.results.records.config import Budget

@@ -10,7 +10,7 @@ import pytest
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import NOMINAL_FLOPS
-from tuner.planner.flops import forward_flops
+from tuner.planner.tail_terms import forward_flops
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import Outcome, TrialRecord
 from tuner.search.processes.guard import JobResult

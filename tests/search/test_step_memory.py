@@ -7,7 +7,7 @@ import pytest
 from tests.search.test_forecast import growing, plan_of
 from tuner.plan.parts import CachePlan
 from tuner.planner.device import FirstSteps, Rates, nominal, unscaled_bytes
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.price import price
 from tuner.search.estimate.step_memory import LINE_BYTES, expected_bytes

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.errors import TaskError
-from tuner.task.data.samples import Samples
+from tuner.targets.strata import moved
+from tuner.task.data.samples import Samples, with_labels
 from tuner.task.inputs import input_kind
-from tuner.task.relabel import relabelled
 from tuner.task.scale import standardised
 from tuner.task.spec import InputSpec, ModelSpec
-from tuner.task.task import Domain, Task
+from tuner.task.task import Task
 
 
 def adapted(task: Task, folder: Path, *, starts_from_bundle: bool) -> Task:
@@ -60,20 +60,16 @@ def start_from(bundle: Bundle, task: Task) -> Task:
     rows = tuple(labels.index(label) for label in task.labels)
     model = _model_of(bundle, task)
 
-    def moved(samples: Samples) -> Samples:
-        return relabelled(samples, rows, len(labels))
-
-    def moved_domain(domain: Domain) -> Domain:
-        test = None if domain.test is None else moved(domain.test)
-        return Domain(moved(domain.train), moved(domain.val), test)
+    def relabelled(samples: Samples) -> Samples:
+        return with_labels(samples, moved(samples.labels, {old: (new,) for old, new in enumerate(rows)}, len(labels)))
 
     return replace(
         task,
         model=model,
         labels=labels,
         head_rows=tuple(range(len(bundle.labels))),
-        local=moved_domain(task.local),
-        global_=None if task.global_ is None else moved_domain(task.global_),
+        local=task.local.mapped(relabelled),
+        global_=None if task.global_ is None else task.global_.mapped(relabelled),
         local_labels=tuple(sorted(rows[row] for row in task.local_labels)),
     )
 

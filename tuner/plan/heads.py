@@ -4,11 +4,12 @@ Source: PersEPhonEE (HotMobile 2021); the head is MSDNet's intermediate classifi
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
-from tuner.plan.info import FORBID, MAP_DIMENSIONS, TaskInfo
-from tuner.plan.settings import OPTIONAL
+from tuner.plan.info import MAP_DIMENSIONS, Part, TaskInfo
+from tuner.plan.parts import OPTIONAL
 
 HeadsMode = Literal["none", "exits-only", "with-tail"]
 Against = Literal["original", "best"]
@@ -17,7 +18,7 @@ CHANCE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Part):
     """A side head.
 
     Attributes:
@@ -25,22 +26,21 @@ class Exit:
         channels: Channels of its two convolutions; 0 for a linear layer on its input's mean over all positions.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     block: int
     channels: int
 
 
 @dataclass(frozen=True, slots=True)
-class HeadsPlan:
+class HeadsPlan(Part):
     """Side heads, anywhere along the blocks.
 
     An exit's loss is `supervised` · CE(ŷ, y) + `distilled` · T² · KL(softmax(z/T) ‖ softmax(ŷ/T)) + `pseudo` ·
     CE(ŷ, argmax z), where z are the final head's logits (PersEPhonEE, eq. 1; as printed its weights multiply nothing).
-    Of numbers it is `supervised` · ℓ(ŷ, y) + `distilled` · ℓ(ŷ, z), where ℓ is the task's loss.
+    With targets instead of labels it is `supervised` · ℓ(ŷ, y) + `distilled` · ℓ(ŷ, z), where ℓ is the task's loss.
 
     Attributes:
-        mode: What trains: ``"exits-only"``, the paper's mode, the exits alone; ``"with-tail"``, a hybrid of this
-            project, first the tail (with `joint` together with its exits), which then teaches all exits.
+        mode: What trains: ``"exits-only"`` (the paper's) the exits alone; ``"with-tail"`` first the tail, with `joint`
+            together with its exits, which then teaches all exits.
         exits: Exits from the input to the final head.
         supervised: Weight of the labels; excludes `pseudo`.
         distilled: Weight of the final head's softened answers.
@@ -49,21 +49,18 @@ class HeadsPlan:
         tolerance: Accuracy on the calibration samples that leaving early may cost at most, in [0, 1].
         against: Reference of `tolerance`: the final head's accuracy, or the best that any threshold reaches.
         per_exit: Whether every exit has a threshold of its own.
-        confidence: Confidence at which leaving early must cost at most `tolerance`, from 0.5 to below 1: of the
-            one-sided bound of the difference on the same samples. At 0.5 the difference itself counts.
+        confidence: Confidence, in [0.5, 1), of the one-sided bound by which leaving early costs at most `tolerance` on
+            the same samples. At 0.5 the difference itself counts.
         ridge: Penalty of linear exits that are solved for in closed form, in samples; 0 where exits train by steps.
             The weights of the losses are then those of the answers that are regressed on.
-        global_weight: What a sample of the global training data counts in what exits begin with, where one of the
-            user's counts 1, in [0, 1]; 0 where they begin with nothing. Exits that train by steps begin with weights
-            that are trained on the global data, and have 1.
-        joint: Weight of the exits' losses in the tail's own loss, so that a tail learns to answer early (Shallow-Deep
-            Networks, Kaya et al., 2019); 0 where the tail trains without its exits. Only of ``"with-tail"``, and of
-            exits beyond the cut, which there are only where it is above 0.
-        flips: Whether half of a batch's maps are mirrored at random, those of a sample alike at all exits, where exits
-            train by steps. The final head's answers stay those to the sample as it is.
+        global_weight: Weight of a global training sample in what exits begin with, where one of the user's has 1, in
+            [0, 1]; 0 where they begin with nothing. For exits that train by steps it is 1.
+        joint: Weight of the losses of exits beyond the cut in the tail's own loss (Shallow-Deep Networks, Kaya et al.,
+            2019); 0 where the tail trains without exits. Only with ``"with-tail"``.
+        flips: Whether half of a batch's maps are mirrored at random, alike at all exits, where exits train by steps.
+            The final head's answers stay those to the sample as it is.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     mode: HeadsMode = "none"
     exits: tuple[Exit, ...] = ()
     supervised: float = 0.0
@@ -81,10 +78,7 @@ class HeadsPlan:
 
     @property
     def out_of_fold(self) -> bool:
-        """Whether thresholds come from all local samples, each answered by exits that are solved for without its fold.
-
-        Else a part of the samples is withheld from training, as a tail or exits that train by steps train once.
-        """
+        """Whether thresholds come from all local samples, each answered by exits that were solved for without it."""
         return self.ridge > 0 and self.mode == "exits-only"
 
     @property
@@ -93,59 +87,32 @@ class HeadsPlan:
         return any(exit_.channels for exit_ in self.exits)
 
 
-def head_rules(heads: HeadsPlan, num_blocks: int) -> tuple[tuple[bool, str, object], ...]:
-    """Return the rules of side heads: whether each holds, the rule, and the value it is about.
-
-    Args:
-        heads: Heads to check.
-        num_blocks: Blocks of their model.
-    """
+def head_rules(heads: HeadsPlan, num_blocks: int) -> Iterator[tuple[bool, str, object]]:
+    """Yield whether each rule of side heads holds, the rule, and the value it is about."""
     weights = heads.supervised, heads.distilled, heads.pseudo
-    places = [exit_.block for exit_ in heads.exits]
-    channels = [exit_.channels for exit_ in heads.exits]
-    return (
-        (
-            all(0 <= place < num_blocks for place in places),
-            f"heads.exits must be on blocks 0 to {num_blocks - 1}",
-            places,
-        ),
-        (
-            all(count >= 1 for count in channels) or bool(heads.ridge),
-            "heads.exits must have at least one channel each",
-            channels,
-        ),
-        (
-            not heads.ridge or not any(channels),
-            "heads.exits must have 0 channels where heads.ridge is above 0",
-            channels,
-        ),
-        (0 <= heads.ridge < math.inf, "heads.ridge must be at least 0", heads.ridge),
-        (all(0 <= weight < math.inf for weight in weights), "the weights of heads' losses must be at least 0", weights),
-        (any(weights), "one of heads.supervised, heads.distilled and heads.pseudo must be above 0", weights),
-        (
-            not (heads.supervised and heads.pseudo),
-            "heads.supervised and heads.pseudo must not both be above 0, as each is the weight of a hard label",
-            weights,
-        ),
-        (0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature),
-        (0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance),
-        (CHANCE <= heads.confidence < 1, "heads.confidence must be at least 0.5 and below 1", heads.confidence),
-        (0 <= heads.global_weight <= 1, "heads.global_weight must be in [0, 1]", heads.global_weight),
-        (0 <= heads.joint < math.inf, "heads.joint must be at least 0", heads.joint),
-    )
+    places, channels = [exit_.block for exit_ in heads.exits], [exit_.channels for exit_ in heads.exits]
+    on_blocks, wide = all(0 <= place < num_blocks for place in places), all(count >= 1 for count in channels)
+    yield on_blocks, f"heads.exits must be on blocks 0 to {num_blocks - 1}", places
+    yield wide or bool(heads.ridge), "heads.exits must have at least one channel each", channels
+    rule = "heads.exits must have 0 channels where heads.ridge is above 0"
+    yield not heads.ridge or not any(channels), rule, channels
+    yield 0 <= heads.ridge < math.inf, "heads.ridge must be at least 0", heads.ridge
+    yield all(0 <= weight < math.inf for weight in weights), "the weights of heads' losses must be at least 0", weights
+    yield any(weights), "one of heads.supervised, heads.distilled and heads.pseudo must be above 0", weights
+    rule = "heads.supervised and heads.pseudo must not both be above 0, as each is the weight of a hard label"
+    yield not (heads.supervised and heads.pseudo), rule, weights
+    yield 0 < heads.temperature < math.inf, "heads.temperature must be above 0", heads.temperature
+    yield 0 <= heads.tolerance <= 1, "heads.tolerance must be in [0, 1]", heads.tolerance
+    yield CHANCE <= heads.confidence < 1, "heads.confidence must be at least 0.5 and below 1", heads.confidence
+    yield 0 <= heads.global_weight <= 1, "heads.global_weight must be in [0, 1]", heads.global_weight
+    yield 0 <= heads.joint < math.inf, "heads.joint must be at least 0", heads.joint
 
 
 def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
     """Return the heads that can be trained, with idle settings at their defaults.
 
-    Next to a tail that trains alone, exits are at or before its cut. Where it trains together with others, none begins
-    with the global data: what these others read changes. Without labels, the weight of the labels goes to distillation.
-    Where it answers with numbers, they are neither hard nor softened: its weights are one.
-
-    Args:
-        heads: Heads as a strategy wrote them.
-        cut: First block of the tail.
-        task: Whether local samples have labels, or targets, and whether there is global data.
+    Next to a tail that trains alone, exits are at or before its cut; if it trains with its exits, none begins with the
+    global data. Without labels, their weight goes to distillation. Numbers as answers are neither hard nor softened.
     """
     is_deep = [exit_.block > cut for exit_ in heads.exits]
     if heads.mode != "with-tail" or not any(is_deep):
@@ -175,11 +142,7 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
 def head_parameters(in_shape: tuple[int, ...], channels: int, outputs: int) -> int:
     """Return a head's learnable scalars: two 3 × 3 convolutions with their norms, and a linear layer.
 
-    Args:
-        in_shape: Shape of the head's input, per sample; anything but a map (C, H, W) is read as a vector by two linear
-            layers.
-        channels: Channels of both convolutions; 0 for a linear layer alone.
-        outputs: Outputs of the linear layer.
+    Any input but a map (C, H, W) is read as a vector by two linear layers; with 0 channels there is the last one alone.
     """
     if not channels:
         return (linear_inputs(in_shape) + 1) * outputs

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tuner.targets import SINGLE_LABEL, LossKind, Targets, targets_of
 
-#: How pydantic reads every part of a plan: an unknown key is an error.
+#: How pydantic reads files: an unknown key is an error.
 FORBID: dict[str, Any] = {"extra": "forbid"}
 #: Dimensions of a map of an image, per sample: [C, H, W].
 MAP_DIMENSIONS = 3
@@ -17,8 +17,15 @@ MAP_DIMENSIONS = 3
 MOST_CUTS, CUT_RATIO = 6, 1.7
 
 
+class Part:
+    """A part of a plan."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
+
+
 @dataclass(frozen=True, slots=True)
-class BlockInfo:
+class BlockInfo(Part):
     """One block of the chain: the unit that is frozen or trained.
 
     Attributes:
@@ -28,11 +35,9 @@ class BlockInfo:
         flops: FLOPs of the forward pass, per sample; one multiply-accumulate counts two.
         parameters: Number of learnable scalars.
         saved_bytes: Bytes kept for the backward pass, per sample, when the block trains (fp32).
-        channels_last: Whether the shape is of tokens or maps with channels last ``[T, C]``, ``[H, W, C]``, as its first
-            layer takes them: these have no axis that a random change of maps could move along.
+        channels_last: Whether the shape is of tokens ``[T, C]`` or maps ``[H, W, C]``, which are not changed at random.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     name: str
     cut: str
     in_shape: tuple[int, ...]
@@ -49,7 +54,7 @@ class BlockInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(Part):
     """The model as a chain of blocks, without a tensor.
 
     Attributes:
@@ -58,11 +63,9 @@ class ModelInfo:
         outputs: Rows of the union head.
         blocks: Chain from the input to the head; at least one block.
         note: Reason why only whole-model training is offered; empty where cuts are.
-        traced_by: How the blocks were found: ``"torch.fx"``, that with some classes of modules as leaves, or
-            ``"torch.export"``; empty where they were not.
+        traced_by: How the blocks were found, such as ``"torch.fx"``; empty where they were not.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     name: str
     fingerprint: str
     outputs: int
@@ -79,8 +82,7 @@ class ModelInfo:
     def depths(self) -> tuple[int, ...]:
         """Numbers of last blocks to train, ascending: three to six, where the network has as many blocks.
 
-        A tail of the next number takes about `CUT_RATIO` times the FLOPs; the last one is the whole network. The last
-        block alone is left out, as its head is solved for; it is the only one of a network of one block.
+        Each tail takes some `CUT_RATIO` times the FLOPs of the one before. The last block alone is left out.
         """
         tails = {blocks: sum(one.flops for one in self.blocks[-blocks:]) for blocks in range(1, self.num_blocks + 1)}
         inner = [blocks for blocks in tails if blocks > 1] or [1]
@@ -100,7 +102,7 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskInfo:
+class TaskInfo(Part):
     """The task in numbers: how many samples of each kind there are.
 
     Attributes:
@@ -108,20 +110,18 @@ class TaskInfo:
         fingerprint: Hash of the task; compared when a run is resumed.
         local_train: Number of local training samples.
         local_val: Number of local validation samples.
-        global_per_class: Number of global training samples of each class that has any; of each label, where a sample
-            may have several.
+        global_per_class: Number of global training samples of each class, or label, that has any.
         global_mixed: Where a sample may have several labels: fractions of each label, from the smallest, and how many
             samples they take, each counted once.
         global_val: Number of global validation samples; 0 for a task without global data.
         noun: Word for the samples (``"images"``).
         augment: Operations that keep a sample's label, as the task lists them (`tuner.augment.operations`).
         labelled: Whether the local samples have labels.
-        most_frequent: Share of the most frequent class among the local validation samples: the accuracy of whoever
-            always answers with it; 0 where a sample has several labels, or all have the same.
+        most_frequent: Share of the most frequent class among the local validation samples: the accuracy of always
+            answering with it; 0 where a sample has several labels, or all have the same.
         loss: Name of what a sample's label is, and so what is called accuracy; see `targets`.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     name: str
     fingerprint: str
     local_train: int
@@ -143,7 +143,7 @@ class TaskInfo:
     def mixed_samples(self, fraction: float) -> int:
         """Return how many global training samples a fraction of every class takes, each counted once.
 
-        Where a sample may have several labels, this is interpolated between those of `global_mixed`.
+        Where a sample may have several labels, it is interpolated in `global_mixed`.
         """
         if fraction == 0 or not self.global_mixed:
             return sum(per_class_counts(self.global_per_class, fraction))
@@ -156,13 +156,9 @@ class TaskInfo:
 
 @lru_cache(maxsize=256)
 def per_class_counts(available: tuple[int, ...], alpha: float) -> tuple[int, ...]:
-    """Return how many samples of each class a fraction takes: at least one where `alpha` > 0.
+    """Return how many of each class's samples a fraction in [0, 1] takes: at least one where it is above 0.
 
     Source: MoIL, Algorithm 1; the rounding is this project's (the thesis leaves it open).
-
-    Args:
-        available: Number of samples of each class.
-        alpha: Fraction, in [0, 1].
     """
     if alpha == 0:
         return tuple(0 for _ in available)

@@ -2,28 +2,27 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum, auto
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from tuner.plan.info import FORBID
-from tuner.plan.settings import OPTIONAL, Setting, sorted_settings
+from tuner.errors import PlanError
+from tuner.plan.info import Part
 
 #: A setting or the value of a knob.
-Scalar = Setting
+Scalar = bool | int | float | str
+#: Metadata of a field that files name only where it differs from its default.
+OPTIONAL = {"optional": True}
 #: The optimisers that every backend has.
 Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["warmup", "wsd", "cosine", "constant"]
 Precision = Literal["fp32", "int8"]
-#: The courses of the learning rate, with those that only a model file asks for.
+#: Those, and courses of the learning rate that only a model file asks for.
 Course = Literal["warmup", "wsd", "cosine", "constant", "exponential", "steps"]
 
 
 class Stage(StrEnum):
-    """The part of a plan a strategy may write, in the order the parts are decided.
-
-    A stage's value is the name of the plan's field.
-    """
+    """The field of a plan that a strategy may write, in the order they are decided."""
 
     DATA = auto()
     SPLIT = auto()
@@ -35,24 +34,49 @@ class Stage(StrEnum):
     RUNTIME = auto()
 
 
+def settings_of(part: Any, *, hashed: bool = False) -> Any:
+    """Return a part of a plan, a dataclass or a value in one, as JSON's types.
+
+    `OPTIONAL` settings that equal their default are left out; in keys (`hashed`), all that do.
+    """
+    if isinstance(part, tuple):
+        return tuple(settings_of(value, hashed=hashed) for value in part)
+    if not is_dataclass(part):
+        return part
+    return {
+        own.name: settings_of(value, hashed=hashed)
+        for own in fields(part)
+        if (value := getattr(part, own.name)) != own.default or not (hashed or own.metadata)
+    }
+
+
+def sorted_settings(owner: str, settings: object) -> tuple[tuple[str, Scalar], ...]:
+    """Return pairs of name and value, sorted by name; anything else is a `PlanError` that names the owner."""
+    if not isinstance(settings, tuple | list) or not all(
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], Scalar)  # noqa: PLR2004 - a pair
+        for pair in settings
+    ):
+        raise PlanError(
+            f"{owner}: settings must be pairs of a name and a number, a string or a Boolean, got {settings!r}: "
+            "divide a list or a table into several settings"
+        )
+    return tuple(sorted(((name, value) for name, value in settings), key=lambda pair: pair[0]))
+
+
 #: Stages that take several strategies: tuples only grow, any other value has one owner.
 SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS, Stage.LOSS})
 
 
 @dataclass(frozen=True, slots=True)
-class DataEdit:
-    """A plugin's rule for which samples of the global data are mixed in; the selector for `kind` applies it.
+class DataEdit(Part):
+    """A plugin's rule for which global samples are mixed in; the selector for `kind` applies it.
 
     Attributes:
         kind: Selector's name (``tuner_selectors``).
-        settings: Pairs of name and value; sorted by name when made.
+        settings: Pairs of name and value, sorted by name; a name with anything but a scalar is a `PlanError`.
         candidates: Number of samples that are considered for each one that is chosen. Their features are computed.
-
-    Raises:
-        PlanError: A setting is not a pair of a name and a number, a string or a Boolean.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     kind: str
     settings: tuple[tuple[str, Scalar], ...] = ()
     candidates: int = 1
@@ -62,22 +86,19 @@ class DataEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class DataPlan:
+class DataPlan(Part):
     """How much of the global data is mixed in, and how much of everything is used.
 
     Attributes:
         alpha: Fraction of every class of the global data, in [0, 1].
-        share: Share of the samples of every partition, for validation too, in (0, 1]. The lower rungs of a search take
-            less than all.
+        share: Share of the samples of every partition, in (0, 1]; below 1 on the lower rungs of a search.
         edit: Which samples the fraction takes; None for the first ones in a fixed random order.
-        folds: Number of folds of the local training samples that judge the plan in addition to the local validation
-            samples; 0 where these alone do. See `TrialPlan.trainings`.
+        folds: Folds of the local training samples that judge the plan too (`TrialPlan.trainings`); 0 for none.
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
         weight: Weight of a mixed-in sample in the loss, where a local one has 1.
         balance: Whether every batch has as many samples of one class as of another, instead of as they come.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     alpha: float = 0.0
     share: float = field(default=1.0, metadata=OPTIONAL)
     edit: DataEdit | None = field(default=None, metadata=OPTIONAL)
@@ -99,23 +120,20 @@ class DataPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class EditTraits:
+class EditTraits(Part):
     """What is known of a tail edit before a tensor library is loaded. The defaults are those of a *static* edit.
 
-    A static edit says which weights train and what they are made of (`requires_grad`, `torch.nn.utils.parametrize`). It
-    is planned, traced and run like any tail, by every backend, and after training the tail is the given one again.
+    A static edit says which weights train and what they are made of (`requires_grad`, `torch.nn.utils.parametrize`).
+    Every backend runs it like any tail, and after training the tail is the given one again.
 
     Attributes:
         changes_shapes: Whether shapes change while the tail trains.
         trains_norms: Whether norms train whatever the recipe says: then batches are not cut.
         traceable: Whether a step can be traced once for all: for the planned executor, and for ONNX Runtime.
-        keeps_weights: Whether the trained tail has the given model's layers and weights, by name. Otherwise the edit is
-            made again when the tail is exported.
-        solves: Whether its weights are solved for in one pass over the samples, without gradients: recipe, random
-            changes and terms of the loss have no effect.
+        keeps_weights: Whether the trained tail has the given model's layers and weights; else export edits it again.
+        solves: Whether its weights are solved for in one pass, without gradients, recipe, random changes and terms.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     changes_shapes: bool = False
     trains_norms: bool = False
     traceable: bool = True
@@ -139,19 +157,15 @@ STATIC = EditTraits()
 
 
 @dataclass(frozen=True, slots=True)
-class TailEdit:
+class TailEdit(Part):
     """A change a plugin makes to the trainable tail; the backend's lowering for `kind` realises it.
 
     Attributes:
         kind: Lowering's name (``tuner_lowerings``).
-        settings: Pairs of name and value; sorted by name when made.
+        settings: Pairs of name and value, sorted by name; a name with anything but a scalar is a `PlanError`.
         traits: What the edit does, for those who do not load it.
-
-    Raises:
-        PlanError: A setting is not a pair of a name and a number, a string or a Boolean.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     kind: str
     settings: tuple[tuple[str, Scalar], ...] = ()
     traits: EditTraits = field(default=STATIC, metadata=OPTIONAL)
@@ -166,20 +180,16 @@ class TailEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class LossTerm:
+class LossTerm(Part):
     """A term that a plugin adds to the tail's loss; the backend's function for `kind` computes it.
 
     Attributes:
         kind: Name of the loss function (``tuner_losses``).
         weight: What its mean over a batch is multiplied by, above 0.
-        settings: Pairs of name and value; sorted by name when made.
+        settings: Pairs of name and value, sorted by name; a name with anything but a scalar is a `PlanError`.
         teacher: Whether it reads the given model's logits.
-
-    Raises:
-        PlanError: A setting is not a pair of a name and a number, a string or a Boolean.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     kind: str
     weight: float
     settings: tuple[tuple[str, Scalar], ...] = ()
@@ -190,24 +200,22 @@ class LossTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class CachePlan:
+class CachePlan(Part):
     """How the outputs of the frozen prefix are stored.
 
     Attributes:
         by: Name of the strategy that stores them; ``"none"`` runs the prefix in every epoch.
         bits: Width of a stored value: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
-        augment: Strength of the task's random changes, in [0, 1]; made to the stored maps, or to the inputs where
-            nothing is stored.
+        augment: Strength of the task's random changes, in [0, 1], of stored maps, or of inputs where none are stored.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     by: str = "none"
     bits: int = 32
     augment: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class RecipePlan:
+class RecipePlan(Part):
     """How the tail trains.
 
     Attributes:
@@ -216,18 +224,14 @@ class RecipePlan:
         optimiser: Update rule: ``"sgd"``, ``"adam"``, ``"adamw"``, or one that a plugin adds (``tuner_optimisers``).
         learning_rate: Learning rate at the first step.
         weight_decay: Weight decay; decoupled for ``"adamw"``, L2 otherwise.
-        schedule: Course of the learning rate. ``"warmup"`` rises over the first steps and is constant from there on;
-            ``"wsd"`` (warm-up, stable, decay) falls to 0 over the last fifth; ``"cosine"`` falls to 0 at the last
-            step. The others count steps from 0: ``"exponential"`` multiplies it by `decay_rate` to the power of the
-            steps over `decay_steps`, ``"steps"`` follows `milestones`.
-        patience: Number of epochs without a better local validation accuracy after which training stops; 0 never
-            stops.
+        schedule: Course of the learning rate. ``"warmup"`` rises over the first steps, then is constant; ``"wsd"``
+            (warm-up, stable, decay) also falls to 0 over the last fifth; ``"cosine"`` falls to 0 at the last step.
+            ``"exponential"`` multiplies it by `decay_rate` ^ (step / `decay_steps`); ``"steps"`` follows `milestones`.
+        patience: Epochs without a better local validation accuracy after which training stops; 0 never stops.
         freeze_bn: Whether the tail's batch norms keep their statistics.
         micro_batches: Number of parts a batch is divided into; their gradients are summed: less memory, more time.
-        label_smoothing: Share of the target that all classes get alike, in [0, 1), of one label a sample; a task that
-            sets one itself keeps its own.
-        solve_again: Whether the head is solved for in closed form on the trained features when training ends, and kept
-            where it is as good as the trained one.
+        label_smoothing: Share of the target that all classes get alike, in [0, 1); a task's own setting has precedence.
+        solve_again: Whether the head is solved for in closed form when training ends, and kept where it is as good.
         momentum: Of ``"sgd"``, in [0, 1).
         beta1: Of ``"adam"`` and ``"adamw"``: share of the mean of gradients that a step keeps.
         beta2: The same of the mean of squared gradients.
@@ -237,7 +241,6 @@ class RecipePlan:
         milestones: Of the schedule ``"steps"``: pairs of a step and a learning rate, which holds from that step on.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     epochs: int = 10
     batch_size: int = 32
     optimiser: str = "adamw"
@@ -275,7 +278,7 @@ class RecipePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimePlan:
+class RuntimePlan(Part):
     """What carries the plan out.
 
     Attributes:
@@ -283,11 +286,9 @@ class RuntimePlan:
         threads: Number of its threads.
         precision: Precision of the frozen blocks, in training and in the bundle; the tail's is always float32.
         int8_loss: Largest loss of an accuracy that ``"int8"`` may cost a bundle, as a share: 0.01 is a point.
-        memory_bytes: Limit of what training may take, above the resting process; 0 for no limit. It belongs to the
-            device and is no part of the plan's `key`.
+        memory_bytes: Limit of what training may take above the resting process; 0 for none. No part of the plan's key.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     backend: str = "torch"
     threads: int = 1
     precision: Precision = "fp32"

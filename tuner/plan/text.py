@@ -16,12 +16,13 @@ OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 def describe(plan: TrialPlan) -> str:
     """Return what a plan trains, on which samples, from which features, and how."""
     edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
+    terms = "".join(f", + {term.weight:.2g} {term.kind}{_settings(term)}" for term in plan.loss)
     backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
     backend += ", its frozen blocks in int8" if plan.runtime.precision == "int8" else ""
-    changes = f"{edits}{_heads(plan.heads)}" + "".join(map(_term, plan.loss))
+    changes = f"{edits}{_heads(plan.heads)}{terms}{backend}"
     if plan.traits.solves:
-        return f"solve {_part(plan)} for {_data(plan)}{_source(plan)}{changes}{backend}"
-    return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}{backend}"
+        return f"solve {_part(plan)} for {_data(plan)}{_source(plan)}{changes}"
+    return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}"
 
 
 def trained_part(plan: TrialPlan) -> str:
@@ -87,13 +88,8 @@ def _recipe(plan: TrialPlan) -> str:
     return f"{recipe.epochs} epoch{plural} {optimiser} {_rate(recipe.learning_rate)}{parts}{course}{further}"
 
 
-def _term(term: LossTerm) -> str:
-    return f", + {term.weight:.2g} {term.kind}{_settings(term)}"
-
-
 def _settings(part: TailEdit | LossTerm | DataEdit) -> str:
-    values = ((name, _value(value)) for name, value in part.settings)
-    listed = ", ".join(f"{name} {value}" for name, value in values)
+    listed = ", ".join(f"{name} {_value(value)}" for name, value in part.settings)
     return f" ({listed})" if listed else ""
 
 

@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import PlanError, nearest
-from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
-from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.info import Part
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 from tuner.reading import parse_toml
@@ -18,10 +16,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FORMAT = 1
-_PARTS = (
-    *(TrialPlan, ModelInfo, BlockInfo, TaskInfo),
-    *(DataPlan, DataEdit, TailEdit, HeadsPlan, Exit, LossTerm, CachePlan, RecipePlan, RuntimePlan),
-)
 _UNKNOWN_KEY = "unexpected_keyword_argument"
 
 
@@ -65,15 +59,11 @@ def _adapter() -> "TypeAdapter[TrialPlan]":
 
 
 def _first_mistake(mistakes: Sequence[Mapping[str, Any]]) -> str:
-    """Return one of pydantic's mistakes as a sentence; a misspelt key goes before the key it leaves missing.
-
-    Args:
-        mistakes: Contents of ``ValidationError.errors()``; at least one.
-    """
+    """Return one of pydantic's mistakes as a sentence; a misspelt key goes before the key it leaves missing."""
     first = min(mistakes, key=lambda mistake: mistake["type"] != _UNKNOWN_KEY)
     where = ".".join(map(str, first["loc"]))
     if first["type"] == _UNKNOWN_KEY:
-        keys = {field.name for part in _PARTS for field in fields(part)}
+        keys = {name for part in Part.__subclasses__() for name in part.__annotations__}
         return f"unknown key {where!r}{nearest(str(first['loc'][-1]), keys)}"
     if first["type"] == "missing":
         return f"{where} is missing"

@@ -1,19 +1,16 @@
-"""A trial as frozen data: what it trains, on which samples, from which features, and how.
-
-Strategies edit a plan, a backend carries it out, and a bundle exports the same object as ``plan.toml``.
-"""
+"""A trial as frozen data: strategies edit a plan, a backend carries it out, a bundle exports it as ``plan.toml``."""
 
 import hashlib
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
 from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
-from tuner.plan.info import FORBID, BlockInfo, ModelInfo, TaskInfo, per_class_counts, share_of
+from tuner.plan.info import BlockInfo, ModelInfo, Part, TaskInfo, per_class_counts, share_of
 from tuner.plan.parts import (
     CachePlan,
     DataPlan,
@@ -23,16 +20,18 @@ from tuner.plan.parts import (
     RuntimePlan,
     Stage,
     TailEdit,
+    settings_of,
 )
-from tuner.plan.rules import effective_recipe, effective_runtime, recipe_rules, runtime_rules
-from tuner.plan.settings import settings_of
 
 #: Widths of a stored value, in bits.
 STORED_BITS = (32, 16, 8, 4, 2, 1)
+#: Bounds of epochs, samples and parts of a batch, and patience; and of threads.
+MOST = 1_000_000
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TrialPlan:
+class TrialPlan(Part):
     """Everything that is decided about one trial.
 
     Attributes:
@@ -48,7 +47,6 @@ class TrialPlan:
         runtime: What carries the plan out.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = FORBID
     model: ModelInfo
     task: TaskInfo
     data: DataPlan = field(default_factory=DataPlan)
@@ -170,8 +168,7 @@ class TrialPlan:
     def key(self) -> str:
         """Return a hash that is equal for plans that train the same thing (32 hex digits).
 
-        What equals its default is left out. Two fractions that select the same samples are one plan: the hash holds the
-        counts, not the fraction. The limit on memory belongs to the device.
+        It leaves out what equals its default and the limit on memory, and holds counts of mixed-in samples.
         """
         decided = replace(self, data=replace(self.data, alpha=0.0), runtime=replace(self.runtime, memory_bytes=0))
         content = {stage.value: settings_of(getattr(decided, stage.value), hashed=True) for stage in Stage}
@@ -181,18 +178,12 @@ class TrialPlan:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def line(self) -> str:
-        """Return a hash (32 hex digits) that is equal for plans of which one continues the other's training.
-
-        They differ in their epochs, and in the share of the samples, alone.
-        """
+        """Return a hash that is equal for plans that differ in epochs and share alone: one may continue the other."""
         whole = replace(self.data, share=1.0)
         return replace(self, data=whole, recipe=replace(self.recipe, epochs=1, patience=0)).key()
 
     def settings(self) -> dict[str, Any]:
-        """Return every decision as JSON's types, without the description of model and task, which is long.
-
-        Settings that are `OPTIONAL` and at their default are left out.
-        """
+        """Return every decision as JSON's types, without `OPTIONAL` settings at their default, model and task."""
         stages = (stage for stage in Stage if stage is not Stage.LOSS or self.loss)
         return {stage.value: settings_of(getattr(self, stage.value)) for stage in stages}
 
@@ -211,11 +202,7 @@ class TrialPlan:
 
 
 def check(plan: TrialPlan) -> TrialPlan:
-    """Return the plan if it obeys every rule.
-
-    Raises:
-        PlanError: A rule is broken; the message gives the rule and the value.
-    """
+    """Return the plan if it obeys every rule; a `PlanError` gives the broken rule and the value."""
     for holds, rule, value in _rules(plan):
         if not holds:
             raise PlanError(f"plan: {rule}, got {value}")
@@ -238,10 +225,14 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
         yield plan.data.edit.candidates >= 1, "data.edit.candidates must be at least 1", plan.data.edit.candidates
     yield bits in STORED_BITS, f"{Stage.CACHE}.bits must be one of {', '.join(map(str, STORED_BITS))}", bits
     yield 0 <= augment <= 1, f"{Stage.CACHE}.augment must be in [0, 1]", augment
-    yield from recipe_rules(plan.recipe)
+    yield from _recipe_rules(plan.recipe)
     for term in plan.loss:
         yield 0 < term.weight < math.inf, f"the weight of loss term {term.kind!r} must be above 0", term.weight
-    yield from runtime_rules(plan.runtime)
+    runtime = plan.runtime
+    yield runtime.memory_bytes >= 0, "runtime.memory_bytes must be at least 0", runtime.memory_bytes
+    yield 0 <= runtime.int8_loss <= 1, "runtime.int8_loss must be in [0, 1]", runtime.int8_loss
+    yield runtime.threads >= 1, "runtime.threads must be at least 1", runtime.threads
+    yield runtime.threads <= MOST_THREADS, f"runtime.threads must be at most {MOST_THREADS}", runtime.threads
     yield from head_rules(plan.heads, num_blocks)
     yield plan.split < num_blocks or bool(plan.heads.exits), "a tail block or an exit must train", "neither"
 
@@ -277,6 +268,75 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         label_smoothing=plan.task.targets.smoothed(plan.recipe.label_smoothing).settings.label_smoothing,
         solve_again=plan.recipe.solve_again and not heads.exits,  # their final head is the exits' teacher
     )
-    recipe = effective_recipe(recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
-    runtime = effective_runtime(plan.runtime, before_tail=plan.split > 0 and not heads.exits)
+    recipe = _effective_recipe(recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
+    runtime = _effective_runtime(plan.runtime, before_tail=plan.split > 0 and not heads.exits)
     return replace(plan, recipe=recipe, runtime=runtime)
+
+
+def in_int8(plan: TrialPlan, most_loss: float) -> TrialPlan:
+    """Return a plan whose bundle has its frozen blocks in int8, which may cost so much of an accuracy, as a share.
+
+    Raises:
+        PlanError: The plan has no frozen blocks before a tail.
+    """
+    if plan.heads.exits or not plan.split:
+        reason = "has exits" if plan.heads.exits else "trains the whole model"
+        raise PlanError(f"int8 is for the frozen blocks before a tail, but this trial {reason}: pick another trial")
+    return replace(plan, runtime=replace(plan.runtime, precision="int8", int8_loss=most_loss))
+
+
+def _recipe_rules(recipe: RecipePlan) -> Iterator[tuple[bool, str, object]]:
+    yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
+    yield recipe.batch_size >= 1, "recipe.batch_size must be at least 1", recipe.batch_size
+    yield 0 < recipe.learning_rate < math.inf, "recipe.learning_rate must be above 0", recipe.learning_rate
+    yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
+    for name in ("momentum", "beta1", "beta2"):
+        yield 0 <= getattr(recipe, name) < 1, f"recipe.{name} must be at least 0 and below 1", getattr(recipe, name)
+    for name in ("epsilon", "decay_rate"):
+        yield 0 < getattr(recipe, name) < math.inf, f"recipe.{name} must be above 0", getattr(recipe, name)
+    smoothing = recipe.label_smoothing
+    yield 0 <= smoothing < 1, "recipe.label_smoothing must be at least 0 and below 1", smoothing
+    yield recipe.decay_steps >= 1, "recipe.decay_steps must be at least 1", recipe.decay_steps
+    steps = [step for step, _ in recipe.milestones]
+    rising = steps == sorted(set(steps)) and all(0 < rate < math.inf for _, rate in recipe.milestones)
+    yield rising, "recipe.milestones must have rising steps and rates above 0", recipe.milestones
+    yield recipe.micro_batches >= 1, "recipe.micro_batches must be at least 1", recipe.micro_batches
+    yield recipe.patience >= 0, "recipe.patience must be at least 0", recipe.patience
+    most = max(recipe.epochs, recipe.batch_size, recipe.micro_batches, recipe.patience)
+    yield most <= MOST, f"recipe: no number may be above {MOST}", most
+
+
+def _effective_runtime(runtime: RuntimePlan, *, before_tail: bool) -> RuntimePlan:
+    """Return what carries a plan out, with idle settings at their defaults: only blocks before a tail are in int8."""
+    if before_tail and runtime.precision == "int8":
+        return runtime
+    return replace(runtime, precision=RuntimePlan().precision, int8_loss=RuntimePlan().int8_loss)
+
+
+def _effective_recipe(recipe: RecipePlan, *, exits_alone: bool, trains_norms: bool) -> RecipePlan:
+    """Return a recipe with idle settings at their defaults.
+
+    `exits_alone` says that nothing but exits trains, `trains_norms` that norms train whatever the recipe says.
+    """
+    if exits_alone:  # an exit's norms have no statistics worth freezing: they train whatever the recipe says
+        recipe = replace(recipe, freeze_bn=RecipePlan().freeze_bn)
+    if trains_norms or exits_alone or not recipe.freeze_bn:  # batch norms that train see whole batches
+        recipe = replace(recipe, micro_batches=1)
+    # Parts of equal size are what counts: 20 of a batch of 32 are 16 parts of two samples.
+    recipe = replace(recipe, micro_batches=math.ceil(recipe.batch_size / recipe.part_size))
+    recipe = replace(recipe, **{name: getattr(RecipePlan(), name) for name in _idle(recipe)})
+    if recipe.patience >= recipe.epochs - 1:  # between the first epoch and the last there are fewer than that
+        recipe = replace(recipe, patience=0)
+    return recipe
+
+
+def _idle(recipe: RecipePlan) -> Iterator[str]:
+    """Yield the further settings that the optimiser and the schedule do not read; a plugin's optimiser may read all."""
+    if recipe.optimiser in {"adam", "adamw"}:
+        yield "momentum"
+    if recipe.optimiser == "sgd":
+        yield from ("beta1", "beta2", "epsilon")
+    if recipe.schedule != "exponential":
+        yield from ("decay_rate", "decay_steps")
+    if recipe.schedule != "steps":
+        yield "milestones"

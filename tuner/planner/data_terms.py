@@ -7,7 +7,7 @@ from tuner.planner.device import FLOAT_BYTES
 from tuner.planner.heads_terms import head_bytes, start_bytes
 from tuner.store.codes.sizes import scale_bytes
 
-#: Width, in bits, of the codes that a filling pass writes; narrower ones are requantised from them.
+#: Width, in bits, of the codes that a filling pass writes; those of 4, 2 and 1 bits are requantised from them.
 CODED_BITS = 8
 #: Width, in bits, of the features that a teacher answers on.
 EXACT_BITS = 32
@@ -25,10 +25,7 @@ def feature_bits(plan: TrialPlan) -> dict[int, int]:
 
 
 def feature_records(plan: TrialPlan) -> tuple[tuple[int, int], ...]:
-    """Return the feature records that the prefix pass writes for training, as pairs of cut and bits, ascending.
-
-    Codes of 4, 2 and 1 bits are requantised from the 8-bit ones: only 8, 16 and 32 bits need the prefix.
-    """
+    """Return the feature records that the prefix pass writes for training, as pairs of cut and bits, ascending."""
     return tuple(sorted((cut, max(CODED_BITS, bits)) for cut, bits in feature_bits(plan).items()))
 
 

@@ -11,14 +11,15 @@ FLOAT_BYTES = 4
 TRAIN_PASSES = 3.0
 #: Tensors of the size of a trained weight, by optimiser: its gradient, and momentum or two moments.
 STATE_COPIES = {"sgd": 2, "adam": 3, "adamw": 3}
-#: The same of an optimiser that a plugin adds: of most, at most.
+#: The same for an optimiser that a plugin adds: an upper bound.
 ADDED_COPIES = 3
 #: Samples that a filling pass runs at once.
 FILL_BATCH = 16
-#: Bytes of prefix outputs that a filling pass may hold until their scales are known, which takes so many samples of
-#: each domain.
-UNSCALED_BYTES, CALIBRATION_SAMPLES = 32_000_000, 256
-#: To trace and plan one block, where that was not measured.
+#: Bytes of prefix outputs that a filling pass may hold until their scales are known.
+UNSCALED_BYTES = 32_000_000
+#: Samples of each domain that scales are computed from.
+CALIBRATION_SAMPLES = 256
+#: Time to trace and plan one block, where it was not measured.
 TRACE_SECONDS = 0.05
 #: The figure that a measuring ends with.
 COMPLETE = "complete"
@@ -103,8 +104,7 @@ def nominal(model: ModelInfo) -> Rates:
 def rates_from(model: ModelInfo, figures: Mapping[str, float]) -> Rates:
     """Return the rates of a device that was measured in part.
 
-    Blocks that were not measured are computed from their FLOPs, at the pace of those that were; backward passes from
-    forward ones.
+    Other blocks are computed from their FLOPs at the pace of those that were; backward passes from forward ones.
 
     Args:
         model: The model.

@@ -1,19 +1,24 @@
-"""What side heads cost in memory, and what it costs to learn what they begin with."""
+"""What side heads cost: FLOPs, memory, and learning what they begin with."""
 
 import math
 
-from tuner.plan.heads import HeadsPlan, head_parameters, linear_inputs
+from tuner.plan.heads import HeadsPlan, head_macs, head_parameters, linear_inputs
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, state_copies
 
-#: How exits that train by steps learn what they begin with, whatever a trial's own recipe and losses are: so that all
-#: trials of a study begin with the same. Labels and the given model's answers teach them.
+#: How exits that train by steps learn what they begin with: the same in all trials of a study.
 START_RECIPE = RecipePlan()
 START_HEADS = HeadsPlan("exits-only", supervised=1.0, distilled=1.0)
 DOUBLE_BYTES = 8
 #: Targets that sums are of: labels, hard answers, probabilities.
 TARGETS = 3
+
+
+def head_flops(plan: TrialPlan) -> tuple[int, ...]:
+    """Return the forward FLOPs of each side head, per sample."""
+    blocks, outputs = plan.model.blocks, plan.model.outputs
+    return tuple(2 * head_macs(blocks[exit_.block].in_shape, exit_.channels, outputs) for exit_ in plan.heads.exits)
 
 
 def start_samples(plan: TrialPlan) -> int:
@@ -23,9 +28,7 @@ def start_samples(plan: TrialPlan) -> int:
 
 def sums_flops(plan: TrialPlan) -> int:
     """Return the FLOPs of adding a global sample to the sums of all exits, in float64, which counts twice."""
-    if not plan.heads.ridge:
-        return 0
-    widths = _widths(plan)
+    widths = _widths(plan) if plan.heads.ridge else []
     return sum(2 * 2 * width * (width + TARGETS * plan.model.outputs) for width in widths)
 
 
@@ -47,12 +50,7 @@ def head_bytes(plan: TrialPlan) -> int:
 
 
 def heads_bytes(plan: TrialPlan, batch: int) -> int:
-    """Return the bytes of training the side heads: their state, their inputs, and what they keep for backward.
-
-    Args:
-        plan: Its exits.
-        batch: Samples of a step.
-    """
+    """Return the bytes of training the side heads in batches: state, inputs, and what they keep for backward."""
     answers = FLOAT_BYTES * (1 + bool(plan.heads.ridge) * TARGETS) * plan.model.outputs * start_samples(plan)
     if plan.heads.ridge:  # float64 features of one exit, as codes and their copies, and matrices of sums, of folds too
         widest = max(_widths(plan), default=0)

@@ -10,9 +10,8 @@ from functools import cached_property, lru_cache
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bytes, runs_prefix, weight_bytes
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, Rates, state_copies, unscaled_bytes
-from tuner.planner.flops import forward_flops, head_flops
-from tuner.planner.heads_terms import START_RECIPE, head_bytes, heads_bytes, start_samples, sums_flops
-from tuner.planner.tail_terms import kept_bytes, solving_bytes, worth_planning
+from tuner.planner.heads_terms import START_RECIPE, head_bytes, head_flops, heads_bytes, start_samples, sums_flops
+from tuner.planner.tail_terms import forward_flops, kept_bytes, solving_bytes, worth_planning
 
 #: To build the tail, its optimiser and its threads.
 START_SECONDS = 0.03
@@ -39,22 +38,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Price:
-    """What a plan takes on a device.
-
-    Attributes:
-        plan: The plan.
-        rates: Rates of the device.
-    """
+    """What a plan takes on a device with these rates."""
 
     plan: TrialPlan
     rates: Rates
 
     def estimate(self, missing: int | None = None) -> Estimate:
-        """Return the price where some features are stored.
-
-        Args:
-            missing: Number of samples (training and validation) whose features are not stored yet; None where all are.
-        """
+        """Return the price where the features of so many samples are not stored yet; None where all are."""
         spend = self.trial_seconds + self.unpaid_seconds(missing or 0)
         return Estimate(self.train_seconds, spend, self.peak_bytes, self.storage_bytes)
 
@@ -70,17 +60,13 @@ class Price:
 
     @property
     def train_seconds(self) -> float:
-        """Seconds of training on stored features: what exits begin with, the epochs, solving for the head.
-
-        Filling the store serves all plans of a run, and is a cost of the run.
-        """
+        """Seconds of training on stored features: filling the store is a cost of the run."""
         return self.start_seconds + self.loop_seconds
 
     def unpaid_seconds(self, missing: int) -> float:
-        """Return the seconds to fill what a study has not filled yet, and to learn what exits begin with.
+        """Return the seconds to fill the features of so many samples, and to learn what exits begin with.
 
-        Args:
-            missing: Number of samples whose features are not stored yet; where it is 0, exits' starts are stored too.
+        Where none is missing, exits' starts are stored too.
         """
         start = self.start_seconds if missing or not self.plan.cached else 0.0
         return missing * self.fill_seconds + start
@@ -103,10 +89,7 @@ class Price:
 
     @cached_property
     def loop_seconds(self) -> float:
-        """Seconds of all epochs and of solving for the head again.
-
-        Before them, samples are chosen, a teacher answers and steps are traced.
-        """
+        """Seconds of all epochs, of what precedes them, and of solving for the head again."""
         plan = self.plan
         each = sum(self.rates.train_seconds[plan.split :]) + self._source_seconds if plan.trainable else 0.0
         once = 0.0

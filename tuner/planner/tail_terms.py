@@ -1,9 +1,9 @@
-"""What training the tail takes: the executor of its steps, and the bytes that it keeps."""
+"""What training the tail takes: its FLOPs, the executor of its steps, and the bytes that it keeps."""
 
 import math
 
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import STATE_COPIES
+from tuner.planner.device import STATE_COPIES, TRAIN_PASSES
 
 #: Bytes kept of a batch for the backward pass from which on the planned executor pays where memory is limited; where
 #: it is not, so many times as many. The executor takes two thirds of the memory, and up to twice the time.
@@ -12,6 +12,20 @@ UNLIMITED = 16
 #: Copies of XᵀX, and of features and scores of all samples, that are in memory at once while a head is solved for.
 SOLVING_COPIES = 6
 DOUBLE_BYTES = 8
+
+
+def forward_flops(plan: TrialPlan) -> int:
+    """Return the FLOPs of a forward pass through all blocks."""
+    return sum(block.flops for block in plan.model.blocks)
+
+
+def training_flops(plan: TrialPlan) -> int:
+    """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
+    tail = sum(block.flops for block in plan.model.blocks[plan.split :])
+    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
+    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
+    prefix = forward_flops(plan) - tail
+    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)
 
 
 def kept_bytes(plan: TrialPlan) -> int:

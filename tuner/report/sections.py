@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass, field
 
 from tuner.metrics import percent
 from tuner.plan.text import describe
-from tuner.planner.memory.picture import picture
 from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
-from tuner.planner.memory.summary import memory_summary
+from tuner.planner.memory.summary import memory_summary, picture
 from tuner.report.classes import class_pictures
 from tuner.report.drawing import BLUE, INK, MUTED, ORANGE, Picture, drawing, to_svg
 from tuner.report.fronts import cost_pictures, front_pictures

@@ -11,8 +11,8 @@ from tuner.files import check_room
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import NOMINAL_FLOPS
-from tuner.planner.flops import forward_flops
 from tuner.planner.price import price
+from tuner.planner.tail_terms import forward_flops
 from tuner.plugin.compose import StrategyError
 from tuner.results.kinds import cost_constraints
 from tuner.results.records.trial import Outcome, TrialRecord, TrialState

@@ -153,7 +153,7 @@ def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[O
     Raises:
         SpaceError: None is left.
     """
-    possible = [one for one in objectives if task.has_global or not one.needs_global]
+    possible = [one for one in objectives if task.info.global_val or not one.needs_global]
     if not possible:
         raise SpaceError(
             "no objective is left: those of the search space need global data, but the task does not have any: "

@@ -29,11 +29,5 @@ SINGLE_LABEL = SingleLabel()
 def targets_of(
     name: LossKind, settings: LossSettings = SINGLE_LABEL.settings, scale: TargetScale | None = None
 ) -> Targets:
-    """Return what a sample's label is.
-
-    Args:
-        name: Its name in files.
-        settings: Settings of the loss.
-        scale: What numbers are standardised by.
-    """
+    """Return what a sample's label is, by its name in files."""
     return KINDS[name](settings, scale)

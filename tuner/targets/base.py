@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.errors import TaskError
 from tuner.metrics import percent
 
 #: Name of a kind in files: a sample has one label, several, or numbers.
 LossKind = Literal["single-label", "multi-label", "regression"]
-#: What a person gives as the label of a sample: a label, several, a number, several, or numbers as text.
+#: What a person gives as the label of a sample: labels, or numbers, also as text.
 Label = str | float | Sequence[str | float]
 #: Labels with their probabilities, or outputs with their values.
 Named = tuple[tuple[str, float], ...]
@@ -22,11 +23,9 @@ Named = tuple[tuple[str, float], ...]
 Read = tuple[tuple[str, ...], Labels]
 #: Returns the labels that a sample has by one name.
 LabelsOf = Callable[[str], Sequence[str]]
-#: Of any precision.
 Outputs = npt.NDArray[np.floating]
 SEPARATOR = "|"  # between the labels, or numbers, of a sample that has several
-#: How the name of a value ends: a score, which is an accuracy where samples have one label; a mean absolute error, in
-#: the unit of the targets; and what is in the name of a top-k accuracy, ``"local_top5_accuracy"``.
+#: Endings of the names of values: a score, a mean absolute error; and what a top-k accuracy has in its name.
 ACCURACY, ERROR, TOP = "_accuracy", "_mae", "_top"
 TEMPERATURES = np.geomspace(0.05, 10.0, 81)
 
@@ -36,10 +35,10 @@ class LossSettings:
     """Settings of a task's loss.
 
     Attributes:
-        delta: Of `Regression`, the error from which the loss is linear (Huber), in standard deviations of the targets;
+        delta: For `Regression`, the error from which the loss is linear (Huber), in standard deviations of the targets;
             None for the squared error.
-        label_smoothing: Of `SingleLabel`, the share of the target that all classes get alike.
-        top_k: Of `SingleLabel`, the k of the top-k accuracy, which is measured where there are more labels.
+        label_smoothing: For `SingleLabel`, the share of the target that all classes get alike.
+        top_k: For `SingleLabel`, the k of the top-k accuracy, which is measured where there are more labels.
     """
 
     delta: float | None = None
@@ -49,12 +48,7 @@ class LossSettings:
 
 @dataclass(frozen=True, slots=True)
 class TargetScale:
-    """What targets are standardised by: y = mean + std · z, where the model learns z.
-
-    Attributes:
-        mean: Mean of each output's targets, in their own unit.
-        std: Standard deviation of each; above 0.
-    """
+    """What targets are standardised by: y = mean + std · z, of each output in its own unit; the model learns z."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -64,23 +58,21 @@ class TargetScale:
 class Targets(ABC):
     """What a sample's label is; a subclass for each kind.
 
-    Methods mean by `labels` those of samples as a task has them, by `outputs` and `logits` what the head gives, float
-    [n, outputs], by `rows` how many outputs it has, and by `names` what they are called.
+    In methods, `labels` are those of samples as a task has them, `outputs` and `logits` what the head gives, float
+    [n, outputs], `rows` is the number of its outputs, and `names` are theirs.
 
     Attributes:
         settings: Settings of the loss.
-        scale: Of `Regression`, what targets are standardised by; None where they are as the model learns them.
+        scale: For `Regression`, what targets are standardised by; None where they are as the model learns them.
         name: Name in files.
-        has_classes: Whether labels are classes, not numbers, and answers have a probability; without one, an exit's
-            confidence is its agreement with the exit before it.
-        one_class: Whether a sample has one class: predictions are then counted by class, and the score is a share of
-            samples, which has a 95 % interval (Wilson).
+        has_classes: Whether labels are classes, not numbers, and answers have a probability.
+        one_class: Whether a sample has one class: predictions are counted by class, the score is a share of samples.
         several: Whether a sample may have several labels.
         activation: ONNX operator that makes answers of logits.
         own_settings: Settings that no other kind has.
-        unit: Unit of the score for people, as `tuner.results.scores.objectives.Objective` has it.
-        score_noun: The score in a sentence; `score_meaning` at the begin of one, `score_note` after one.
-        noun: What outputs are.
+        unit: Unit of the score for people.
+        score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one.
+        noun: What outputs are; `labels_noun` is what labels are.
         right: What a right answer is; `right_share` is the share of them, `exit_score` the mean of `correctness`.
         no_confusions: Why predictions are not counted by class.
     """
@@ -99,6 +91,7 @@ class Targets(ABC):
     score_meaning: ClassVar[str] = "Accuracies are"
     score_note: ClassVar[str] = ""
     noun: ClassVar[str] = "classes"
+    labels_noun: ClassVar[str]
     right: ClassVar[str] = "right"
     right_share: ClassVar[str] = "global accuracy"
     exit_score: ClassVar[str] = "accuracy"
@@ -106,13 +99,19 @@ class Targets(ABC):
 
     # Labels as a task has them.
 
-    @abstractmethod
     def check(self, labels: Labels, rows: int, where: str) -> None:
         """Raise a `TaskError` for labels that are not those of a head with so many outputs."""
+        if labels.shape[1:] != (rows,) or labels.dtype != np.float32:
+            got = f"{labels.dtype} {list(labels.shape)}"
+            raise TaskError(f"{where}: {self.labels_noun} must be float32 [n, {rows}], got {got}")
 
-    @abstractmethod
     def fits(self, labels: Labels, rows: int) -> bool:
         """Return whether stored labels are those of a head with so many outputs."""
+        try:
+            self.check(labels, rows, "")
+        except TaskError:
+            return False
+        return True
 
     @abstractmethod
     def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
@@ -122,11 +121,7 @@ class Targets(ABC):
     def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         """Read an array: integers [n] or [n, 1], or multi-hot [n, k]; or numbers [n] or [n, outputs].
 
-        Args:
-            where: Place for messages.
-            y: The array.
-            own: Names in the file.
-            borrowed: Names to use where the file has none.
+        `own` are names in the file, `borrowed` those to use where it has none.
 
         Raises:
             TaskError: The array holds something else, or more classes than there are names.
@@ -177,9 +172,9 @@ class Targets(ABC):
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         """Return how far each answer is right, float64 [..., n]; outputs are [..., n, outputs]."""
 
-    @abstractmethod
     def loss(self, logits: Doubles, labels: Labels) -> float:
         """Return the mean negative log-likelihood of labels."""
+        return float(self._losses(logits[None], labels, (1.0,))[0])
 
     @abstractmethod
     def chance(self, labels: Labels) -> float:
@@ -205,17 +200,12 @@ class Targets(ABC):
         """
 
     def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
-        """Return the temperature with the least negative log-likelihood (Guo et al., 2017).
-
-        Args:
-            logits: float [exits, n, outputs], of exits that are to have one temperature.
-            labels: As the task has them.
-        """
-        return float(TEMPERATURES[int(np.argmin(self._losses(np.asarray(logits, np.float64), labels)))])
+        """Return the temperature of exits, [exits, n, outputs], with the least loss (Guo et al., 2017)."""
+        return float(TEMPERATURES[int(np.argmin(self._losses(np.asarray(logits, np.float64), labels, TEMPERATURES)))])
 
     @abstractmethod
-    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
-        """Return the mean negative log-likelihood at each of `TEMPERATURES`."""
+    def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
+        """Return the mean negative log-likelihood of logits [exits, n, outputs] at each temperature."""
 
     @abstractmethod
     def probabilities(self, logits: Floats) -> Doubles:
@@ -242,21 +232,14 @@ class Targets(ABC):
 
     @abstractmethod
     def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
-        """Return labels as the loss takes them.
-
-        Args:
-            labels: Of each sample.
-            names: Of the outputs.
-            labels_of: Returns the labels that a sample has by one name.
-            owner: Name of the model, for messages.
-        """
+        """Return the labels of each sample as the loss takes them; `owner` is the model's name, for messages."""
 
     def parts(self, text: str) -> list[str]:
         """Return the labels of a sample that are written as one text."""
         return [text]
 
     def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool:
-        """Return whether an answer is right; both as text."""
+        """Return whether an answer is right."""
         return answer in self.parts(truth)
 
     def has(self, label: str, names: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.errors import TaskError
 from tuner.metrics import macro_auc
-from tuner.targets.base import SEPARATOR, TEMPERATURES, Label, LabelsOf, Named, Outputs, Read, Targets
+from tuner.targets.base import SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
 #: Threshold of a label in bundles that have none.
@@ -25,19 +25,12 @@ class MultiLabel(Targets):
     activation = "Sigmoid"
     unit = "AUC"
     score_noun = "the macro AUC"
+    labels_noun = "the labels of a multi-label task"
     score_note = "; several labels: macro AUC"
     no_confusions = "Samples have several labels: there is no confusion of one class with another."
 
-    def check(self, labels: Labels, rows: int, where: str) -> None:
-        if labels.shape[1:] != (rows,) or labels.dtype != np.float32:
-            raise TaskError(
-                f"{where}: the labels of a multi-label task must be float32 [n, {rows}], got {labels.dtype} "
-                f"{list(labels.shape)}"
-            )
-
     def fits(self, labels: Labels, rows: int) -> bool:
-        fits = labels.dtype == np.float32 and labels.shape[1:] == (rows,)
-        return fits and (not labels.size or bool(0 <= labels.min() <= labels.max() <= 1))
+        return super().fits(labels, rows) and (not labels.size or bool(0 <= labels.min() <= labels.max() <= 1))
 
     def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         place = sorted_names(labels)
@@ -63,15 +56,11 @@ class MultiLabel(Targets):
 
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
         best = outputs.argmax(axis=1)
-        right: Flags = labels[np.arange(len(best)), best] > 0
-        return right
+        return np.asarray(labels[np.arange(len(best)), best] > 0)
 
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         """Return the share of a sample's labels that are right, float64 [..., n]."""
         return np.asarray(((outputs > 0) == (np.asarray(labels) > 0)).mean(axis=-1))
-
-    def loss(self, logits: Doubles, labels: Labels) -> float:
-        return float(np.logaddexp(0, logits * (1 - 2 * labels)).mean())
 
     def chance(self, labels: Labels) -> float:
         return 0.5
@@ -81,9 +70,9 @@ class MultiLabel(Targets):
         scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
         return np.asarray((1 / (1 + np.exp(-np.abs(scaled)))).mean(axis=-1))
 
-    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
+    def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         signed = logits * (1 - 2 * np.asarray(labels, np.float64))
-        return [np.logaddexp(0, signed / temperature).mean() for temperature in TEMPERATURES]
+        return [np.logaddexp(0, signed / temperature).mean() for temperature in temperatures]
 
     def probabilities(self, logits: Floats) -> Doubles:
         return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
@@ -94,8 +83,7 @@ class MultiLabel(Targets):
     def entropies(self, probabilities: Doubles) -> Doubles:
         own = -probabilities * np.log(np.maximum(probabilities, 1e-300))
         rest = -(1 - probabilities) * np.log(np.maximum(1 - probabilities, 1e-300))
-        both: Doubles = (own + rest).mean(axis=1)
-        return both
+        return np.asarray((own + rest).mean(axis=1))
 
     def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         named = label_names(labels, names, labels_of, owner)
@@ -111,7 +99,6 @@ class MultiLabel(Targets):
 
 
 def _hot(rows: Sequence[Sequence[int]], outputs: int) -> Floats:
-    """Return float32 [n, outputs] with ones at the places that each sample has."""
     hot = np.zeros((len(rows), outputs), np.float32)
     for row, places in zip(hot, rows, strict=True):
         row[places] = 1

@@ -10,11 +10,7 @@ MOST_CLASSES = 1_000_000
 
 
 def label_names(labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> list[list[str]]:
-    """Return the names of the outputs that each sample has; arguments as `Targets.rows`.
-
-    Raises:
-        BundleError: A label is none of them.
-    """
+    """Return the names of the outputs that each sample has; a `BundleError` for a label that is none of them."""
     given = [list(label) if isinstance(label, list | tuple) else [str(label)] for label in labels]
     named = [[one for label in of_sample for one in labels_of(str(label))] for of_sample in given]
     stray = next((label for of_sample in named for label in of_sample if label not in names), None)
@@ -24,11 +20,7 @@ def label_names(labels: Sequence[Label], names: Sequence[str], labels_of: Labels
 
 
 def class_numbers(where: str, y: Array) -> Array:
-    """Return an array of class numbers, integers [n], or of multi-hot labels [n, k].
-
-    Raises:
-        TaskError: It is neither.
-    """
+    """Return an array of class numbers, integers [n], or of multi-hot labels [n, k]; a `TaskError` for any other."""
     if y.ndim == 2 and y.shape[1] == 1 and y.dtype.kind in "iu":  # noqa: PLR2004 - a column of integers is [n]
         y = y[:, 0]
     if y.ndim == 1 and y.dtype.kind in "iu":
@@ -45,11 +37,7 @@ def class_numbers(where: str, y: Array) -> Array:
 
 
 def class_names(where: str, width: int, own: Sequence[str] | None, borrowed: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of so many classes: a file's own, or borrowed ones and numbers.
-
-    Raises:
-        TaskError: There are too few, or two are alike.
-    """
+    """Return the names of so many classes: a file's own, or borrowed ones and numbers; a `TaskError` if some lack."""
     names = tuple(own) if own is not None else (*borrowed, *map(str, range(len(borrowed), width)))
     if width > len(names) or len(set(names)) != len(names):
         raise TaskError(f"{where}: {width} classes need {width} different names in 'classes', got {len(set(names))}")

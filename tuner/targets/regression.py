@@ -10,12 +10,12 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.errors import BundleError, TaskError
 from tuner.metrics import mean_absolute_error, r_squared
-from tuner.targets.agreement import agreement, agreements
 from tuner.targets.base import ERROR, SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets, TargetScale
 
 #: Largest error, in standard deviations of the targets, of an output that counts as right.
 TOLERANCE = 0.5
-_OUTPUT = "output "
+#: Least confidence of an exit, and of one that has none before it: only the threshold 0 is below.
+LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,16 @@ class Regression(Targets):
     score_noun = "R²"
     score_meaning = "R² is the share of the targets' variance that is explained,"
     noun = "outputs"
+    labels_noun = "the targets of a regression"
     right = f"within {TOLERANCE:g} standard deviations of their targets"
     right_share = f"the share of global samples {right}"
     exit_score = "targets met:"
     no_confusions = "The model predicts numbers: there are no classes."
 
     def check(self, labels: Labels, rows: int, where: str) -> None:
-        if labels.shape[1:] != (rows,) or labels.dtype != np.float32:
-            raise TaskError(
-                f"{where}: the targets of a regression must be float32 [n, {rows}], got {labels.dtype} "
-                f"{list(labels.shape)}"
-            )
+        super().check(labels, rows, where)
         if not np.isfinite(labels).all():
-            raise TaskError(f"{where}: the targets of a regression must be finite numbers: remove the others")
-
-    def fits(self, labels: Labels, rows: int) -> bool:
-        return labels.dtype == np.float32 and labels.shape[1:] == (rows,) and bool(np.isfinite(labels).all())
+            raise TaskError(f"{where}: {self.labels_noun} must be finite numbers: remove the others")
 
     def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         width = len(labels[0]) if labels else 1
@@ -68,10 +62,8 @@ class Regression(Targets):
 
     def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         if y.ndim not in {1, 2} or y.dtype.kind not in "biuf" or y.shape[1:] == (0,):
-            raise TaskError(
-                f"{where}: the targets of a regression must be numbers [n] or [n, outputs], got {y.dtype} "
-                f"{list(y.shape)}"
-            )
+            got = f"{y.dtype} {list(y.shape)}"
+            raise TaskError(f"{where}: {self.labels_noun} must be numbers [n] or [n, outputs], got {got}")
         return _checked(where, y.reshape(len(y), -1), own)
 
     def default_scale(self, rows: int) -> TargetScale | None:
@@ -90,15 +82,11 @@ class Regression(Targets):
         return {**super().scores(domain, outputs, labels, labelled=labelled), f"{domain}{ERROR}": error}
 
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
-        """Return for each sample whether every output is within `TOLERANCE` of its target, bool [n]."""
         return np.asarray((np.abs(outputs - labels) <= TOLERANCE).all(axis=1))
 
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         """Return the share of a sample's targets that the outputs are within `TOLERANCE` of, float64 [..., n]."""
         return np.asarray((np.abs(outputs - np.asarray(labels, np.float32)) <= TOLERANCE).mean(axis=-1))
-
-    def loss(self, logits: Doubles, labels: Labels) -> float:
-        return float(((logits - labels) ** 2).mean())
 
     def chance(self, labels: Labels) -> float:
         return 0.0
@@ -116,8 +104,8 @@ class Regression(Targets):
     def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
         return 1.0
 
-    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
-        return [self.loss(logits, labels)]
+    def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
+        return [((logits - labels) ** 2).mean()]
 
     def probabilities(self, logits: Floats) -> Doubles:
         return logits.astype(np.float64)
@@ -136,8 +124,7 @@ class Regression(Targets):
     def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         scale = self._known_scale
         rows = np.array([_numbers(target, names, owner) for target in labels]).reshape(-1, len(scale.mean))
-        standardised: Floats = ((rows - np.array(scale.mean)) / np.array(scale.std)).astype(np.float32)
-        return standardised
+        return np.asarray(((rows - np.array(scale.mean)) / np.array(scale.std)).astype(np.float32))
 
     def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool:
         near, far = self.rows([answer, truth], names, lambda name: (name,), "the model")
@@ -173,9 +160,26 @@ class Regression(Targets):
         return self.scale
 
 
+def agreement(values: Floats | Doubles, before: Floats | Doubles) -> Doubles:
+    """Return the confidence of standardised values [..., n, outputs], float64 [..., n]: exp(−d), at least `LEAST`.
+
+    d is the largest difference over the outputs from those of the exit before. Source: PABEE (Zhou et al., NeurIPS
+    2020), where several exits in a row must agree; here two do.
+    """
+    with np.errstate(invalid="ignore"):  # of two infinite values; NaN is above no threshold
+        distance = np.abs(values.astype(np.float64) - before).max(axis=-1)
+    return np.asarray(np.maximum(np.exp(-distance), LEAST))
+
+
+def agreements(values: Floats | Doubles) -> Doubles:
+    """Return the confidence of every exit, float64 [exits, n], from standardised values [exits, n, outputs]."""
+    first = np.full((1, values.shape[1]), LEAST)
+    return np.concatenate([first, agreement(values[1:], values[:-1])])
+
+
 def output_names(count: int) -> tuple[str, ...]:
     """Return the names of outputs that nobody named: ``"output 0"`` and so on."""
-    return tuple(f"{_OUTPUT}{number}" for number in range(count))
+    return tuple(f"output {number}" for number in range(count))
 
 
 def are_named(names: Sequence[str]) -> bool:
@@ -184,7 +188,6 @@ def are_named(names: Sequence[str]) -> bool:
 
 
 def _text(values: Array) -> str:
-    """Return values as text: ``"-10.3"``, or ``"1.5|20"``."""
     return SEPARATOR.join(f"{value:.6g}" for value in values.tolist())
 
 

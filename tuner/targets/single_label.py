@@ -10,7 +10,7 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
 from tuner.errors import BundleError, TaskError
 from tuner.metrics import accuracy, calibrated_loss, percent, top_k_accuracy
-from tuner.targets.base import ACCURACY, TEMPERATURES, TOP, Label, LabelsOf, Outputs, Read, Targets
+from tuner.targets.base import ACCURACY, TOP, Label, LabelsOf, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
 _MULTI_HOT = 2  # dimensions
@@ -27,22 +27,15 @@ class SingleLabel(Targets):
     no_confusions = "Predictions were not counted by class."
 
     def check(self, labels: Labels, rows: int, where: str) -> None:
-        if labels.ndim > 1:
+        if labels.ndim != 1:
             raise TaskError(
                 f"{where}: the labels of a single-label task must be [n], got {list(labels.shape)}: "
                 'give one label per sample, or set loss.kind = "multi-label"'
             )
         if labels.dtype != np.int64:
             raise TaskError(f"{where}: labels must be int64, got {labels.dtype}")
-        if labels.min() < 0 or labels.max() >= rows:
+        if labels.size and (labels.min() < 0 or labels.max() >= rows):
             raise TaskError(f"{where}: labels must be rows 0 to {rows - 1}, got {labels.min()} to {labels.max()}")
-
-    def fits(self, labels: Labels, rows: int) -> bool:
-        return (
-            labels.dtype == np.int64
-            and labels.ndim == 1
-            and (not labels.size or bool(0 <= labels.min() <= labels.max() < rows))
-        )
 
     def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         place = sorted_names(labels)
@@ -74,8 +67,7 @@ class SingleLabel(Targets):
         return generator.integers(0, rows, count)
 
     def wrong(self, labels: Labels, rows: int) -> Labels:
-        following: Labels = (labels + 1) % rows
-        return following
+        return np.asarray((labels + 1) % rows)
 
     def score(self, outputs: Outputs, labels: Labels) -> float:
         return accuracy(outputs, labels)
@@ -91,16 +83,10 @@ class SingleLabel(Targets):
         return values
 
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
-        right: Flags = outputs.argmax(axis=1) == labels
-        return right
+        return np.asarray(outputs.argmax(axis=1) == labels)
 
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         return np.asarray((outputs.argmax(axis=-1) == labels).astype(np.float64))
-
-    def loss(self, logits: Doubles, labels: Labels) -> float:
-        logits = logits - logits.max(axis=1, keepdims=True)
-        right = logits[np.arange(len(labels)), labels] - np.log(np.exp(logits).sum(axis=1))
-        return float(-right.mean())
 
     def chance(self, labels: Labels) -> float:
         return 1 / max(2, len(np.unique(labels)))
@@ -114,12 +100,12 @@ class SingleLabel(Targets):
         scaled -= scaled.max(axis=-1, keepdims=True)
         return np.asarray(1 / np.exp(scaled).sum(axis=-1))
 
-    def _losses(self, logits: Doubles, labels: Labels) -> Sequence[float]:
+    def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         above = logits - logits.max(axis=-1, keepdims=True)
         own = np.take_along_axis(above, np.asarray(labels, np.int64)[None, :, None], axis=-1)[..., 0]
         return [
             (np.log(np.exp(above / temperature).sum(axis=-1)) - own / temperature).mean()
-            for temperature in TEMPERATURES
+            for temperature in temperatures
         ]
 
     def probabilities(self, logits: Floats) -> Doubles:
@@ -134,8 +120,7 @@ class SingleLabel(Targets):
         return np.eye(rows, dtype=np.float32)[labels]
 
     def entropies(self, probabilities: Doubles) -> Doubles:
-        own: Doubles = (-probabilities * np.log(np.maximum(probabilities, 1e-300))).sum(axis=1)
-        return own
+        return np.asarray((-probabilities * np.log(np.maximum(probabilities, 1e-300))).sum(axis=1))
 
     def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
         named = label_names(labels, names, labels_of, owner)

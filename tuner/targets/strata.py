@@ -16,24 +16,15 @@ def strata(labels: Labels) -> Labels:
     return np.zeros(len(labels), np.int64) if is_number else labels
 
 
-def one_each(labels: Labels) -> RowNumbers:
-    """Return one class a sample, int64 [n]: its label, or its rarest one; of a sample without any their number."""
-    labels = strata(labels)
-    if labels.ndim == 1:
-        return labels
-    has = labels > 0
-    counts = np.where(has, has.sum(axis=0), len(labels) + 1)  # int [n, k]
-    rarest: RowNumbers = np.where(has.any(axis=1), counts.argmin(axis=1), labels.shape[1])
-    return rarest
-
-
-def first_each(labels: Labels) -> RowNumbers:
-    """Return one class a sample, int64 [n]: its label, or its first one; of a sample without any their number."""
+def one_each(labels: Labels, *, rarest: bool = True) -> RowNumbers:
+    """Return one class a sample, int64 [n]: its label, its rarest or first one, or their number where it has none."""
     labels = strata(labels)
     if labels.ndim == 1:
         return labels.astype(np.int64)
-    first: RowNumbers = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1]).astype(np.int64)
-    return first
+    has = labels > 0
+    counts = has.sum(axis=0) if rarest else np.zeros(labels.shape[1])
+    own: RowNumbers = np.where(has, counts, np.inf).argmin(axis=1)
+    return np.where(has.any(axis=1), own, labels.shape[1])
 
 
 def members_of(labels: Labels) -> list[RowNumbers]:
@@ -47,12 +38,7 @@ def members_of(labels: Labels) -> list[RowNumbers]:
 
 
 def presence(labels: Labels, classes: Labels | None = None) -> Flags:
-    """Return which classes each sample has, bool [n, classes].
-
-    Args:
-        labels: int64 [n], or float32 [n, k].
-        classes: Numbers of the classes, where labels are [n]; those that occur where it is not given.
-    """
+    """Return which classes each sample has, bool [n, classes]; where labels are [n], of those given or that occur."""
     if labels.ndim > 1:
         return np.asarray(labels > 0)
     return np.asarray(labels[:, None] == (np.unique(labels) if classes is None else classes))
@@ -81,10 +67,7 @@ def has_any_only_in(labels: Labels, part: Flags) -> Flags:
 def moved(labels: Labels, rows: Mapping[int, Sequence[int]], outputs: int) -> Labels:
     """Return labels by other numbers: int64 [n], or float32 [n, outputs].
 
-    Args:
-        labels: int64 [n], or float32 [n, k].
-        rows: New numbers of each class: one, or where samples may have several labels any number.
-        outputs: Number of new classes.
+    `rows` has the new numbers of each class: one, or where samples may have several labels any number.
     """
     if labels.ndim == 1:
         to_row = np.zeros(1 + max(labels.max(initial=0), *rows, 0), np.int64)

@@ -47,35 +47,23 @@ __all__ = [
     "window_begins",
 ]
 
-#: Modules of the public names.
-_HOMES = {
-    "ArraySamples": "tuner.task.data.samples",
-    "Domain": "tuner.task.task",
-    "Entry": "tuner.task.data.entry",
-    "EntrySource": "tuner.task.data.entry",
-    "FileSamples": "tuner.task.data.samples",
-    "InputDefaults": "tuner.task.spec",
-    "InputKind": "tuner.task.inputs.base",
-    "InputSpec": "tuner.task.spec",
-    "LossSettings": "tuner.targets",
-    "ModelSpec": "tuner.task.spec",
-    "Pretrain": "tuner.task.spec",
-    "Recording": "tuner.task.data.signals",
-    "Samples": "tuner.task.data.samples",
-    "Subset": "tuner.task.data.samples",
-    "TargetScale": "tuner.targets",
-    "Task": "tuner.task.task",
-    "WindowSamples": "tuner.task.data.signals",
-    "cut_windows": "tuner.task.data.signals",
-    "decode_image": "tuner.task.data.images",
-    "digits": "tuner.task.builtin",
-    "normalise": "tuner.task.data.images",
-    "read_npy": "tuner.task.data.npy",
-    "standardised": "tuner.task.scale",
-    "stratified_holdout": "tuner.task.partition",
-    "open_task": "tuner.task.file.load",
-    "window_begins": "tuner.task.data.signals",
+#: Public names by module.
+_NAMES = {
+    "tuner.targets": ("LossSettings", "TargetScale"),
+    "tuner.task.builtin": ("digits",),
+    "tuner.task.data.entry": ("Entry", "EntrySource"),
+    "tuner.task.data.images": ("decode_image", "normalise"),
+    "tuner.task.data.npy": ("read_npy",),
+    "tuner.task.data.samples": ("ArraySamples", "FileSamples", "Samples", "Subset"),
+    "tuner.task.data.signals": ("Recording", "WindowSamples", "cut_windows", "window_begins"),
+    "tuner.task.file.load": ("open_task",),
+    "tuner.task.inputs.base": ("InputKind",),
+    "tuner.task.partition": ("stratified_holdout",),
+    "tuner.task.scale": ("standardised",),
+    "tuner.task.spec": ("InputDefaults", "InputSpec", "ModelSpec", "Pretrain"),
+    "tuner.task.task": ("Domain", "Task"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __dir__() -> list[str]:

@@ -27,8 +27,8 @@ class TaskOutline:
         notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
-        most_folds: Folds that the local training samples can be divided into: as many as its smallest class has
-            samples; 0 where several samples were cut from one recording.
+        most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
+            where several samples were cut from one recording.
         smallest_class: That class; empty where the samples have no labels of the user's.
         scale: What targets are standardised by; None where there are labels.
         given: Training that the task asks for, if any.
@@ -54,11 +54,6 @@ class TaskOutline:
         """What a sample's label is."""
         return targets_of(self.loss, scale=self.scale)
 
-    @property
-    def has_global(self) -> bool:
-        """Whether the task has global data."""
-        return self.info.global_val > 0
-
 
 def outline(task: Task) -> TaskOutline:
     """Return what other processes need to know of a task.
@@ -67,20 +62,10 @@ def outline(task: Task) -> TaskOutline:
         TaskError: A sample cannot be read.
     """
     lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
-    rows = (task.local_labels, len(task.head_rows))
-    return TaskOutline(
-        task_info(task),
-        task.labels,
-        task.input,
-        task.input_shape,
-        task.loss,
-        lines,
-        *rows,
-        *_possible_folds(task),
-        task.targets.default_scale(len(task.labels)),
-        task.given,
-        task.label_map,
-    )
+    rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
+    scale = task.targets.default_scale(len(task.labels))
+    own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)
+    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map)
 
 
 def _possible_folds(task: Task) -> tuple[int, str]:
@@ -97,6 +82,8 @@ def _possible_folds(task: Task) -> tuple[int, str]:
 def task_info(task: Task) -> TaskInfo:
     """Return a task in numbers."""
     global_ = task.global_
+    labels, counted = task.local.val.labels, task.labelled and task.targets.one_class
+    shares = np.bincount(labels) / len(labels) if counted and len(np.unique(labels)) > 1 else np.zeros(1)
     return TaskInfo(
         name=task.name,
         fingerprint=task.fingerprint(),
@@ -107,14 +94,7 @@ def task_info(task: Task) -> TaskInfo:
         noun=input_kind(task.input.kind).noun,
         augment=task.augment,
         labelled=task.labelled,
-        most_frequent=_most_frequent(task),
+        most_frequent=float(shares.max()),
         loss=task.loss,
         global_mixed=mixed_sizes(global_.train.labels) if global_ else (),
     )
-
-
-def _most_frequent(task: Task) -> float:
-    labels = task.local.val.labels
-    if not task.labelled or not task.targets.one_class or len(np.unique(labels)) == 1:
-        return 0.0
-    return float(np.bincount(labels).max() / len(labels))

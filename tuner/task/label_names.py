@@ -2,6 +2,7 @@
 
 import re
 from difflib import SequenceMatcher
+from itertools import takewhile
 
 _WORD = re.compile(r"[a-z]+|\d+")
 #: Words that say nothing by themselves.
@@ -12,14 +13,10 @@ _SAME_STEM = 0.9
 
 
 def likeness(label: str, other: str) -> float:
-    """Return how alike two names are, from 0 to 1.
+    """Return how alike two names, as ``crying_baby`` and ``Baby cry, infant cry``, are, from 0 to 1.
 
     A name may list several, with commas: the one that is most alike counts. Words count more than letters: half is the
     share of all words that have a partner, three tenths that of the shorter name's words, the rest the edit distance.
-
-    Args:
-        label: Name of a label, as ``crying_baby``.
-        other: Name of another, as ``Baby cry, infant cry``.
     """
     return max(_alike(one, another) for one in _alternatives(label) for another in _alternatives(other))
 
@@ -49,10 +46,9 @@ def _same_word(word: str, other: str) -> float:
     """Return 1 for the same word, a little less for another form of it, else a share of the letters in common."""
     if word == other:
         return 1.0
-    longer = max(len(word), len(other))
-    shared = next((at for at, pair in enumerate(zip(word, other, strict=False)) if pair[0] != pair[1]), None)
-    common = min(len(word), len(other)) if shared is None else shared
-    if common >= max(_STEM_LETTERS, _STEM_SHARE * min(len(word), len(other))) and longer - common <= _STEM_LETTERS:
+    shorter, longer = sorted((len(word), len(other)))
+    common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False))))
+    if common >= max(_STEM_LETTERS, _STEM_SHARE * shorter) and longer - common <= _STEM_LETTERS:
         return _SAME_STEM
     ratio = SequenceMatcher(None, word, other).ratio()
     return ratio**3  # letters that two words share by chance count little

@@ -9,7 +9,7 @@ from tuner.plan.info import per_class_counts, share_of
 from tuner.targets.strata import members_of, strata
 from tuner.task.data.samples import Samples
 
-#: For which the samples that several labels take together are counted.
+#: Fractions for which the samples that several labels take together are counted.
 FRACTIONS = tuple(np.geomspace(1e-3, 1, 49))
 MIX_SEED = 0  # one order per task: a larger fraction takes a superset of a smaller one's samples
 
@@ -17,10 +17,8 @@ MIX_SEED = 0  # one order per task: a larger fraction takes a superset of a smal
 def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumbers:
     """Return the sorted indices of the samples that a fraction of every class takes.
 
-    With several labels per sample: for each label a fraction of its positives, each sample once, and the same fraction
-    of the samples without a label.
-
-    Source: MoIL, Algorithm 1.
+    With several labels per sample it is a fraction of each label's positives and of the samples without a label, each
+    sample once. Source: MoIL, Algorithm 1.
 
     Args:
         labels: int64 [n], or float32 [n, k] multi-hot; targets are one class.
@@ -38,12 +36,7 @@ def mixed_indices(labels: Labels, alpha: float, seed: int = MIX_SEED) -> RowNumb
 def filling_order(labels: Labels, seed: int = MIX_SEED) -> RowNumbers:
     """Return all indices in the order in which growing shares take them: every prefix is stratified.
 
-    Every class's first sample comes first; after that, a class has as large a share of each prefix as of the whole. The
-    samples of `mixed_indices` are close to a prefix too, and neighbours are filled together.
-
-    Args:
-        labels: As for `mixed_indices`.
-        seed: Seed of the order within each class.
+    Every class's first sample comes first; after that, a class has as large a share of each prefix as of the whole.
     """
     ranked = [
         (rank / len(members), number, int(index))
@@ -54,12 +47,7 @@ def filling_order(labels: Labels, seed: int = MIX_SEED) -> RowNumbers:
 
 
 def shared_indices(labels: Labels, share: float) -> RowNumbers:
-    """Return the sorted indices of the samples that a share takes: a prefix of `filling_order`.
-
-    Args:
-        labels: As for `mixed_indices`.
-        share: In (0, 1].
-    """
+    """Return the sorted indices of the samples that a share in (0, 1] takes: a prefix of `filling_order`."""
     return np.sort(filling_order(labels)[: share_of(len(labels), share)])
 
 
@@ -69,12 +57,7 @@ def class_sizes(samples: Samples) -> tuple[int, ...]:
 
 
 def mixed_sizes(labels: Labels, seed: int = MIX_SEED) -> tuple[tuple[float, int], ...]:
-    """Return how many samples fractions of every label take, from a thousandth on; nothing for one label a sample.
-
-    Args:
-        labels: As for `mixed_indices`.
-        seed: As for `mixed_indices`.
-    """
+    """Return how many samples `FRACTIONS` of every label take; nothing where a sample has one label."""
     if strata(labels).ndim == 1:
         return ()
     least = np.full(len(labels), np.inf)  # fraction from which on a sample is taken

@@ -19,7 +19,7 @@ def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> 
     Args:
         labels: int [n], or multi-hot [n, k]; targets [n, k] are of one class.
         fraction: Part of each class to hold out.
-        seed: Seed of the division; the same seed and labels give the same division.
+        seed: The same seed and labels give the same division.
 
     Returns:
         Sorted indices: the rest, and the samples held out.
@@ -37,17 +37,9 @@ def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> 
 
 
 def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
-    """Return each sample's fold, from 1: folds, and the samples of each class in them, differ by one at most.
+    """Return each sample's fold, int64 [n] from 1: folds, and each class's samples in them, differ by one at most.
 
     With several labels per sample, its rarest label decides where it is counted.
-
-    Args:
-        labels: int [n], or multi-hot [n, k]; targets [n, k] are of one class.
-        folds: Number of folds, at least 2.
-        seed: Seed of the division; the same seed and labels give the same division.
-
-    Returns:
-        int64 [n].
     """
     classes = one_each(labels)
     generator, numbers = np.random.default_rng(seed), np.empty(len(labels), np.int64)
@@ -57,15 +49,9 @@ def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
 
 
 def recording_folds(labels: Labels, recordings: RowNumbers, folds: int) -> RowNumbers:
-    """Return each window's fold, from 1: a whole recording has one, but where it is the only one of its class.
+    """Return each window's fold, int64 [n] from 1: one for a whole recording, but for the only one of its class.
 
-    Args:
-        labels: int [n], or multi-hot [n, k]; targets [n, k] are of one class.
-        recordings: Recording that each window was cut from, int64 [n], from 0.
-        folds: Number of folds, at least 2.
-
-    Returns:
-        int64 [n].
+    `recordings` has the number of the recording that each window was cut from, int64 [n], from 0.
     """
     classes = one_each(labels)
     first = np.unique(recordings, return_index=True)[1]
@@ -92,7 +78,7 @@ def recording_holdout(
         recordings: Recording that each window was cut from, int64 [n].
         sessions: Sessions of the recordings, as ``"person/session"``.
         fraction: Part to hold out; at least one person, session or recording.
-        seed: Seed of the division; the same seed and data give the same division.
+        seed: The same seed and data give the same division.
 
     Returns:
         Sorted indices: the rest, and the windows held out; none are held out where each label has one recording only.

@@ -39,10 +39,10 @@ class TaskReader(ABC):
 
     @abstractmethod
     def read(self, path: Path, *, look: bool = True, defaults_of: DefaultsOf = nobody_says) -> Task:
-        """Return the task that a file describes.
+        """Return the task that a file, given by its absolute path, describes.
 
         Args:
-            path: Absolute path of the file.
+            path: The file.
             look: Whether to look at every file of samples that is listed there.
             defaults_of: Gives what the file leaves out about images of a published model.
 

@@ -7,17 +7,14 @@ import numpy as np
 from tuner.arrays import Labels
 from tuner.errors import TaskError
 from tuner.targets import TargetScale
-from tuner.task.data.samples import Samples, Subset
-from tuner.task.task import Domain, Task
+from tuner.task.data.samples import Samples, with_labels
+from tuner.task.task import Task
 
 
 def standardised(task: Task, scale: TargetScale | None = None) -> Task:
-    """Return a task whose samples have standardised targets, and which says by what.
+    """Return a task whose targets are standardised by a scale, and which says so.
 
-    Args:
-        task: The task, with targets in their own units, or already standardised.
-        scale: Mean and deviation; where they are not given those of the local and global training targets, of the
-            global ones alone where the local data has none.
+    Without a scale it is that of all training targets: of the global ones alone where the local data has none.
 
     Raises:
         TaskError: The training targets of an output are all the same.
@@ -25,16 +22,11 @@ def standardised(task: Task, scale: TargetScale | None = None) -> Task:
     scale = _scale_of(task) if scale is None else scale
     before = task.scale
 
-    def moved(samples: Samples) -> Samples:
-        view = Subset(samples, np.arange(len(samples)))
-        view.labels = _rescaled(samples.labels, before, scale)
-        return view
+    def rescaled(samples: Samples) -> Samples:
+        return with_labels(samples, _rescaled(samples.labels, before, scale))
 
-    def moved_domain(domain: Domain) -> Domain:
-        return Domain(moved(domain.train), moved(domain.val), None if domain.test is None else moved(domain.test))
-
-    global_ = None if task.global_ is None else moved_domain(task.global_)
-    return replace(task, local=moved_domain(task.local), global_=global_, scale=scale)
+    global_ = None if task.global_ is None else task.global_.mapped(rescaled)
+    return replace(task, local=task.local.mapped(rescaled), global_=global_, scale=scale)
 
 
 def _scale_of(task: Task) -> TargetScale:
@@ -54,5 +46,4 @@ def _rescaled(labels: Labels, before: TargetScale | None, after: TargetScale) ->
     values = labels.astype(np.float64)
     if before is not None:
         values = values * np.array(before.std) + np.array(before.mean)
-    scaled: Labels = ((values - np.array(after.mean)) / np.array(after.std)).astype(np.float32)
-    return scaled
+    return np.asarray(((values - np.array(after.mean)) / np.array(after.std)).astype(np.float32))

@@ -114,12 +114,6 @@ class InputSpec:
     hop: int | None = None
 
     def __post_init__(self) -> None:
-        self._check_size()
-        self._check_window()
-        if any(value <= 0 for value in self.std):
-            raise TaskError(f"input.std must be above 0 in every channel, got {list(self.std)}")
-
-    def _check_size(self) -> None:
         for key, side in (("size", self.size), ("resize", self.resize)):
             if side is not None and not 1 <= side <= MOST_SIDE:
                 raise TaskError(f"input.{key} must be from 1 to {MOST_SIDE} pixels, got {side}")
@@ -128,11 +122,11 @@ class InputSpec:
                 f"input.resize must be at least input.size = {self.size}, got {self.resize}: "
                 "the crop is cut out of the resized image"
             )
-
-    def _check_window(self) -> None:
         if self.hop is not None and self.window is None:
             raise TaskError(
                 f"input.hop = {self.hop} requires input.window: give both, or neither to take recordings whole"
             )
         if any(value is not None and value < 1 for value in (self.window, self.hop)):
             raise TaskError(f"input.window and input.hop must be at least 1 sample, got {self.window} and {self.hop}")
+        if any(value <= 0 for value in self.std):
+            raise TaskError(f"input.std must be above 0 in every channel, got {list(self.std)}")

@@ -2,27 +2,17 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median_low
 
 from tuner.task.data.images import short_side
-from tuner.task.data.samples import Samples
 from tuner.task.task import Task
 
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many photos a class has.
-
-    Attributes:
-        name: Name of the class.
-        train: Photos to train on.
-        val: Photos to validate with.
-        test: Photos that are scored once.
-    """
+    """How many photos of each partition a class has."""
 
     name: str
     train: int
@@ -58,17 +48,15 @@ class Survey:
 
 
 def survey(task: Task) -> Survey:
-    """Look at every local photo of a task: its content and its size.
-
-    Args:
-        task: A single-label task on image files.
+    """Look at every local photo of a single-label task on image files: its content and its size.
 
     Raises:
         TaskError: A file was removed since the task was loaded.
     """
     partitions = dict(task.local.partitions())
     counts = {name: Counter(samples.labels.tolist()) for name, samples in partitions.items()}
-    ids = {name: _ids(samples) for name, samples in partitions.items()}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ids = {name: list(pool.map(samples.sample_id, range(len(samples)))) for name, samples in partitions.items()}
     train = partitions["train"]
     known: dict[str, list[int]] = defaultdict(list)
     for index, content in enumerate(ids["train"]):
@@ -87,26 +75,12 @@ def survey(task: Task) -> Survey:
                 repeats += 1
             else:
                 conflicts.append((train.name(same[0]), train.name(other)))
-    sides = _short_sides([samples.name(index) for samples in partitions.values() for index in range(len(samples))])
-    return Survey(
-        tuple(
-            ClassCount(
-                task.labels[row], *(counts[name][row] if name in counts else 0 for name in ("train", "val", "test"))
-            )
-            for row in task.local_labels
-        ),
-        (min(sides), median_low(sides), max(sides)),
-        tuple(leaks),
-        tuple(conflicts),
-        repeats,
-        task.skipped,
+    every = [samples.name(index) for samples in partitions.values() for index in range(len(samples))]
+    sides = list(map(short_side, every))
+    sizes = (min(sides), median_low(sides), max(sides))
+    none = Counter[int]()
+    classes = tuple(
+        ClassCount(task.labels[row], *(counts.get(name, none)[row] for name in ("train", "val", "test")))
+        for row in task.local_labels
     )
-
-
-def _ids(samples: Samples) -> list[str]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(samples.sample_id, range(len(samples))))
-
-
-def _short_sides(files: Sequence[str]) -> list[int]:
-    return [short_side(Path(file)) for file in files]
+    return Survey(classes, sizes, tuple(leaks), tuple(conflicts), repeats, task.skipped)

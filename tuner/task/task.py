@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class Domain:
     Attributes:
         train: Samples to train on.
         val: Samples whose scores guide the search.
-        test: Samples that are scored once, at export; None where the task has none.
+        test: Samples that are scored once, at export, if there are any.
     """
 
     train: Samples
@@ -42,6 +42,10 @@ class Domain:
         if self.test is not None:
             yield "test", self.test
 
+    def mapped(self, function: Callable[[Samples], Samples]) -> "Domain":
+        """Return the domain with a function's result for each partition."""
+        return Domain(function(self.train), function(self.val), None if self.test is None else function(self.test))
+
 
 @dataclass(frozen=True)
 class Task:
@@ -53,20 +57,17 @@ class Task:
         input: How samples become its input.
         loss: Name of what a sample's label is; see `targets`.
         local: User's own data.
-        global_: Data of the classes the model was trained for; None for no mixing of global data and no global
-            objective.
+        global_: Data of the classes the model was trained for; None for no mixing and no global objective.
         labels: Rows of the union head in order: the global classes, then the new local ones.
         head_rows: Row in the given model's head of each global label, the first `len(head_rows)` of `labels`.
         local_labels: Rows that occur in the local data.
         augment: Random operations that keep a sample's label (`tuner.augment.operations`).
-        labelled: Whether the local labels are the user's; else they mean nothing, and agreement with the given model
-            is the objective.
+        labelled: Whether the local labels are the user's; else agreement with the given model is the objective.
         skipped: Files that were left out because they cannot be read, each with the reason.
         notes: Files that were changed in a way that a person should know, each with what was done to it.
         loss_settings: Settings of the loss.
         label_map: Labels of a sample by one name for them all, of the user's or of the task: with those more general.
-        scale: What the samples' targets were standardised by; None of labels, and where targets, and what the model
-            answers, have no unit.
+        scale: What the samples' targets were standardised by; None for labels, and for targets without a unit.
         given: Training that the task asks for, such as a model file's; None where it asks for none.
     """
 
@@ -93,7 +94,8 @@ class Task:
         input_kind(self.input.kind).check(self.input)
         rows = len(self.labels)
         if len(set(self.labels)) != rows:
-            raise TaskError(f"{self.name}: labels must differ from each other, got {_repeated(self.labels)!r} twice")
+            twice = next(label for label in self.labels if self.labels.count(label) > 1)
+            raise TaskError(f"{self.name}: labels must differ from each other, got {twice!r} twice")
         if len(self.head_rows) > rows or len(set(self.head_rows)) != len(self.head_rows):
             raise TaskError(
                 f"{self.name}: head_rows must be different rows for at most {rows} labels, got {list(self.head_rows)}"
@@ -119,14 +121,11 @@ class Task:
         return tuple(self.local.train.load(0).shape)
 
     def batch(self, samples: Samples, indices: Iterable[int]) -> Floats:
-        """Return samples as the model takes them: decoded, stacked and normalised.
+        """Return samples as the model takes them: decoded, stacked and normalised, float32 [n, C, ...].
 
         Args:
             samples: A partition of this task, or a view of one.
             indices: Places in `samples`; at least one.
-
-        Returns:
-            float32 [n, C, ...].
 
         Raises:
             TaskError: A sample cannot be read.
@@ -195,7 +194,3 @@ def _content_hash(path: str | None) -> str | None:
             return hashlib.file_digest(file, "blake2b").hexdigest()
     except OSError as error:
         raise TaskError(f"{path}: cannot be read ({error.strerror or error}): the task needs it") from error
-
-
-def _repeated(words: tuple[str, ...]) -> str:
-    return next(word for word in words if words.count(word) > 1)

@@ -22,7 +22,7 @@ from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
-from tuner.planner.flops import head_flops
+from tuner.planner.heads_terms import head_flops
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import Costs
 from tuner.targets import SINGLE_LABEL

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tuner.errors import ModelError
-from tuner.planner.memory.lifetimes import Lifespan
 from tuner_nntrainer.network.layers import (
     Activation,
     Addition,
@@ -31,6 +30,7 @@ from tuner_nntrainer.network.layers import (
     Split,
     format_shape,
 )
+from tuner_nntrainer.network.lifetimes import Lifespan
 from tuner_nntrainer.network.traits import INDEX_BYTES, NEVER, VALUE_BYTES, LayerTensor, Traits, values
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from tuner.errors import ModelError
-from tuner.planner.memory.lifetimes import Lifespan, Mode, Orders, Request, Tensor, merged, together
+from tuner.planner.memory.placement import Tensor
 from tuner_nntrainer.network.layers import Addition, BatchNormalization, Input, MultiOut
+from tuner_nntrainer.network.lifetimes import Lifespan, Mode, Orders, Request, merged, together
 from tuner_nntrainer.network.network import Network, Node, OptimiserName
 from tuner_nntrainer.network.traits import VALUE_BYTES, Sharing, values
 

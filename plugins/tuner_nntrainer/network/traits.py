@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tuner.planner.memory.lifetimes import Lifespan
 from tuner_nntrainer.network.layers import Shape
+from tuner_nntrainer.network.lifetimes import Lifespan
 
 #: Whether a layer's output may share its input's memory: no; overwriting it; reading it.
 Sharing = Literal["none", "in-place", "view"]
@@ -25,7 +25,7 @@ class LayerTensor:
         sample_bytes: Size for each sample of the batch.
         fixed_bytes: Size that does not depend on the batch.
         lifespan: Orders of the layer that need it, if the layer's weights train.
-        kind: Purpose, as in `tuner.planner.memory.lifetimes.Tensor`.
+        kind: Purpose, as in `tuner.planner.memory.placement.Tensor`.
     """
 
     name: str

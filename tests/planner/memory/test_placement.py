@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.placement import (
     PLANNERS,
     Placement,
+    Tensor,
     basic,
     by_size,
     first_fit,
@@ -79,12 +79,6 @@ def test_names_do_not_matter(planner: Planner, tensors: list[Tensor], salt: int)
     plain = planner(tensors)
     assert renamed.offsets == {names[name]: offset for name, offset in plain.offsets.items()}
     assert renamed.pool_bytes == plain.pool_bytes
-
-
-@pytest.mark.parametrize("planner", EVERY)
-def test_tensors_that_all_meet_take_their_sum(planner: Planner) -> None:
-    tensors = [tensor(number, 3 * number + 1, number % 3, 5 + number) for number in range(6)]
-    assert planner(tensors).pool_bytes == sum(each.nbytes for each in tensors) == max_live(tensors)
 
 
 @pytest.mark.parametrize("planner", SHARING)

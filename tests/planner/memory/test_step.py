@@ -1,6 +1,6 @@
 """Steps of several programs: one timeline, what lasts counted once."""
 
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepRun, in_sequence
 
 

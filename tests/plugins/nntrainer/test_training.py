@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import ModelError
-from tuner.planner.memory.lifetimes import Mode, Request, merged, together
 from tuner.planner.memory.placement import by_size, max_live
 from tuner_nntrainer.network.layers import (
     Activation,
@@ -22,6 +21,7 @@ from tuner_nntrainer.network.layers import (
     Operation,
     Pooling2d,
 )
+from tuner_nntrainer.network.lifetimes import Mode, Request, merged, together
 from tuner_nntrainer.network.network import Layer, LayerInput, Network, network
 from tuner_nntrainer.network.training import TrainingStep, requests, training_step
 

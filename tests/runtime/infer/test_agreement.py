@@ -7,7 +7,7 @@ import pytest
 from tuner.arrays import Floats
 from tuner.runtime.infer.calibration import GRID, Answers, Calibration, Costs, calibrate, exits_taken
 from tuner.targets import Regression
-from tuner.targets.agreement import LEAST
+from tuner.targets.regression import LEAST
 
 COSTS = Costs((1.0, 2.0, 3.0, 6.0), (0.1, 0.1, 0.1))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.plan.plans import PLAN
 from tuner.backends.base import Exported, Filling, Misread
 from tuner.planner.device import nominal
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome

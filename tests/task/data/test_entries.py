@@ -169,15 +169,3 @@ def test_a_mistake_in_an_npz_is_reported(load_npz: Load, arrays: dict[str, Any],
 def test_multi_hot_labels_of_other_numbers_are_refused(load_npz: Load) -> None:
     with pytest.raises(TaskError, match="only 0 and 1"):
         load_npz({"x": X, "y": np.full((6, 2), 0.5)}, MULTI)
-
-
-def test_an_npz_that_is_not_one_is_named(tmp_path: Path, load: Load) -> None:
-    (tmp_path / "data.npz").write_bytes(b"PK not a zip")
-    with pytest.raises(TaskError, match=r"data\.npz: cannot be read as \.npz"):
-        load(None, {"model.factory": "m:build", "local.kind": "arrays", "local.train": "data.npz"})
-
-
-def test_a_val_label_beyond_those_of_train_is_named(load_npz: Load) -> None:
-    arrays = {"x_train": X, "y_train": Y, "x_val": X, "y_val": Y + 1}
-    with pytest.raises(TaskError, match=r"local\.val has the label '2', which local\.train lacks"):
-        load_npz(arrays, {"local.val": "data.npz"})

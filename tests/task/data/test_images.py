@@ -12,7 +12,7 @@ from PIL import Image
 
 from tuner.errors import TaskError
 from tuner.task import InputSpec, decode_image, normalise
-from tuner.task.data.images import check_image, fit_array, fit_pixels
+from tuner.task.data.images import check_image, fit_array
 from tuner.task.inputs import input_kind
 
 SPEC = InputSpec("images", 4, 4)
@@ -76,13 +76,6 @@ def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
     assert np.unique(decode_image(saved(grey), SPEC)).tolist() == [128]
 
 
-def test_a_file_that_is_not_an_image_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "notes.jpg"
-    path.write_text("not pixels")
-    with pytest.raises(TaskError, match=r"notes\.jpg: not an image .* replace or remove it$"):
-        decode_image(path, SPEC)
-
-
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
 @pytest.mark.parametrize("keep", [0.1, 0.5])
 def test_a_truncated_image_is_a_task_error_in_one_line(kind: str, keep: float) -> None:
@@ -93,14 +86,10 @@ def test_a_truncated_image_is_a_task_error_in_one_line(kind: str, keep: float) -
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_image_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"gone\.png: no such file"):
-        decode_image(tmp_path / "gone.png", SPEC)
-
-
-def test_an_unreadable_image_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"cannot be read \(Is a directory\)"):
-        decode_image(tmp_path, SPEC)
+@pytest.mark.parametrize(("name", "reason"), [("gone.png", "no such file"), ("", r"cannot be read \(Is a directory\)")])
+def test_a_missing_or_unreadable_image_is_named(name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=rf"{name}: {reason}"):
+        decode_image(tmp_path / name, SPEC)
 
 
 def test_bytes_are_scaled_and_normalised_per_channel() -> None:
@@ -126,10 +115,6 @@ def test_a_mean_of_another_length_than_the_channels_is_refused() -> None:
         normalise(np.zeros((1, 4, 2, 2), np.float32), InputSpec("arrays", mean=(0.0, 0.0, 0.0)))
 
 
-def test_grey_pixels_become_three_channels() -> None:
-    assert fit_pixels(np.full((8, 8), 7, np.uint8), SPEC).tolist() == np.full((3, 4, 4), 7).tolist()
-
-
 def test_arrays_are_resized_channel_by_channel() -> None:
     assert fit_array(np.ones((5, 8, 8)), InputSpec("arrays", 4)).dtype == np.float32
     assert fit_array(np.ones((2, 8, 8), np.uint8), InputSpec("arrays", 4)).dtype == np.uint8
@@ -144,6 +129,11 @@ def test_arrays_are_resized_channel_by_channel() -> None:
         ({"kind": "images", "size": 10**9}, "from 1 to 8192 pixels, got 1000000000"),
         ({"kind": "images", "size": 8, "resize": 4}, "resize must be at least input.size = 8, got 4"),
         ({"kind": "arrays", "std": (0.0,)}, r"std must be above 0 in every channel, got \[0.0\]"),
+        (
+            {"kind": "images", "size": 8, "window": 9},
+            r"input\.window = 9 does not apply to kind 'images': leave it out",
+        ),
+        ({"kind": "signals", "window": 10, "hop": 0}, r"window and input\.hop must be at least 1 sample, got 10 and 0"),
     ],
 )
 def test_an_input_that_cannot_be_is_refused(values: dict[str, object], message: str) -> None:

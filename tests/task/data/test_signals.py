@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import TaskError
-from tuner.task import InputSpec, Task, open_task
+from tuner.task import Task, open_task
 from tuner.task.partition import recording_holdout
 
 Load = Callable[..., Task]
@@ -259,16 +259,6 @@ def test_files_that_hold_no_recording_are_reported(tmp_path: Path, load: Load) -
     (tmp_path / "rec/a/1.npy").write_bytes(b"nothing")
     with pytest.raises(TaskError, match=r"1\.npy: cannot be read as \.npy"):
         load(FOLDER, BASE)
-
-
-def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(TaskError, match=r"input\.window and input\.hop must be at least 1 sample, got 10 and 0"):
-        InputSpec("signals", window=10, hop=0)
-
-
-def test_windows_are_for_signals(load: Load, images: Path) -> None:
-    with pytest.raises(TaskError, match=r"input\.window = 10 does not apply to kind 'images': leave it out"):
-        load({"input.window": 10})
 
 
 def test_a_task_of_signals_is_loaded_from_a_file_by_name(load_signals: Load, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_published_model_brings_its_input(write: Write, images: Path) -> None:
         ({"model.factory": "torchvision.models"}, "model.factory must be module:callable .*got 'torchvision.models'"),
         ({"model.factory": "net.py:build"}, r"model\.factory: no such file .*net\.py"),
         ({"local.train": "l/trian"}, r"l/trian: no such file or folder for the train data: check the path"),
-        ({"local.train": "weights.pth"}, r"weights\.pth: data must be a folder of class folders, .* got '\.pth'"),
+        ({"local.train": "weights.pth"}, r"weights\.pth: images must be in an \.npz, .* got '\.pth'"),
         (
             {"local.trian": "l/train"},
             r"unknown key 'local\.trian' \(did you mean 'train'\?\); keys of \[local\]: kind, ",

@@ -17,10 +17,9 @@ from tuner.distribution import installed_version
 from tuner.errors import BundleError, RunError, UsageError
 from tuner.files import check_room, write_private
 from tuner.plan.parts import RuntimePlan
-from tuner.plan.precision import in_int8
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.versions import trained_by
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial

@@ -13,12 +13,11 @@ from tuner.plan.text import describe
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
-from tuner.planner.flops import training_flops
 from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
 from tuner.planner.price import price
-from tuner.planner.tail_terms import worth_planning
+from tuner.planner.tail_terms import training_flops, worth_planning
 from tuner.plugin.core import build_host
 from tuner.reading import path_from, read_text
 from tuner.search.estimate.rates import rates_of

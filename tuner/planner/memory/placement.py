@@ -9,9 +9,27 @@ planner NNTrainer shipped when the paper was written, `first_fit` its third vers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.planner.memory.lifetimes import Tensor
+Planner = Callable[[Sequence["Tensor"]], "Placement"]
 
-Planner = Callable[[Sequence[Tensor]], "Placement"]
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Size and lifetime of a tensor.
+
+    Attributes:
+        name: Unique name within the step.
+        nbytes: Size in bytes.
+        first: First execution step that writes it.
+        last: Last execution step that reads it; the tensor is alive in `first` to `last`, both included.
+        kind: Purpose: ``input``, ``label``, ``output``, ``activation``, ``saved``, ``gradient``, ``derivative``,
+            ``weight``, ``state``, ``library`` or ``scratch``.
+    """
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

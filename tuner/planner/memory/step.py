@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.planner.memory.lifetimes import Tensor
-from tuner.planner.memory.placement import max_live
+from tuner.planner.memory.placement import Tensor, max_live
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ LASTING = frozenset({"weight", "state", "library"})
 def in_sequence(runs: Sequence[StepRun]) -> StepPlan:
     """Join programs that run one after the other on the same weights; one that runs several times is listed once.
 
-    Args:
-        runs: Programs; the last one has every lasting tensor that any of them has.
+    The last one has every lasting tensor that any of them has.
     """
     steps = tuple(name for run in runs for name in run.steps)
     end = len(steps) - 1

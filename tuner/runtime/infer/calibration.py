@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tuner.runtime.infer.mcnemar import most_drop
 from tuner.targets import Targets
-from tuner.targets.agreement import agreements
+from tuner.targets.regression import agreements
 
 Floats = npt.NDArray[np.floating]
 

@@ -2,7 +2,7 @@
 
 A sample that leaves early skips the rest: the next segment runs only on the samples that continue. What an exit answers
 and how sure it is are computed by the segment itself (`tuner.ort.answer`): numpy around it would cost more than the
-nodes do. How sure one is of numbers depends on the segment before (`tuner.targets.agreement`). Each segment
+nodes do. How sure one is of numbers depends on the segment before (`tuner.targets.regression`). Each segment
 is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no session anywhere in the
 process may have its own. A session's threads sleep while another segment runs, so that one pool at a time is awake.
 """
@@ -21,7 +21,7 @@ from tuner.errors import BundleError
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.targets import SINGLE_LABEL, Targets
-from tuner.targets.agreement import LEAST, agreement
+from tuner.targets.regression import LEAST, agreement
 
 
 class ExitedBatch(NamedTuple):

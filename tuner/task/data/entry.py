@@ -20,7 +20,7 @@ class EntrySource:
 
     Attributes:
         path: Its absolute path, where there may be nothing.
-        partition: Which partition it is.
+        partition: Name of its partition.
         spec: Input of the model.
         targets: What a sample's label is.
         labelled: Whether its labels are needed.
@@ -61,8 +61,8 @@ class Entry:
     Attributes:
         source: What was read, for messages and to notice the same data used twice.
         names: Class names; without a classes file, a name's place is its row in the given head.
-        targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)]. Of a regression the targets,
-            float32 [n, len(names)], and `names` are those of the outputs.
+        targets: Places in `names`: int64 [n], or multi-hot float32 [n, len(names)]; or numbers, float32 [n,
+            len(names)], where `names` are those of the outputs.
         build: Makes the samples, given their labels as rows of the union head.
         origin: Recordings of samples that are windows of such.
         notes: Files that were changed in a way that a person should know, each with what was done to it.

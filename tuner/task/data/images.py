@@ -5,6 +5,8 @@ Training and inference share this code, so that a bundle sees on the device the 
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +40,9 @@ def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
     """
     name = "the given bytes" if isinstance(source, bytes) else str(source)
     content = source if isinstance(source, bytes) else read_bytes(source)
-    try:
-        with _opened(content) as image:
-            _check_pixels(_resized(image.size, spec))
-            upright = ImageOps.exif_transpose(image)
-            rgb = _to_rgb(upright)
-    except Exception as error:  # each format of pillow raises errors of its own on a damaged file
-        raise _undecodable(name, error) from error
+    with _decoding(name), _opened(content) as image:
+        _check_pixels(_resized(image.size, spec))
+        rgb = _to_rgb(ImageOps.exif_transpose(image))
     return _channels_first(_fit(rgb, spec))
 
 
@@ -55,16 +53,13 @@ def check_image(path: str | Path, spec: InputSpec) -> None:
         TaskError: As `decode_image`, but for pixels of a PNG that its checksums hold for.
     """
     content = read_bytes(path)
-    try:
-        with _opened(content) as image:
-            _check_pixels(_resized(image.size, spec))
-            if image.format == "PNG":
-                image.verify()
-            else:
-                image.draft("RGB", (1, 1))
-                image.load()
-    except Exception as error:
-        raise _undecodable(str(path), error) from error
+    with _decoding(str(path)), _opened(content) as image:
+        _check_pixels(_resized(image.size, spec))
+        if image.format == "PNG":
+            image.verify()
+        else:
+            image.draft("RGB", (1, 1))
+            image.load()
 
 
 def short_side(path: str | Path) -> int:
@@ -73,11 +68,8 @@ def short_side(path: str | Path) -> int:
     Raises:
         TaskError: As `decode_image`.
     """
-    try:
-        with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
-            return min(image.size)
-    except Exception as error:
-        raise _undecodable(str(path), error) from error
+    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
+        return min(image.size)
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -108,12 +100,7 @@ def fit_array(sample: Array, spec: InputSpec) -> Array:
 def normalise(batch: Array, spec: InputSpec) -> Floats:
     """Make a batch the model's input: ``(x / 255 - mean) / std`` for uint8, ``(x - mean) / std`` for all else.
 
-    Args:
-        batch: Samples [n, C, ...] of any numeric type; not changed.
-        spec: Mean and standard deviation, each of C values, one value, or none.
-
-    Returns:
-        float32 [n, C, ...].
+    The batch is of any numeric type; the result is float32, and both are [n, C, ...].
     """
     out = batch.astype(np.float32)
     if batch.dtype == np.uint8:
@@ -158,8 +145,15 @@ def _check_pixels(size: tuple[int, int]) -> None:
         raise ValueError(f"{width} × {height} pixels, more than {MOST_PIXELS / 1e6:.0f} megapixels")
 
 
-def _undecodable(name: str, error: Exception) -> TaskError:
-    return TaskError(f"{name}: not an image that can be decoded ({_one_line(error)}): replace or remove it")
+@contextmanager
+def _decoding(name: str) -> Iterator[None]:
+    """Turn what pillow raises for a damaged file, which each format does in its own way, into a `TaskError`."""
+    try:
+        yield
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else ""
+        reason = "no known format" if "cannot identify" in first else first or type(error).__name__
+        raise TaskError(f"{name}: not an image that can be decoded ({reason}): replace or remove it") from error
 
 
 def _resized(pixels: tuple[int, int], spec: InputSpec) -> tuple[int, int]:
@@ -181,8 +175,3 @@ def _fit(image: Image.Image, spec: InputSpec) -> Image.Image:
 
 def _channels_first(image: Image.Image) -> Codes:
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))  # uint8 [3, size, size]
-
-
-def _one_line(error: BaseException) -> str:
-    first = str(error).splitlines()[0] if str(error) else ""
-    return "no known format" if "cannot identify" in first else first or type(error).__name__

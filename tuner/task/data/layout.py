@@ -18,13 +18,7 @@ BY_HAND = "write its task.toml by hand, as docs/tasks.md describes"
 
 @dataclass(frozen=True, slots=True)
 class PhotoFolders:
-    """Folders of class folders.
-
-    Attributes:
-        train: Photos to train on.
-        val: Photos to validate with; None where some of `train` are to be held out.
-        test: Photos that are scored once; None where there are none.
-    """
+    """Folders of class folders; without `val`, some of `train` are to be held out."""
 
     train: Path
     val: Path | None = None
@@ -40,9 +34,7 @@ class PhotoFolders:
 def find_photos(folder: Path) -> PhotoFolders:
     """Return where a folder's training, validation and test photos are.
 
-    Args:
-        folder: Holds ``train`` and maybe ``val`` and ``test``; or is such a ``train``, with the others next to it; or
-            holds the class folders themselves.
+    The folder holds ``train`` and maybe ``val`` and ``test``; or is such a ``train``; or holds the class folders.
 
     Raises:
         TaskError: It is no folder, or holds no class folders of photos.
@@ -73,11 +65,7 @@ def _has_classes(folder: Path) -> bool:
 
 
 def _check_classes(folder: Path) -> None:
-    """Check that there are photos in class folders.
-
-    Raises:
-        TaskError: There are none; it says what is there instead.
-    """
+    """Check that there are photos in class folders; a `TaskError` says what is there instead."""
     if any(_photos(child) for child in _classes(folder)):
         return
     if photos := _photos(folder):

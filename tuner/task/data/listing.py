@@ -3,31 +3,57 @@
 import csv
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.errors import TaskError
 from tuner.reading import kind_of, path_from, read_text, text_from
 from tuner.targets import Targets
+from tuner.targets.base import SEPARATOR
+from tuner.task.data.entry import EntrySource, unreadable
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
 MOST_MANIFEST_BYTES = 64_000_000
 
 
-def read_folder(
-    folder: Path, suffixes: frozenset[str] = IMAGE_SUFFIXES, noun: str = "images"
-) -> tuple[list[Path], list[tuple[str, ...]]]:
-    """List the files of class folders, and the labels of each.
+class Listing(NamedTuple):
+    """Files, the labels of each, and its session, which is empty where none is known."""
+
+    files: list[Path]
+    labels: list[tuple[str, ...]]
+    sessions: list[str]
+
+
+def read_listing(
+    source: EntrySource, place: Path, suffixes: frozenset[str], noun: str, *, sessions: bool = True, npz: bool = True
+) -> Listing:
+    """List the files of class folders, or of a ``.csv`` manifest.
 
     Args:
-        folder: Folder of one folder per class.
-        suffixes: Endings of the files that count, in lower case.
+        source: The entry.
+        place: The folder or manifest.
+        suffixes: Endings of the files that count in folders, in lower case.
         noun: Word for the files in messages.
+        sessions: Whether a manifest may have a column of sessions.
+        npz: Whether the entry could have been an ``.npz``, for messages.
 
     Raises:
-        TaskError: There are no class folders, or one is empty.
+        TaskError: It is neither; there are no class folders, or one is empty; a line of the manifest is wrong.
     """
+    try:
+        if kind_of(place) == "folder":
+            return _read_folder(place, suffixes, noun)
+        if place.suffix.lower() == ".csv":
+            return _read_manifest(place, source.targets, sessions=sessions)
+    except OSError as error:
+        raise unreadable(error, place) from error
+    places = "an .npz, a folder of class folders" if npz else "a folder of class folders"
+    raise TaskError(f"{place}: {noun} must be in {places} or a .csv manifest, got {place.suffix!r}")
+
+
+def _read_folder(folder: Path, suffixes: frozenset[str], noun: str) -> Listing:
     files: list[Path] = []
     labels: list[tuple[str, ...]] = []
-    classes = sorted(child for child in folder.iterdir() if child.is_dir() and not _is_hidden(child))
+    classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
     if not classes:
         raise TaskError(
             f"{folder}: no class folders in it: put the {noun} of each class into a folder named after the class"
@@ -38,7 +64,7 @@ def read_folder(
             raise TaskError(f"{class_folder}: no {noun} ({', '.join(sorted(suffixes))}) in it: add some or remove it")
         files += members
         labels += [(text_from(class_folder.name),)] * len(members)
-    return files, labels
+    return Listing(files, labels, [""] * len(files))
 
 
 def images_below(folder: Path) -> list[Path]:
@@ -46,22 +72,9 @@ def images_below(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if _counts(file, IMAGE_SUFFIXES))
 
 
-def read_manifest(
-    path: Path, kind: Targets, *, sessions: bool = False
-) -> tuple[list[Path], list[tuple[str, ...]], list[str]]:
-    """List the files of a manifest, the labels of each, and its session.
-
-    Args:
-        path: A CSV file with header ``path,label`` or ``path,label,session``; paths are relative to it.
-        kind: What a sample's label is; several have ``|`` between them.
-        sessions: Whether the third column is allowed; a session is empty without it.
-
-    Raises:
-        TaskError: A line does not match the header, or names no file.
-    """
-    files: list[Path] = []
-    labels: list[tuple[str, ...]] = []
-    file_sessions: list[str] = []
+def _read_manifest(path: Path, kind: Targets, *, sessions: bool) -> Listing:
+    """Read lines of ``path,label`` or ``path,label,session``; paths are relative to the file."""
+    listing = Listing([], [], [])
     way_out = "save it as CSV in UTF-8 with header path,label"
     text = read_text(path, TaskError, way_out, MOST_MANIFEST_BYTES)
     try:
@@ -69,20 +82,18 @@ def read_manifest(
         header = _header(path, next(rows, []), sessions=sessions)
         for row in rows:
             if row:
-                files.append(_listed_file(path, rows.line_num, row, header))
-                labels.append(_listed_labels(path, rows.line_num, row[1], kind))
-                file_sessions.append("".join(row[2:]).strip())
+                listing.files.append(_listed_file(path, rows.line_num, row, header))
+                labels = tuple(part.strip() for part in row[1].split(SEPARATOR) if part.strip())
+                kind.check_cell(labels, row[1], f"{path}:{rows.line_num}")
+                listing.labels.append(labels)
+                listing.sessions.append("".join(row[2:]).strip())
     except csv.Error as error:
         raise TaskError(f"{path}: not a CSV manifest ({error}): {way_out}") from error
-    return files, labels, file_sessions
-
-
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith(".")
+    return listing
 
 
 def _counts(file: Path, suffixes: frozenset[str]) -> bool:
-    return file.suffix.lower() in suffixes and not _is_hidden(file) and kind_of(file) == "file"
+    return file.suffix.lower() in suffixes and not file.name.startswith(".") and kind_of(file) == "file"
 
 
 def _header(path: Path, cells: list[str], *, sessions: bool) -> list[str]:
@@ -102,9 +113,3 @@ def _listed_file(path: Path, line: int, row: list[str], header: list[str]) -> Pa
     if kind_of(file) != "file":
         raise TaskError(f"{path}:{line}: no such file {file}: paths are relative to the manifest")
     return file
-
-
-def _listed_labels(path: Path, line: int, cell: str, kind: Targets) -> tuple[str, ...]:
-    labels = tuple(part.strip() for part in cell.split("|") if part.strip())
-    kind.check_cell(labels, cell, f"{path}:{line}")
-    return labels

@@ -20,11 +20,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def read_npy(path: Path) -> Array:
-    """Read one array file, such as a recording [channels, time].
-
-    Raises:
-        TaskError: The file is missing, or no ``.npy``.
-    """
+    """Read one array file, such as a recording [channels, time]; a `TaskError` where it is missing or no ``.npy``."""
     try:
         with open_regular(path) as file:
             return read_array(file, os.fstat(file.fileno()).st_size)
@@ -36,11 +32,7 @@ def read_npy(path: Path) -> Array:
 
 
 def read_array(stream: IO[bytes], size: int) -> Array:
-    """Read an array of plain values.
-
-    Args:
-        stream: At its begin; it can be rewound.
-        size: Bytes of the whole stream.
+    """Read an array of plain values from the begin of a stream of so many bytes, which can be rewound.
 
     Raises:
         ValueError: The stream is no such array, is cut short, or does not fit into memory.

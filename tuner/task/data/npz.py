@@ -70,17 +70,7 @@ def class_names(file: Mapping[str, Array]) -> list[str] | None:
 
 
 def samples_key(path: Path, file: Mapping[str, Array], partition: PartitionName, *, labelled: bool = False) -> str:
-    """Return the name of a partition's samples.
-
-    Args:
-        path: File, for messages.
-        file: Its arrays.
-        partition: Partition to look for.
-        labelled: Whether the labels must be there too.
-
-    Raises:
-        TaskError: The file has no such arrays.
-    """
+    """Return the name of a partition's samples, which must have labels if `labelled`; else it is a `TaskError`."""
     keys = SAMPLES_KEYS[partition]
     key = next((key for key in keys if key in file), None)
     if key is not None and (not labelled or labels_key(key) in file):
@@ -90,6 +80,14 @@ def samples_key(path: Path, file: Mapping[str, Array], partition: PartitionName,
     else:
         rule = f"one of {', '.join(keys)}"
     raise TaskError(f"{path}: {partition} data must be in {rule}, got {', '.join(file)}")
+
+
+def read_labelled(path: Path, file: Mapping[str, Array], key: str, noun: str = "sample") -> tuple[Array, Array]:
+    """Return samples of an ``.npz`` and as many labels, or raise a `TaskError`."""
+    x, y = file[key], file[labels_key(key)]
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
+        raise TaskError(f"{path}:{key}: there must be one label per {noun}, got {list(x.shape)} and {list(y.shape)}")
+    return x, y
 
 
 def labels_key(samples: str) -> str:

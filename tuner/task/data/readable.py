@@ -6,7 +6,7 @@ them is one question to the file system.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -33,24 +33,15 @@ class FileCheck:
         skip: Whether such files are left out of the task; otherwise `close` raises an error that names them.
         settings: What else decides whether a file can be used, as text: a file is remembered for these settings only.
         looks: Whether files are looked at; else all count as readable until they are read.
-
-    Attributes:
-        unreadable: Each such file, and why, in the order of the task.
     """
 
-    def __init__(self, *, skip: bool = False, settings: str = "", looks: bool = True) -> None:
-        self.unreadable: dict[str, str] = {}
-        self._looks = looks
-        self._skip, self._settings = skip, settings
+    def __init__(self, *, skip: bool, settings: str, looks: bool) -> None:
+        self._unreadable: dict[str, str] = {}  # in the order of the task, and why
+        self._skip, self._settings, self._looks = skip, settings, looks
         self._new: dict[bytes, None] = {}
 
     def readable(self, files: Sequence[Path], look: Callable[[Path], object]) -> list[bool]:
-        """Return whether each file can be read.
-
-        Args:
-            files: The files of an entry.
-            look: Raises a `TaskError` for a file that cannot be read; called by several threads.
-        """
+        """Return whether each file can be read; `look`, called by several threads, raises a `TaskError` if not."""
         if not self._looks:
             return [True] * len(files)
         marks = [self._mark(file) for file in files]
@@ -60,7 +51,7 @@ class FileCheck:
         self._new.update({mark: None for mark, reason in reasons.items() if not reason})
         for mark, file in zip(marks, files, strict=True):
             if reasons.get(mark):
-                self.unreadable[text_from(file)] = reasons[mark]
+                self._unreadable[text_from(file)] = reasons[mark]
         return [not reasons.get(mark) for mark in marks]
 
     @cached_property
@@ -73,7 +64,7 @@ class FileCheck:
 
     def note(self, file: Path, error: TaskError) -> None:
         """Count a file as unreadable, whose reading raised an error."""
-        self.unreadable[text_from(file)] = _reason(file, error)
+        self._unreadable[text_from(file)] = _reason(file, error)
 
     def close(self, task: Path) -> tuple[str, ...]:
         """Remember what was found, and return the files that are left out, each with the reason.
@@ -85,18 +76,20 @@ class FileCheck:
             with suppress(OSError, StoreError):  # without a cache, the files are looked at again
                 hashes = [*self._remembered, *self._new][-MOST_HASHES:]
                 write_private(cache_folder() / FILE, b"".join(hashes), durable=False)
-        if self.unreadable and not self._skip:
+        if self._unreadable and not self._skip:
             raise self.error(task)
-        return tuple(f"{file}: {reason}" for file, reason in self.unreadable.items())
+        return self._lines()
 
     def error(self, task: Path | str) -> TaskError:
         """Return the error that names the files, the first few of many."""
-        count = len(self.unreadable)
-        names = _named(f"{file}: {reason}" for file, reason in self.unreadable.items())
+        count = len(self._unreadable)
         return TaskError(
-            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: {names}; "
+            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: {_named(self._lines())}; "
             "replace or remove them, or set [input] skip_unreadable = true"
         )
+
+    def _lines(self) -> tuple[str, ...]:
+        return tuple(f"{file}: {reason}" for file, reason in self._unreadable.items())
 
     def _mark(self, file: Path) -> bytes:
         try:
@@ -110,23 +103,20 @@ class FileCheck:
 
 def left_out(skipped: Sequence[str]) -> str:
     """Return the warning that files are left out of a task; empty for none."""
-    count = len(skipped)
-    what = "1 file of the task is" if count == 1 else f"{count} files of the task are"
+    what = "1 file of the task is" if len(skipped) == 1 else f"{len(skipped)} files of the task are"
     return f"warning: {what} left out: {_named(skipped)}" if skipped else ""
 
 
 def changed(notes: Sequence[str]) -> str:
     """Return the note that files of a task are not used as they are; empty for none."""
-    count = len(notes)
-    what = "1 file is" if count == 1 else f"{count} files are"
+    what = "1 file is" if len(notes) == 1 else f"{len(notes)} files are"
     return f"note: {what} not used as recorded: {_named(notes)}" if notes else ""
 
 
-def _named(lines: Iterable[str]) -> str:
+def _named(lines: Sequence[str]) -> str:
     """Return the first few of some lines, and how many more there are."""
-    listed = list(lines)
-    more = len(listed) - MOST_NAMED
-    return "; ".join((*listed[:MOST_NAMED], *([f"and {more} more"] if more > 0 else ())))
+    more = len(lines) - MOST_NAMED
+    return "; ".join((*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else ())))
 
 
 def kept(values: Sequence[T], keep: Sequence[bool]) -> list[T]:

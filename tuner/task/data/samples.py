@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ class Samples(ABC):
     """One partition.
 
     Attributes:
-        labels: Rows of the union head: int64 [n], or multi-hot float32 [n, k] where a sample may have several labels.
-            Of a regression the standardised targets, float32 [n, k].
+        labels: Rows of the union head: int64 [n], or multi-hot float32 [n, k] where a sample may have several labels;
+            or standardised targets, float32 [n, k].
     """
 
     labels: Labels
@@ -56,42 +56,52 @@ class Samples(ABC):
         return str(self.load(index).nbytes)
 
 
-class FileSamples(Samples):
+class HashedSamples(Samples):
+    """Samples whose content is hashed once."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self._ids: dict[int, str] = {}
+
+    def sample_id(self, index: int) -> str:
+        index = range(len(self))[index]
+        if index not in self._ids:
+            self._ids[index] = content_id(*self._content(index))
+        return self._ids[index]
+
+    @abstractmethod
+    def _content(self, index: int) -> Iterable[bytes]:
+        """Return the bytes that a sample's hash is of."""
+
+
+class FileSamples(HashedSamples):
     """Image files, decoded one at a time."""
 
     def __init__(self, files: Sequence[Path], labels: Labels, spec: InputSpec) -> None:
-        self.labels = labels
+        super().__init__(labels)
         self._files = tuple(files)
         self._spec = spec
-        self._ids: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._files)
 
     def load(self, index: int) -> Array:
-        """Decode, resize and crop one file: uint8 [3, size, size]."""
         return decode_image(self._files[index], self._spec)
 
-    def sample_id(self, index: int) -> str:
-        """Hash the file's bytes, once."""
-        index = range(len(self))[index]
-        if index not in self._ids:
-            self._ids[index] = content_id(read_bytes(self._files[index]))
-        return self._ids[index]
-
     def name(self, index: int) -> str:
-        """Return the file's absolute path."""
         return str(self._files[index])
 
+    def _content(self, index: int) -> Iterable[bytes]:
+        return (read_bytes(self._files[index]),)
+
     def stamp(self, index: int) -> str:
-        """Return the file's size."""
         try:
             return str(self._files[index].stat().st_size)
         except OSError as error:
             raise TaskError(f"{self._files[index]}: cannot be read ({error.strerror or error})") from error
 
 
-class ArraySamples(Samples):
+class ArraySamples(HashedSamples):
     """Samples of one array in memory; nothing is copied until a sample is asked for.
 
     Args:
@@ -103,11 +113,10 @@ class ArraySamples(Samples):
     """
 
     def __init__(self, array: Array, labels: Labels, spec: InputSpec, title: str = "x") -> None:
-        self.labels = labels
+        super().__init__(labels)
         self._array = _pixels(array, title) if spec.kind == "images" else _channels_first(array, title)
         self._spec = spec
         self._title = title
-        self._ids: dict[int, str] = {}
         if spec.kind == "arrays" and spec.size is not None and self._array.ndim != _COLOUR:
             raise TaskError(f"input.size resizes [n, C, H, W], but {title} is {list(array.shape)}: leave size out")
 
@@ -115,27 +124,20 @@ class ArraySamples(Samples):
         return len(self._array)
 
     def load(self, index: int) -> Array:
-        """Copy one sample out of the array, resized where the task gives a size."""
         if self._spec.kind == "images":
             return fit_pixels(np.ascontiguousarray(self._array[index]), self._spec)
         if self._spec.size is not None:
             return fit_array(self._array[index], self._spec)
         return np.array(self._array[index], order="C")
 
-    def sample_id(self, index: int) -> str:
-        """Hash the sample's bytes, shape and type, once."""
-        index = range(len(self))[index]
-        if index not in self._ids:
-            sample = np.ascontiguousarray(self._array[index])
-            self._ids[index] = content_id(sample.tobytes(), repr((sample.shape, sample.dtype.str)).encode())
-        return self._ids[index]
+    def _content(self, index: int) -> Iterable[bytes]:
+        sample = np.ascontiguousarray(self._array[index])
+        return sample.tobytes(), repr((sample.shape, sample.dtype.str)).encode()
 
     def name(self, index: int) -> str:
-        """Return the array's name and the sample's place in it."""
         return f"{self._title}[{range(len(self))[index]}]"
 
     def stamp(self, index: int) -> str:
-        """Return the bytes one sample takes in the array."""
         return str(self._array[index].nbytes)
 
 
@@ -151,28 +153,29 @@ class Subset(Samples):
         return len(self._indices)
 
     def load(self, index: int) -> Array:
-        """Load from the samples behind the view."""
         return self._samples.load(int(self._indices[index]))
 
     def sample_id(self, index: int) -> str:
-        """Return the id of the sample behind the view."""
         return self._samples.sample_id(int(self._indices[index]))
 
     def name(self, index: int) -> str:
-        """Return the name of the sample behind the view."""
         return self._samples.name(int(self._indices[index]))
 
     def origin(self, index: int) -> str:
-        """Return the origin of the sample behind the view."""
         return self._samples.origin(int(self._indices[index]))
 
     def whole(self, index: int) -> str:
-        """Return the name of what the sample behind the view is a part of."""
         return self._samples.whole(int(self._indices[index]))
 
     def stamp(self, index: int) -> str:
-        """Return the stamp of the sample behind the view."""
         return self._samples.stamp(int(self._indices[index]))
+
+
+def with_labels(samples: Samples, labels: Labels) -> Samples:
+    """Return the samples under other labels."""
+    view = Subset(samples, np.arange(len(samples)))
+    view.labels = labels
+    return view
 
 
 def wholes(samples: Samples) -> tuple[tuple[str, ...], RowNumbers]:

@@ -1,13 +1,13 @@
 """Signals: recordings cut into windows, the same way for training and on the device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Floats, Labels
 from tuner.errors import TaskError
-from tuner.task.data.samples import Samples, content_id
+from tuner.task.data.samples import HashedSamples, Samples
 from tuner.task.spec import InputSpec
 
 _AXES = 2  # channels and time
@@ -30,16 +30,7 @@ class Recording:
 
 
 def check_signal(signal: Array, spec: InputSpec, name: str) -> None:
-    """Refuse an array that no window can be cut from.
-
-    Args:
-        signal: Array to check.
-        spec: Window.
-        name: Recording's name, for messages.
-
-    Raises:
-        TaskError: The array is no signal, is shorter than the window, or holds a value that is not finite.
-    """
+    """Refuse an array that is no signal, is shorter than the window, or holds a value that is not finite."""
     if signal.ndim != _AXES or signal.dtype.kind not in "buif" or 0 in signal.shape:
         raise TaskError(
             f"{name}: a recording must be numbers [channels, time], got {signal.dtype} {list(signal.shape)}"
@@ -55,11 +46,7 @@ def check_signal(signal: Array, spec: InputSpec, name: str) -> None:
 
 
 def check_alike(recordings: Sequence[Recording], spec: InputSpec) -> None:
-    """Refuse recordings that do not give windows of one shape.
-
-    Raises:
-        TaskError: Channels differ, or, without `spec.window`, lengths do.
-    """
+    """Refuse recordings that differ in their channels, or, without `spec.window`, in their length."""
     first = recordings[0]
     for other in recordings:
         if len(other.signal) != len(first.signal):
@@ -80,7 +67,7 @@ def window_begins(length: int, spec: InputSpec) -> range:
     return range(0, length - window + 1, spec.hop or window)
 
 
-class WindowSamples(Samples):
+class WindowSamples(HashedSamples):
     """Windows of recordings; nothing is copied until a window is asked for.
 
     Args:
@@ -90,7 +77,7 @@ class WindowSamples(Samples):
     """
 
     def __init__(self, recordings: Sequence[Recording], labels: Labels, spec: InputSpec) -> None:
-        self.labels = labels
+        super().__init__(labels)
         self._recordings = tuple(recordings)
         self._length = spec.window or recordings[0].signal.shape[1]
         self._windows = [
@@ -98,39 +85,29 @@ class WindowSamples(Samples):
             for number, recording in enumerate(recordings)
             for begin in window_begins(recording.signal.shape[1], spec)
         ]
-        self._ids: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def load(self, index: int) -> Floats:
-        """Copy one window: float32 [channels, window]."""
         number, begin = self._windows[index]
         return np.array(self._recordings[number].signal[:, begin : begin + self._length], np.float32, order="C")
 
-    def sample_id(self, index: int) -> str:
-        """Hash the window's values and shape, once."""
-        index = range(len(self))[index]
-        if index not in self._ids:
-            window = self.load(index)
-            self._ids[index] = content_id(window.tobytes(), repr(window.shape).encode())
-        return self._ids[index]
+    def _content(self, index: int) -> Iterable[bytes]:
+        window = self.load(index)
+        return window.tobytes(), repr(window.shape).encode()
 
     def name(self, index: int) -> str:
-        """Return the recording's name and where the window begins in it."""
         number, begin = self._windows[index]
         return f"{self._recordings[number].name}@{begin}"
 
     def origin(self, index: int) -> str:
-        """Return the recording's name."""
         return self._recordings[self._windows[index][0]].name
 
     def whole(self, index: int) -> str:
-        """Return the recording's name."""
         return self.origin(index)
 
     def stamp(self, index: int) -> str:
-        """Return the bytes one window takes in its recording."""
         signal = self._recordings[self._windows[index][0]].signal
         return str(len(signal) * self._length * signal.dtype.itemsize)
 
@@ -138,16 +115,13 @@ class WindowSamples(Samples):
 def cut_windows(signal: Array, spec: InputSpec, name: str) -> Floats:
     """Cut one recording into all its windows: [channels, time] to float32 [n, channels, window], a view of it.
 
-    Windows may overlap almost whole: copied, they would take many times the recording's memory.
-
     Raises:
         TaskError: The array is no signal, or is shorter than the window.
     """
     check_signal(signal, spec, name)
     length = spec.window or signal.shape[1]
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(signal, np.float32), length, axis=1)
-    cut: Floats = windows[:, :: spec.hop or length].transpose(1, 0, 2)
-    return cut
+    return np.asarray(windows[:, :: spec.hop or length].transpose(1, 0, 2))
 
 
 def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -156,12 +130,10 @@ def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...],
     Raises:
         TaskError: A channel never changes, so it has no deviation to divide by.
     """
-    total = squares = np.zeros(1)
-    count = 0
+    total, squares, count = np.zeros(1), np.zeros(1), 0
     for index in range(len(samples)):
         window = samples.load(index).astype(np.float64)
-        total = total + window.sum(axis=1)
-        squares = squares + (window**2).sum(axis=1)
+        total, squares = total + window.sum(axis=1), squares + (window**2).sum(axis=1)
         count += window.shape[1]
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))

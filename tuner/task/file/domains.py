@@ -18,26 +18,18 @@ from tuner.task.spec import InputSpec
 from tuner.task.task import Domain
 
 if TYPE_CHECKING:
-    from tuner.task.file.schema import GlobalSection, LocalSection
+    from tuner.task.file.schema import DataSection
 
 
 def read_entries(
-    section: "GlobalSection | LocalSection",
+    section: "DataSection",
     folder: Path,
     spec: InputSpec,
     targets: Targets,
     check: FileCheck | None,
     recording: str | None = None,
 ) -> dict[PartitionName, Entry]:
-    """Read a section's entries.
-
-    Args:
-        section: The file's ``[local]`` or ``[global]``.
-        folder: Folder of the file.
-        spec: Kind of the samples.
-        targets: What a sample's label is.
-        check: Leaves out, and notes, files that cannot be read; None opens no image.
-        recording: Regular expression that names the recording which a sound was cut from.
+    """Read the entries of ``[local]`` or ``[global]``; the other arguments are those of `EntrySource`.
 
     Raises:
         TaskError: An entry cannot be read, or two partitions share data.
@@ -56,7 +48,7 @@ def read_entries(
         names = entries["train"].names if "train" in entries else ()
         source = EntrySource(path, partition, spec, targets, labelled, names, recording, check)
         entry = kind.entry(source) if labelled else without_labels(kind.entry(source), targets)
-        twin = next((name for name, other in entries.items() if _overlap(other, entry)), None)
+        twin = next((name for name, other in entries.items() if _sources(other) & _sources(entry)), None)
         if twin is not None:
             raise TaskError(
                 f"{entry.source}: is both {twin} and {partition}, so scores would be measured on samples already seen: "
@@ -67,37 +59,25 @@ def read_entries(
 
 
 def refuse_shared_recordings(local: Mapping[PartitionName, Entry], global_: Mapping[PartitionName, Entry]) -> None:
-    """Refuse recordings that one section trains on and the other is scored on.
-
-    Args:
-        local: Entries of ``[local]``.
-        global_: Entries of ``[global]``.
-
-    Raises:
-        TaskError: There is such a recording.
-    """
+    """Refuse recordings that one of ``[local]`` and ``[global]`` trains on and the other is scored on."""
     for learned, scored, title, other in ((local, global_, "local", "global"), (global_, local, "global", "local")):
         train = learned["train"]
         for partition, entry in scored.items():
             is_scored = partition != "train" or "val" not in scored  # else a part of it is held out
-            if train.origin is not None and entry.origin is not None and is_scored and _overlap(train, entry):
-                shared = min(_sources(train) & _sources(entry))
+            shared = _sources(train) & _sources(entry)
+            if train.origin is not None and entry.origin is not None and is_scored and shared:
                 raise TaskError(
-                    f"{entry.source}: {title}.train and {other}.{partition} share the recording {shared!r}, so scores "
-                    f"would be measured on what was trained on: give other data"
+                    f"{entry.source}: {title}.train and {other}.{partition} share the recording {min(shared)!r}, so "
+                    "scores would be measured on what was trained on: give other data"
                 )
 
 
 def domain_of(
     title: str, entries: Mapping[PartitionName, Entry], rows: Mapping[str, int] | None, outputs: int
 ) -> Domain:
-    """Return a domain; a missing validation partition is held out from training.
+    """Return the domain ``"local"`` or ``"global"``; a missing validation partition is held out from training.
 
-    Args:
-        title: ``"local"`` or ``"global"``, for messages.
-        entries: Entries by partition.
-        rows: Rows of the union head by class name; None where entries have targets instead of classes.
-        outputs: Rows of the union head.
+    `rows` of the union head are by class name, and None where entries have targets instead of classes.
 
     Raises:
         TaskError: A label occurs that the training data lacks, or nothing can be held out.
@@ -123,10 +103,6 @@ def _held_out(title: str, entry: Entry, samples: Samples) -> tuple[Subset, Subse
     if len(held_out) == 0:
         raise TaskError(f"{entry.source}: no class has two {noun}, so none can be held out: give {title}.val")
     return Subset(samples, rest), Subset(samples, held_out)
-
-
-def _overlap(entry: Entry, other: Entry) -> bool:
-    return not _sources(entry).isdisjoint(_sources(other))
 
 
 def _sources(entry: Entry) -> set[str]:

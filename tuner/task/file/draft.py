@@ -19,6 +19,48 @@ COLUMNS = 100
 UNBROKEN = "\u00a0"  # a space at which no line is broken
 #: What `tuner.task.file.variables` would replace.
 VARIABLE = "${"
+TEMPLATE = f"""\
+# Written by `tuner init`. Every key is described in docs/tasks.md.
+{{name}}
+
+[model]
+# A function that builds a torch.nn.Module, from a batch of photos to [n, classes], and a file of its
+# weights (a state_dict). It need not know your classes: each new one gets a row in the last layer.
+# Another one: "torchvision.models:resnet18" and weights = "IMAGENET1K_V1", which torchvision fetches
+# once; or a function of yours: "net.py:build" and weights = "net.pth".
+{{factory}}
+{{weights}}
+
+[local]                 # your photos: a folder for each class{{comments}}
+kind = "images"
+{{train}}
+{{val}}
+{{test}}
+
+{{known}}
+
+[input]                 # mean and std: those that the model was trained with; these are ImageNet's
+size = {SIZE}              # pixels; ImageNet's models were trained at 224, for twice the computation
+mean = {MEAN}
+std = {STD}
+{{skip}}
+[augment]               # random changes that keep a photo's class
+ops = ["flip", "crop", "shift"]   # leave out "flip" if left and right make a difference
+"""
+HELD_OUT = "# without val, a fifth of each class is held out to validate with, the same one in every run"
+NO_TEST = '# test = "photos/test"  # scored once, at export: the honest accuracy'
+GLOBAL = """\
+[global]                # classes that the model knows already: how much of them it forgets is measured
+kind = "images\""""
+NO_GLOBAL = """\
+# Photos of classes that the model knows already: tuner then measures what it forgets, and can mix
+# some of them in.
+# [global]
+# kind = "images"
+# train = "known/train"           # a folder for each class, as above
+# classes = "known/classes.tsv"   # the row of each of these classes in the model's last layer"""
+NO_CLASSES = "# no classes file: the first class by name has row 0 of the model's last layer, and so on"
+SKIP = "skip_unreadable = true  # files that cannot be read are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,72 +94,27 @@ class Draft:
         Raises:
             TaskError: A path cannot be written into a task file.
         """
-        return "\n".join(
-            (
-                "# Written by `tuner init`. Every key is described in docs/tasks.md.",
-                _pair("name", self.name),
-                *self._model(),
-                *self._local(file, survey),
-                *self._global(file),
-                *_input(survey),
-                "",
-                "[augment]               # random changes that keep a photo's class",
-                'ops = ["flip", "crop", "shift"]   # leave out "flip" if left and right make a difference',
-                "",
-            )
+        local = self.local
+        count = len(survey.unreadable) if survey else 0
+        return TEMPLATE.format(
+            name=_pair("name", self.name),
+            factory=_pair("factory", self.factory),
+            weights=_pair("weights", self.weights) if self.weights else "# weights: the factory brings its own",
+            comments="".join(f"\n{line}" for line in _class_comments(survey)),
+            train=_pair("train", _path(local.train, file)),
+            val=_pair("val", _path(local.val, file)) if local.val else HELD_OUT,
+            test=_pair("test", _path(local.test, file)) if local.test else NO_TEST,
+            known=self._global(file),
+            skip=f"{SKIP}: {count} now\n" if survey is None or survey.unreadable else "",
         )
 
-    def _model(self) -> tuple[str, ...]:
-        weights = "# weights: the factory brings its own" if self.weights is None else _pair("weights", self.weights)
-        return (
-            "",
-            "[model]",
-            "# A function that builds a torch.nn.Module, from a batch of photos to [n, classes], and a file of its",
-            "# weights (a state_dict). It need not know your classes: each new one gets a row in the last layer.",
-            '# Another one: "torchvision.models:resnet18" and weights = "IMAGENET1K_V1", which torchvision fetches',
-            '# once; or a function of yours: "net.py:build" and weights = "net.pth".',
-            _pair("factory", self.factory),
-            weights,
-        )
-
-    def _local(self, file: Path, survey: Survey | None) -> tuple[str, ...]:
-        lines = ["", "[local]                 # your photos: a folder for each class", *_class_comments(survey)]
-        lines += ['kind = "images"', _pair("train", _path(self.local.train, file))]
-        if self.local.val is None:
-            lines.append("# without val, a fifth of each class is held out to validate with, the same one in every run")
-        else:
-            lines.append(_pair("val", _path(self.local.val, file)))
-        if self.local.test is None:
-            lines.append('# test = "photos/test"  # scored once, at export: the honest accuracy')
-        else:
-            lines.append(_pair("test", _path(self.local.test, file)))
-        return tuple(lines)
-
-    def _global(self, file: Path) -> tuple[str, ...]:
+    def _global(self, file: Path) -> str:
         if self.global_ is None:
-            return (
-                "",
-                "# Photos of classes that the model knows already: tuner then measures what it forgets, and can mix",
-                "# some of them in.",
-                "# [global]",
-                '# kind = "images"',
-                '# train = "known/train"           # a folder for each class, as above',
-                '# classes = "known/classes.tsv"   # the row of each of these classes in the model\'s last layer',
-            )
-        lines = [
-            "",
-            "[global]                # classes that the model knows already: how much of them it forgets is measured",
-            'kind = "images"',
-            _pair("train", _path(self.global_.train, file)),
-        ]
-        for key, folder in (("val", self.global_.val), ("test", self.global_.test)):
-            if folder is not None:
-                lines.append(_pair(key, _path(folder, file)))
-        if self.classes is None:
-            lines.append("# no classes file: the first class by name has row 0 of the model's last layer, and so on")
-        else:
-            lines.append(_pair("classes", _path(self.classes, file)))
-        return tuple(lines)
+            return NO_GLOBAL
+        folders = {"train": self.global_.train, "val": self.global_.val, "test": self.global_.test}
+        lines = [_pair(key, _path(folder, file)) for key, folder in folders.items() if folder is not None]
+        lines.append(_pair("classes", _path(self.classes, file)) if self.classes else NO_CLASSES)
+        return "\n".join([GLOBAL, *lines])
 
 
 def _class_comments(survey: Survey | None) -> tuple[str, ...]:
@@ -130,20 +127,6 @@ def _class_comments(survey: Survey | None) -> tuple[str, ...]:
     text = f"{train:,} photos to train on and {val:,} to validate with. To train on: {listed}"
     lines = wrap(text, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
     return tuple(line.replace(UNBROKEN, " ") for line in lines)
-
-
-def _input(survey: Survey | None) -> tuple[str, ...]:
-    lines = [
-        "",
-        "[input]                 # mean and std: those that the model was trained with; these are ImageNet's",
-        f"size = {SIZE}              # pixels; ImageNet's models were trained at 224, for twice the computation",
-        f"mean = {MEAN}",
-        f"std = {STD}",
-    ]
-    if survey is None or survey.unreadable:
-        count = len(survey.unreadable) if survey else 0
-        lines.append(f"skip_unreadable = true  # files that cannot be read are left out: {count} now")
-    return tuple(lines)
 
 
 def _pair(key: str, value: str) -> str:

@@ -1,30 +1,24 @@
-"""The union head: the rows of the global classes, then one for each class the user adds."""
+"""The union head: the rows of the global classes, then one for each class the user adds; or one for each output."""
 
 import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.arrays import Labels
 from tuner.errors import TaskError, nearest
 from tuner.reading import read_text
+from tuner.targets.regression import are_named
 from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
 
-#: Of a row in the model's head.
-MOST_DIGITS = 9
+MOST_DIGITS = 9  # of a row in the model's head
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalClass:
-    """A class of the global data.
-
-    Attributes:
-        name: Its name in the data.
-        label: The label shown.
-        row: Its row in the given model's head.
-    """
+    """A class of the global data: its name there, the label shown, and its row in the given model's head."""
 
     name: str
     label: str
@@ -52,11 +46,6 @@ def global_classes(entry: Entry, listed: Sequence[GlobalClass] | None, path: Pat
     """Return the classes that occur in the global training data, in the order of the classes file.
 
     Without a file, a class's place among the entry's names is its row in the given model's head.
-
-    Args:
-        entry: Global training data.
-        listed: Content of the classes file; None without one.
-        path: The file, for messages.
 
     Raises:
         TaskError: The file lacks a class that occurs.
@@ -106,8 +95,7 @@ def read_classes(path: Path) -> list[GlobalClass]:
 def union_head(classes: Sequence[GlobalClass], local_names: Sequence[str]) -> UnionHead:
     """Give each class its row: the global ones first, then each local class of another name, in the order given.
 
-    A local class shares a global one's row if it has its name in the data or its label; exactly so, or else without
-    regard to case.
+    A local class shares a global one's row if it has its name in the data or its label, in any case if not exactly.
     """
     labels = [item.label for item in classes]
     exact: dict[str, int] = {}
@@ -122,22 +110,31 @@ def union_head(classes: Sequence[GlobalClass], local_names: Sequence[str]) -> Un
         if row == len(labels):
             labels.append(name)
         local_rows[name] = row
-    return UnionHead(
-        tuple(labels),
-        tuple(item.row for item in classes),
-        {item.name: row for row, item in enumerate(classes)},
-        local_rows,
-    )
+    global_rows = {item.name: row for row, item in enumerate(classes)}
+    return UnionHead(tuple(labels), tuple(item.row for item in classes), global_rows, local_rows)
+
+
+def output_head(entries: Sequence[Entry], path: Path) -> UnionHead:
+    """Return a row for each output that is a number: the given model has all of them.
+
+    Raises:
+        TaskError: Entries have other outputs than each other.
+    """
+    named = next((entry for entry in entries if are_named(entry.names)), entries[0])
+    for entry in entries:
+        if len(entry.names) != len(named.names) or (are_named(entry.names) and entry.names != named.names):
+            raise TaskError(
+                f"{path}: {entry.source} has the outputs {', '.join(entry.names)}, {named.source} has "
+                f"{', '.join(named.names)}: all data of a regression must have the same targets in the same order"
+            )
+    rows = {name: row for row, name in enumerate(named.names)}
+    return UnionHead(named.names, tuple(rows.values()), rows, rows)
 
 
 def as_rows(entry: Entry, rows: Mapping[str, int], outputs: int, where: str) -> Labels:
     """Return an entry's targets as rows of the union head: int64 [n], or multi-hot float32 [n, outputs].
 
-    Args:
-        entry: Samples in their own class names.
-        rows: Row by class name, made from the training data.
-        outputs: Rows of the union head.
-        where: Full name of the partition, such as ``"local.val"``.
+    `rows` is by class name, `where` the full name of the partition, such as ``"local.val"``.
 
     Raises:
         TaskError: A label occurs that the training data lacks.
@@ -157,13 +154,8 @@ def _read_table(path: Path) -> list[list[str]]:
     is_csv = path.suffix.lower() == ".csv"
     text = read_text(path, TaskError, "the classes file must be UTF-8 text with tabs")
     try:
-        table = list(
-            csv.reader(
-                text.splitlines(),
-                delimiter="," if is_csv else "\t",
-                quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE,
-            )
-        )
+        lines = text.splitlines()
+        table = list(csv.reader(lines) if is_csv else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     except csv.Error as error:
         raise TaskError(f"{path}: the classes file cannot be read ({error}): it must have short cells") from error
     if len(table) < 2:  # noqa: PLR2004 - a header and one class
@@ -179,8 +171,5 @@ def _check_unique(path: Path, what: str, values: Sequence[object]) -> None:
 
 def _with_distinct_labels(classes: Sequence[GlobalClass]) -> list[GlobalClass]:
     """Add the class's name in the data to labels that occur twice: ImageNet has two cranes."""
-    counts = Counter(item.label for item in classes)
-    return [
-        GlobalClass(item.name, f"{item.label} ({item.name})", item.row) if counts[item.label] > 1 else item
-        for item in classes
-    ]
+    twice = {label for label, count in Counter(item.label for item in classes).items() if count > 1}
+    return [replace(item, label=f"{item.label} ({item.name})") if item.label in twice else item for item in classes]

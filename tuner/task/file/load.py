@@ -30,8 +30,8 @@ def open_task(
             built-in's name.
         builtin: Built-in tasks by name.
         readers: Readers of files, by the ending of their names.
-        look: Whether to look at every file that a task file lists, as `task_from_toml` does.
-        defaults_of: Gives what ``[input]`` leaves out, for images of a published model; a run asks its backend.
+        look: Whether to look at every file that a task file lists.
+        defaults_of: Gives what ``[input]`` leaves out, for images of a published model.
 
     Raises:
         TaskError: Nothing has that name, or it cannot be used; one line with the reason.
@@ -62,11 +62,7 @@ def open_task(
 
 
 def task_from_function(path: Path, function: str) -> Task:
-    """Import a Python file and call a function of it.
-
-    Args:
-        path: Absolute path of the file.
-        function: Name of the function, which takes no arguments and returns a `Task`.
+    """Import a Python file and call a function of it, which takes no arguments and returns a `Task`.
 
     Raises:
         TaskError: The file or the function is missing, the code raised, or it returned anything else.
@@ -92,8 +88,7 @@ def task_from_function(path: Path, function: str) -> Task:
 def _raised(path: Path, error: BaseException) -> str:
     """Return one line: the place in the user's file, the type and the first line of an exception."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    last = lines[-1] if lines else None
-    line = error.lineno if isinstance(error, SyntaxError) else last
+    lines = [None, *(frame.lineno for frame in frames if frame.filename == str(path))]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
     message = (str(error).splitlines() or [""])[0]
     return f"{path}{f':{line}' if line else ''} raised {type(error).__name__}: {message}"

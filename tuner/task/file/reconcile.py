@@ -27,10 +27,9 @@ LOCAL = " (local)"
 
 @dataclass(frozen=True)
 class LabelRules:
-    """The section ``[labels]`` of a task file.
+    """The section ``[labels]`` of a task file, `source`.
 
     Attributes:
-        source: The task file, for messages.
         map: Labels of the model by local label.
         new: Local labels that the model does not know.
         parents: More general labels by label.
@@ -54,17 +53,8 @@ class LabelRules:
         return tuple(sorted(found))
 
 
-def read_rules(section: "LabelsSection", path: Path, *, kind: Targets) -> LabelRules:
-    """Read ``[labels]``.
-
-    Args:
-        section: The section.
-        path: The task file.
-        kind: What a sample's label is.
-
-    Raises:
-        TaskError: A table cannot be read, or says what a sample of one label cannot have.
-    """
+def read_rules(section: "LabelsSection", path: Path, kind: Targets) -> LabelRules:
+    """Read ``[labels]``; a `TaskError` where it says what a sample cannot have."""
     map_, parents = (_table(value, path, key) for key, value in (("map", section.map), ("parents", section.parents)))
     if parents and not kind.several:
         raise TaskError(f'{path}: labels.parents gives a sample several labels: set loss.kind = "multi-label"')
@@ -85,11 +75,6 @@ def closed_global(
     entries: Entries, listed: Sequence[GlobalClass] | None, rules: LabelRules
 ) -> dict[PartitionName, Entry]:
     """Return global data by the labels that are shown, and by all that are more general.
-
-    Args:
-        entries: Global data, by its own class names.
-        listed: The classes file, if there is one.
-        rules: Of the task.
 
     Raises:
         TaskError: ``labels.parents`` names a label that occurs nowhere.
@@ -113,17 +98,15 @@ def closed_global(
     }
 
 
-def mapped_local(entries: Entries, classes: Sequence[GlobalClass], rules: LabelRules) -> dict[PartitionName, Entry]:
-    """Return local data by the model's labels, and by those that are new.
+def mapped_local(
+    entries: Entries, classes: Sequence[GlobalClass], rules: LabelRules
+) -> tuple[dict[PartitionName, Entry], LabelMap]:
+    """Return local data by the model's labels and by new ones; and the labels that a sample has by one name.
 
-    Args:
-        entries: Local data, by its own class names.
-        classes: Classes of the global data.
-        rules: Of the task.
+    Such names are those of local labels, and of labels that have more general ones.
 
     Raises:
-        TaskError: A label is neither mapped nor new nor one of the model's, or is mapped to one that there is not; or a
-            rule is for a label that no local sample has.
+        TaskError: A label is neither mapped, new nor the model's; or a rule is for one that no local sample has.
     """
     known = [item.label for item in classes]
     own = {entry.names[place] for entry in entries.values() for place in entry.occurring()}
@@ -135,21 +118,9 @@ def mapped_local(entries: Entries, classes: Sequence[GlobalClass], rules: LabelR
             "correct or remove it"
         )
     targets = {label: _targets(label, known, rules) if rules.is_strict else (label + LOCAL,) for label in sorted(own)}
-    return {partition: _relabelled(entry, targets) for partition, entry in entries.items()}
-
-
-def label_map(entries: Entries, classes: Sequence[GlobalClass], rules: LabelRules) -> LabelMap:
-    """Return the labels that a sample has by one name: by each local label, and by each with a more general one.
-
-    Args:
-        entries: As for `mapped_local`.
-        classes: As for `mapped_local`.
-        rules: As for `mapped_local`.
-    """
-    known = [item.label for item in classes]
-    own = {entry.names[place] for entry in entries.values() for place in entry.occurring()} if rules.is_strict else ()
-    found = {label: _targets(label, known, rules) for label in own} | {name: rules.closed([name]) for name in known}
-    return tuple((label, targets) for label, targets in sorted(found.items()) if targets != (label,))
+    found = (targets if rules.is_strict else {}) | {name: rules.closed([name]) for name in known}
+    alike = tuple((label, labels) for label, labels in sorted(found.items()) if labels != (label,))
+    return {partition: _relabelled(entry, targets) for partition, entry in entries.items()}, alike
 
 
 def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, ...]:
@@ -188,13 +159,7 @@ def _targets(label: str, known: Sequence[str], rules: LabelRules) -> tuple[str, 
 
 
 def _relabelled(entry: Entry, labels: Mapping[str, Sequence[str]], first: Sequence[str] = ()) -> Entry:
-    """Return an entry by other class names: for each one, or more where a sample may have several labels.
-
-    Args:
-        entry: The entry.
-        labels: New names by the entry's own.
-        first: Names that come first, in this order; the others follow in alphabetical order.
-    """
+    """Return an entry by new names of each of its own; `first` come first, the others in alphabetical order."""
     added = sorted({label for name in entry.names for label in labels.get(name, ())})
     names = tuple(dict.fromkeys([*first, *added]))
     place = {name: number for number, name in enumerate(names)}

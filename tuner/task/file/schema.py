@@ -36,23 +36,24 @@ class ModelSection(Section):
     output: str | None = None
 
 
-class GlobalSection(Section):
-    """Data of the classes the model was trained for."""
+class DataSection(Section):
+    """Data by partitions."""
 
     kind: str
     train: str
     val: str | None = None
     test: str | None = None
+
+
+class GlobalSection(DataSection):
+    """Data of the classes the model was trained for."""
+
     classes: str | None = None
 
 
-class LocalSection(Section):
+class LocalSection(DataSection):
     """The user's own data."""
 
-    kind: str
-    train: str
-    val: str | None = None
-    test: str | None = None
     labels: Literal["given", "none"] = "given"
 
 
@@ -106,11 +107,7 @@ class TaskFile(Section):
 
 
 def parse(values: dict[str, Any], file: Path) -> TaskFile:
-    """Check parsed TOML against the schema.
-
-    Raises:
-        TaskError: A value is not as the schema says; the message has file, dotted key, rule and value.
-    """
+    """Check parsed TOML against the schema; a `TaskError` has file, dotted key, rule and value."""
     try:
         return TaskFile.model_validate(values)
     except ValidationError as error:
@@ -123,18 +120,13 @@ def parse(values: dict[str, Any], file: Path) -> TaskFile:
 def _sentence(kind: str, location: tuple[int | str, ...], message: str, value: Any) -> str:
     key = ".".join(str(part) for part in location)
     if kind == "extra_forbidden":
-        keys = _keys_of(location[:-1])
+        keys = list(_fields_by_key(_section(location[:-1]) or TaskFile))
         place = f"[{'.'.join(str(part) for part in location[:-1])}]" if location[:-1] else "the file"
         return f"unknown key {key!r}{nearest(str(location[-1]), keys)}; keys of {place}: {', '.join(keys)}"
     if kind == "missing":
         is_table = _section(location) is not None
         return f"{key} is missing: add {f'the section [{key}]' if is_table else 'it'}"
     return f"{key}: {message[:1].lower()}{message[1:]}, got {value!r}"
-
-
-def _keys_of(location: tuple[int | str, ...]) -> list[str]:
-    section = _section(location) or TaskFile
-    return list(_fields_by_key(section))
 
 
 def _fields_by_key(section: type[Section]) -> dict[str, FieldInfo]:

@@ -9,12 +9,7 @@ from tuner.reading import kind_of, path_from
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, nobody_says
-from tuner.task.spec import (
-    LIBRARIES,
-    InputSpec,
-    ModelSpec,
-    Pretrain,
-)
+from tuner.task.spec import LIBRARIES, InputSpec, ModelSpec, Pretrain
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import LossSection, ModelSection, TaskFile
@@ -26,12 +21,6 @@ _ONNX_SUFFIX = ".onnx"
 
 def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says) -> InputSpec:
     """Return how samples become the model's input.
-
-    Args:
-        file: Whole file.
-        path: Its path, for messages.
-        model: The model.
-        defaults_of: Gives what the file leaves out, for images of a published model.
 
     Raises:
         TaskError: A value is missing, or does not fit the kind of the samples.
@@ -56,30 +45,22 @@ def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: Defa
 def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
     """Return the network and its weights, with absolute paths.
 
-    Args:
-        section: The file's ``[model]``.
-        path: Path of the file.
-
     Raises:
         TaskError: The factory is no ``module:callable`` and no name of a published model, or a file is missing.
     """
+    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
+    names = section.input, section.output
     if section.factory is None or str(section.weights).lower().endswith(_ONNX_SUFFIX):
-        return _onnx_spec(section, path)
+        return ModelSpec(f"onnx:{_onnx_file(section, path)}", (), None, pretrain, (), *names)
     weights = section.weights
     if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
         weights = str(_existing(weights, path, "model.weights"))
     arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
-    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    names = section.input, section.output
     return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
 
 
-def _onnx_spec(section: "ModelSection", path: Path) -> ModelSpec:
-    """Return the network that an ONNX file is.
-
-    Raises:
-        TaskError: There is no such file, or more than it is given.
-    """
+def _onnx_file(section: "ModelSection", path: Path) -> Path:
+    """Return the file of a network that is nothing but an ONNX file."""
     weights = section.weights or ""
     if not weights.lower().endswith(_ONNX_SUFFIX):
         raise TaskError(
@@ -89,17 +70,11 @@ def _onnx_spec(section: "ModelSection", path: Path) -> ModelSpec:
     if section.factory is not None or section.arguments:
         extra = "arguments" if section.factory is None else "factory"
         raise TaskError(f"{path}: the ONNX file {weights} holds the network too: leave model.{extra} out")
-    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    file = _existing(weights, path, "model.weights")
-    return ModelSpec(f"onnx:{file}", (), None, pretrain, (), section.input, section.output)
+    return _existing(weights, path, "model.weights")
 
 
 def _factory(text: str, path: Path) -> str:
-    """Return a factory, a file or a folder in it as an absolute path.
-
-    Raises:
-        TaskError: It is no function and no name of a published model, or a file is missing.
-    """
+    """Return a factory, a file or a folder in it as an absolute path."""
     library, _, name = text.partition(":")
     if library == "onnx":
         raise TaskError(f"{path}: an ONNX file is given as model.weights, without model.factory, got {text!r}")
@@ -125,11 +100,7 @@ def _factory(text: str, path: Path) -> str:
 
 
 def loss_settings(section: "LossSection", path: Path) -> LossSettings:
-    """Return the settings of the loss.
-
-    Raises:
-        TaskError: One of them is of another kind of loss.
-    """
+    """Return the settings of the loss; a `TaskError` for one of another kind of loss."""
     for kind in KINDS.values():
         key = next((key for key in sorted(kind.own_settings) if getattr(section, key) is not None), None)
         if key is not None and section.kind != kind.name:
@@ -139,11 +110,7 @@ def loss_settings(section: "LossSection", path: Path) -> LossSettings:
 
 
 def augment_operations(ops: list[str], kind: str, path: Path) -> tuple[str, ...]:
-    """Return the operations of ``augment.ops``, sorted.
-
-    Raises:
-        TaskError: Samples of the kind cannot take one of them.
-    """
+    """Return the operations of ``augment.ops``, sorted; a `TaskError` for one that samples of the kind cannot take."""
     try:
         input_kind(kind).check_operations(frozenset(ops))
     except StoreError as error:

@@ -1,7 +1,8 @@
 """A task that a ``task.toml`` describes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,8 @@ from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
-from tuner.task.file.labels import GlobalClass, UnionHead, global_classes, read_classes, union_head
-from tuner.task.file.outputs import output_names, refuse_classes
-from tuner.task.file.reconcile import closed_global, label_map, mapped_local, read_rules
+from tuner.task.file.labels import GlobalClass, global_classes, output_head, read_classes, union_head
+from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
 from tuner.task.file.sections import (
     augment_operations,
     input_spec,
@@ -41,24 +41,14 @@ class TomlReader(TaskReader):
     noun = "a .toml file"
 
     def read(self, path: Path, *, look: bool = True, defaults_of: DefaultsOf = nobody_says) -> Task:
-        """Return the task of a task file, as `task_from_toml` does."""
+        """Return the task of a task file."""
         return task_from_toml(path, look=look, defaults_of=defaults_of)
 
 
 def task_from_toml(
     path: Path, *, look: bool = True, mapped: bool = True, defaults_of: DefaultsOf = nobody_says
 ) -> Task:
-    """Read a task file and the data it lists.
-
-    Args:
-        path: Absolute path of the file.
-        look: Whether to look at every image and recording, and report or leave out those that cannot be read.
-        mapped: Whether ``[labels]`` holds; else all local labels are new (`reconcile.LOCAL`).
-        defaults_of: Gives what ``[input]`` leaves out, for images of a published model.
-
-    Raises:
-        TaskError: The file, or what it names, cannot be used; one line with the reason.
-    """
+    """Read a task file and the data it lists; see `task_from_values`."""
     values = read_toml(path, TaskError, "give a task file")
     return task_from_values(values, path, look=look, mapped=mapped, defaults_of=defaults_of)
 
@@ -76,12 +66,12 @@ def task_from_values(
     Args:
         values: The content of a task file, parsed.
         path: Absolute path that the file has, or is to have.
-        look: As `task_from_toml`.
-        mapped: As `task_from_toml`.
-        defaults_of: As `task_from_toml`.
+        look: Whether to look at every image and recording, and report or leave out those that cannot be read.
+        mapped: Whether ``[labels]`` holds; else all local labels are new (`reconcile.LOCAL`).
+        defaults_of: Gives what ``[input]`` leaves out, for images of a published model.
 
     Raises:
-        TaskError: As `task_from_toml`.
+        TaskError: The file, or what it names, cannot be used; one line with the reason.
     """
     from tuner.task.file import schema
 
@@ -95,7 +85,7 @@ def task_from_values(
     spec = input_spec(file, path, model, defaults_of)
     folder, kind = path.parent, targets_of(file.loss.kind, loss_settings(file.loss, path))
     if not kind.has_classes:
-        refuse_classes(file, path)
+        _refuse_classes(file, path)
     settings = f"{spec.kind} {spec.resize} {spec.size}"
     check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
     local_entries: Entries = read_entries(file.local, folder, spec, kind, check, file.input.recording)
@@ -110,17 +100,20 @@ def task_from_values(
         local_entries, global_entries, classes, alike = _reconciled(
             file, path, local_entries, global_entries, mapped=mapped
         )
-        head = _union_head(file, local_entries, classes)
+        train = local_entries["train"]
+        head = union_head(classes, [train.names[place] for place in train.occurring()] if labelled else [])
         local_rows, global_rows = head.local_rows if labelled else {"": 0}, head.global_rows
     else:
-        head = _outputs(output_names(local_entries if labelled else {}, global_entries, path))
-        local_entries = local_entries if labelled else _blank(local_entries, kind, len(head.labels))
+        own = local_entries if labelled else {}
+        head = output_head([*(global_entries or {}).values(), *own.values()], path)
+        local_entries = own or _blank(local_entries, kind, len(head.labels))
         local_rows, global_rows = None, None
     outputs = len(head.labels)
     if kind.one_class and outputs == 1:
         raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task needs at least two")
     local = domain_of("local", local_entries, local_rows, outputs)
     global_ = domain_of("global", global_entries, global_rows, outputs) if global_entries else None
+    entries = chain(local_entries.values(), (global_entries or {}).values())
     task = Task(
         name=text_from(path.resolve().parent.name) if file.name is None else file.name,
         model=model,
@@ -134,12 +127,7 @@ def task_from_values(
         augment=augment_operations(file.augment.ops, spec.kind, path),
         labelled=labelled,
         skipped=skipped,
-        notes=tuple(
-            note
-            for entries in (local_entries, global_entries or {})
-            for entry in entries.values()
-            for note in entry.notes
-        ),
+        notes=tuple(note for entry in entries for note in entry.notes),
         loss_settings=kind.settings,
         label_map=alike,
     )
@@ -151,10 +139,12 @@ def _blank(entries: Entries, kind: Targets, outputs: int) -> Entries:
     return {name: replace(entry, targets=kind.blank(len(entry.targets), outputs)) for name, entry in entries.items()}
 
 
-def _outputs(names: Sequence[str]) -> UnionHead:
-    """Return one row for each output that is a number: the given model has all of them."""
-    rows = {name: row for row, name in enumerate(names)}
-    return UnionHead(tuple(names), tuple(rows.values()), rows, rows)
+def _refuse_classes(file: "TaskFile", path: Path) -> None:
+    """Refuse keys that speak of classes."""
+    has_listing = file.global_ is not None and file.global_.classes is not None
+    key = "[labels]" if file.labels is not None else "global.classes" if has_listing else ""
+    if key:
+        raise TaskError(f'{path}: {key} is about classes, but loss.kind = "{file.loss.kind}" has none: leave it out')
 
 
 def _reconciled(
@@ -167,7 +157,7 @@ def _reconciled(
     if section is not None:
         if global_entries is None:
             raise TaskError(f"{path}: [labels] maps local labels to those of [global]: add it, or leave [labels] out")
-        rules = read_rules(section, path, kind=targets_of(file.loss.kind))
+        rules = read_rules(section, path, targets_of(file.loss.kind))
         rules = rules if mapped else replace(rules, map={}, new=frozenset(), is_strict=False)
     if file.labels is not None and file.local.labels == "none":
         raise TaskError(
@@ -183,24 +173,12 @@ def _reconciled(
         classes = global_classes(global_entries["train"], listed, listing)
     alike: LabelMap = ()
     if rules is not None and file.local.labels == "given":
-        mapped_entries = mapped_local(local_entries, classes, rules)
-        alike, local_entries = label_map(local_entries, classes, rules), mapped_entries
+        local_entries, alike = mapped_local(local_entries, classes, rules)
     return local_entries, global_entries, classes, alike
 
 
-def _union_head(file: "TaskFile", local_entries: Entries, classes: Sequence[GlobalClass]) -> UnionHead:
-    if file.local.labels == "none":
-        return union_head(classes, [])
-    train = local_entries["train"]
-    return union_head(classes, [train.names[place] for place in train.occurring()])
-
-
 def _standardised(spec: InputSpec, local: Domain, global_: Domain | None, path: Path) -> InputSpec:
-    """Return the input with mean and deviation of what the model trained on: the global training samples, if any.
-
-    Raises:
-        TaskError: They cannot be measured.
-    """
+    """Return the input with mean and deviation of what the model trained on: the global training samples, if any."""
     domains = {"local": local} if global_ is None else {"global": global_, "local": local}
     named = {f"{title}.{name}": samples for title, domain in domains.items() for name, samples in domain.partitions()}
     try:

@@ -12,13 +12,9 @@ DATA_VARIABLE = "TUNER_DATA"
 
 
 def expand(value: Any, file: Path) -> Any:
-    """Replace ``${NAME}`` and ``${NAME:-default}`` in every string of a parsed TOML value.
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in every string of a task file's parsed value.
 
     Values come from the environment; as in a shell, a default also replaces an empty value.
-
-    Args:
-        value: Parsed value.
-        file: Task file it is from.
 
     Raises:
         TaskError: A variable is not set and has no default.

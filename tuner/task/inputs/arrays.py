@@ -9,7 +9,7 @@ from tuner.errors import TaskError
 from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key
+from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key
 from tuner.task.data.samples import ArraySamples
 from tuner.task.inputs.base import InputKind
 from tuner.task.spec import InputSpec
@@ -23,7 +23,6 @@ class Arrays(InputKind):
     settings = frozenset({"size", "resize"})
 
     def entry(self, source: EntrySource) -> Entry:
-        """Return an ``.npz``'s samples."""
         if kind_of(source.path) == "nothing":
             raise no_such_data(source.path, source.partition)
         if source.path.suffix.lower() != ".npz":
@@ -31,11 +30,9 @@ class Arrays(InputKind):
         return read_arrays(source)
 
     def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        """Return the array of an ``.npy``."""
         return read_npy(path)
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
-        """Require a size where there is one to resize to."""
         super().check(spec, recording)
         if spec.resize is not None and spec.size is None:
             raise no_size(self.name)
@@ -47,21 +44,16 @@ def no_size(kind: str) -> TaskError:
 
 
 def read_arrays(source: EntrySource) -> Entry:
-    """Return the samples of an ``.npz``.
-
-    Raises:
-        TaskError: It lacks the partition, or arrays of it do not fit.
-    """
+    """Return the samples of an ``.npz``; a `TaskError` where it lacks the partition, or arrays do not fit."""
     path, partition, spec, labelled = source.path, source.partition, source.spec, source.labelled
     with open_npz(path) as file:
         x_key = samples_key(path, file, partition, labelled=labelled)
-        x, classes = file[x_key], class_names(file) if labelled else None
-        y: Array = file[labels_key(x_key)] if labelled else np.zeros(len(x), np.int64)
-    where = f"{path}:{x_key}"
-    if not labelled:
-        return Entry(where, (), y, lambda rows: ArraySamples(x, rows, spec, x_key))
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise TaskError(f"{where}: there must be one label per sample, got {list(x.shape)} and {list(y.shape)}")
+        where = f"{path}:{x_key}"
+        if not labelled:
+            x = file[x_key]
+            return Entry(where, (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, x_key))
+        x, y = read_labelled(path, file, x_key)
+        classes = class_names(file)
     if len(x) == 0:
         raise empty_partition(where, partition)
     names, targets = source.targets.read_array(where, y, classes, source.names)

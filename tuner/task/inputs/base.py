@@ -51,9 +51,7 @@ class InputKind(ABC):
     def read(self, path: Path, spec: InputSpec) -> Array:
         """Return the content of a file as in training, not normalised: a sample, or what `pieces` takes.
 
-        Args:
-            path: A file with one of `suffixes`.
-            spec: Input of the model; of a windowed kind, `InputSpec.window` is the last axis of the input's shape.
+        For a windowed kind, `InputSpec.window` is the last axis of the input's shape.
 
         Raises:
             TaskError: The file is missing, or cannot be read.
@@ -66,10 +64,7 @@ class InputKind(ABC):
     def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:  # noqa: ARG002 - for others
         """Return where each sample begins in the content of a file, and the samples, [n, ...].
 
-        Args:
-            content: As `read` returns it, or an array of the user's.
-            spec: As for `read`.
-            name: Name of the file, for messages.
+        The content is what `read` returns, or an array of the user's.
 
         Raises:
             TaskError: Nothing can be cut from the content.
@@ -97,11 +92,7 @@ class InputKind(ABC):
         return dict(given)
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
-        """Require that only settings of this kind are given.
-
-        Args:
-            spec: The input.
-            recording: ``input.recording`` of a task file, which is no part of the input.
+        """Require that only settings of this kind are given, ``input.recording`` of a task file among them.
 
         Raises:
             TaskError: One does not apply.
@@ -116,9 +107,7 @@ class InputKind(ABC):
     def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:  # noqa: ARG002 - for others
         """Return the input with mean and deviation of the data, where they are measured.
 
-        Args:
-            spec: The input.
-            partitions: Samples by full name, such as ``global.train``; first those that the model was trained on.
+        Partitions are by full name, such as ``global.train``; first those that the model was trained on.
 
         Raises:
             TaskError: They do not fit each other, or cannot be standardised.

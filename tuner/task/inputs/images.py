@@ -1,6 +1,6 @@
 """Images: files in folders or a manifest, or pixels in an ``.npz``; decoded, resized and cropped."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from tuner.errors import TaskError
 from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, unreadable
 from tuner.task.data.images import check_image, decode_image
-from tuner.task.data.listing import IMAGE_SUFFIXES, images_below, read_folder, read_manifest
+from tuner.task.data.listing import IMAGE_SUFFIXES, images_below, read_listing
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import FileSamples
 from tuner.task.inputs.arrays import no_size, read_arrays
@@ -32,24 +32,25 @@ class Images(InputKind):
         path = source.path
         if kind_of(path) == "nothing":
             raise no_such_data(path, source.partition)
-        suffix, folder = path.suffix.lower(), kind_of(path) == "folder"
-        if suffix == ".npz" and not folder:
+        is_folder = kind_of(path) == "folder"
+        if path.suffix.lower() == ".npz" and not is_folder:
             return read_arrays(source)
-        if not folder and suffix != ".csv":
-            raise TaskError(
-                f"{path}: data must be a folder of class folders, a .csv manifest or an .npz, got {suffix!r}"
-            )
-        files, labels = _listed(source)
+        if is_folder and not source.labelled:
+            files, labels = _below(path), list[tuple[str, ...]]()
+        else:
+            files, labels, _ = read_listing(source, path, IMAGE_SUFFIXES, self.noun, sessions=False)
         if not files:
             raise empty_partition(path, source.partition)
-        keep = _readable(files, source)
-        files = kept(files, keep)
+        if source.check is not None:
+            keep = source.check.readable(files, lambda file: check_image(file, source.spec))
+            if not any(keep):
+                raise source.check.error(path)
+            files, labels = kept(files, keep), kept(labels, keep) if labels else []
         none = (), np.zeros(len(files), np.int64)
-        classes, targets = source.targets.read_texts(kept(labels, keep), path) if labels else none
+        classes, targets = source.targets.read_texts(labels, path) if labels else none
         return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
 
     def read(self, path: Path, spec: InputSpec) -> Array:
-        """Return the pixels of an image."""
         return decode_image(path, spec)
 
     def completed(self, given: Mapping[str, Any], published: Callable[[], InputDefaults | None]) -> dict[str, Any]:
@@ -70,33 +71,13 @@ class Images(InputKind):
         return values
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
-        """Require a size."""
         super().check(spec, recording)
         if spec.size is None:
             raise no_size(self.name)
 
 
-def _listed(source: EntrySource) -> tuple[list[Path], list[tuple[str, ...]]]:
-    """Return an entry's files, and their labels; of a folder without labels, every image anywhere below it."""
-    path = source.path
+def _below(folder: Path) -> list[Path]:
     try:
-        if kind_of(path) != "folder":
-            return read_manifest(path, source.targets)[:2]
-        return read_folder(path) if source.labelled else (images_below(path), [])
+        return images_below(folder)
     except OSError as error:
-        raise unreadable(error, path) from error
-
-
-def _readable(files: Sequence[Path], source: EntrySource) -> list[bool]:
-    """Return which of an entry's images can be decoded; at least one.
-
-    Raises:
-        TaskError: None can.
-    """
-    check = source.check
-    if check is None:
-        return [True] * len(files)
-    keep = check.readable(files, lambda file: check_image(file, source.spec))
-    if not any(keep):
-        raise check.error(source.path)
-    return keep
+        raise unreadable(error, folder) from error

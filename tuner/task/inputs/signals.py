@@ -1,8 +1,9 @@
 """Signals: recordings in an ``.npz`` of sessions or of arrays, in class folders or in a manifest, cut into windows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from tuner.arrays import Array, Labels
 from tuner.augment.operations import check_signal_operations
 from tuner.errors import TaskError, nearest
 from tuner.reading import kind_of
-from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, unreadable
-from tuner.task.data.listing import read_folder, read_manifest
+from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data
+from tuner.task.data.listing import read_listing
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, labels_key, open_npz, samples_key
+from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import Samples
 from tuner.task.data.signals import (
@@ -35,19 +36,8 @@ _MARK = "#"
 _SIGNAL = "/signal"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LabelledRecordings:
-    """Recordings as an entry lists them.
-
-    Attributes:
-        recordings: Recordings in order.
-        names: Class names.
-        targets: Place in `names` of each recording: int64 [n], or multi-hot float32 [n, len(names)]; or its targets.
-    """
-
-    recordings: list[Recording]
-    names: tuple[str, ...]
-    targets: Labels
+#: Recordings as an entry lists them, names of the classes or outputs, and the labels of each in their terms.
+Labelled = tuple[list[Recording], tuple[str, ...], Labels]
 
 
 class Signals(InputKind):
@@ -65,8 +55,7 @@ class Signals(InputKind):
 
         ``file.npz#pattern`` takes the sessions of that name or below it, with ``*`` for any part.
         """
-        listed = _read(source)
-        recordings = listed.recordings
+        recordings, names, targets = _read(source)
         if not recordings:
             raise empty_partition(source.path, source.partition, "recording")
         for recording in recordings:
@@ -78,22 +67,18 @@ class Signals(InputKind):
             tuple(recording.session for recording in recordings),
             np.repeat(np.arange(len(recordings)), counts),
         )
-        targets = np.repeat(listed.targets, counts, axis=0)
-        return Entry(
-            str(source.path), listed.names, targets, lambda rows: WindowSamples(recordings, rows, source.spec), origin
-        )
+        targets = np.repeat(targets, counts, axis=0)
+        build = partial(WindowSamples, recordings, spec=source.spec)
+        return Entry(str(source.path), names, targets, build, origin)
 
     def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        """Return the recording of an ``.npy``."""
         return read_npy(path)
 
     def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:
-        """Return the windows of a recording: a view of it."""
         windows = cut_windows(content, spec, name)
         return window_begins(content.shape[1], spec), windows
 
     def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:
-        """Return the input with mean and deviation of the first partition's channels."""
         shapes = {where: samples.load(0).shape for where, samples in partitions.items()}
         first, shape = next(iter(shapes.items()))
         other = next((where for where in shapes if shapes[where] != shape), None)
@@ -108,11 +93,10 @@ class Signals(InputKind):
         return replace(spec, mean=mean, std=std)
 
     def check_operations(self, ops: frozenset[str]) -> None:
-        """Require random changes of signals."""
         check_signal_operations(ops)
 
 
-def _read(source: EntrySource) -> LabelledRecordings:
+def _read(source: EntrySource) -> Labelled:
     path = source.path
     name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).partition(_MARK)
     file = Path(name)
@@ -125,26 +109,13 @@ def _read(source: EntrySource) -> LabelledRecordings:
         raise TaskError(
             f"{path}: {_MARK}{pattern} chooses sessions of an .npz: leave it out for {suffix or 'a folder'}"
         )
-    if kind_of(file) == "folder" or suffix == ".csv":
-        return _read_files(file, source)
-    raise TaskError(f"{file}: signals must be in an .npz, a folder of class folders or a .csv manifest, got {suffix!r}")
-
-
-def _read_files(path: Path, source: EntrySource) -> LabelledRecordings:
-    try:
-        if kind_of(path) == "folder":
-            files, labels = read_folder(path, SUFFIXES, "recordings")
-            sessions = [""] * len(files)
-        else:
-            files, labels, sessions = read_manifest(path, source.targets, sessions=True)
-    except OSError as error:
-        raise unreadable(error, path) from error
-    recordings = [_recording(file, session, source) for file, session in zip(files, sessions, strict=True)]
+    files, labels, sessions = read_listing(source, file, SUFFIXES, "recordings")
+    recordings = [_recording(each, session, source) for each, session in zip(files, sessions, strict=True)]
     keep = [recording is not None for recording in recordings]
     if source.check is not None and files and not any(keep):
-        raise source.check.error(path)
+        raise source.check.error(file)
     left = [recording for recording in recordings if recording is not None]
-    return LabelledRecordings(left, *source.targets.read_texts(kept(labels, keep), path))
+    return left, *source.targets.read_texts(kept(labels, keep), file)
 
 
 def _recording(file: Path, session: str, source: EntrySource) -> Recording | None:
@@ -160,7 +131,7 @@ def _recording(file: Path, session: str, source: EntrySource) -> Recording | Non
     return Recording(str(file), session, signal)
 
 
-def _read_npz(path: Path, pattern: str, source: EntrySource) -> LabelledRecordings:
+def _read_npz(path: Path, pattern: str, source: EntrySource) -> Labelled:
     with open_npz(path) as file:
         sessions = [key.removesuffix(_SIGNAL) for key in file if key.endswith(_SIGNAL)]
         if sessions:
@@ -174,21 +145,16 @@ def _matching(path: Path, sessions: Sequence[str], pattern: str) -> list[str]:
     """Return the sessions that a pattern chooses; all without one."""
     if not pattern:
         return list(sessions)
-    patterns = (pattern, f"{pattern}/*")
-    matching = [session for session in sessions if any(fnmatchcase(session, each) for each in patterns)]
+    matching = [each for each in sessions if fnmatchcase(each, pattern) or fnmatchcase(each, f"{pattern}/*")]
     if not matching:
-        words = {
-            part for session in sessions for part in (session, session.rpartition("/")[0], session.partition("/")[0])
-        }
+        words = {part for each in sessions for part in (each, each.rpartition("/")[0], each.partition("/")[0])}
         raise TaskError(
             f"{path}: no session {pattern!r}{nearest(pattern, words)}; there are {', '.join(sessions[:3])} …"
         )
     return matching
 
 
-def _read_sessions(
-    path: Path, file: Mapping[str, Array], sessions: Sequence[str], source: EntrySource
-) -> LabelledRecordings:
+def _read_sessions(path: Path, file: Mapping[str, Array], sessions: Sequence[str], source: EntrySource) -> Labelled:
     """Read ``NAME/signal`` [time, channels], cut at ``NAME/start`` [r + 1] into recordings labelled ``NAME/label``."""
     recordings: list[Recording] = []
     labels: list[Array] = []
@@ -205,9 +171,8 @@ def _read_sessions(
             for number, (begin, end) in enumerate(_bounds(where, start, len(label), len(signal)))
         ]
         labels.append(label)
-    return LabelledRecordings(
-        recordings, *source.targets.read_array(str(path), np.concatenate(labels), class_names(file), source.names)
-    )
+    read = source.targets.read_array(str(path), np.concatenate(labels), class_names(file), source.names)
+    return recordings, *read
 
 
 def _bounds(where: str, start: Array, labels: int, length: int) -> list[tuple[int, int]]:
@@ -220,21 +185,19 @@ def _bounds(where: str, start: Array, labels: int, length: int) -> list[tuple[in
     return list(pairwise(bounds.tolist()))
 
 
-def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> LabelledRecordings:
+def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> Labelled:
     """Read ``x_train`` [n, channels, time] and ``y_train``, and of each row its ``session_train`` if that is there."""
     x_key = samples_key(path, file, source.partition, labelled=True)
-    x, y = file[x_key], file[labels_key(x_key)]
+    x, y = read_labelled(path, file, x_key, "recording")
     where = f"{path}:{x_key}"
-    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
-        raise TaskError(f"{where}: there must be one label per recording, got {list(x.shape)} and {list(y.shape)}")
     sessions_key = "session" + x_key[1:]
     sessions = [str(name) for name in file[sessions_key]] if sessions_key in file else [""] * len(x)
     if len(sessions) != len(x):
         raise TaskError(f"{path}:{sessions_key}: {len(x)} recordings need as many sessions, got {len(sessions)}")
     if len(x) == 0:
-        return LabelledRecordings([], (), y)
+        return [], (), y
     recordings = [
         Recording(f"{where}[{number}]", session, signal)
         for number, (session, signal) in enumerate(zip(sessions, x, strict=True))
     ]
-    return LabelledRecordings(recordings, *source.targets.read_array(where, y, class_names(file), source.names))
+    return recordings, *source.targets.read_array(where, y, class_names(file), source.names)

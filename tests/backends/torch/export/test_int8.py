@@ -27,8 +27,7 @@ from tuner.cli.app import call
 from tuner.errors import BundleError, PlanError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan
-from tuner.plan.precision import in_int8
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import build_host
 from tuner.runtime import Personaliser, Trainer
 from tuner.task.builtin import digits

@@ -14,7 +14,7 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.errors import TaskError
 from tuner.metrics import expected_calibration_error
 from tuner.plan.trial import TrialPlan
-from tuner.planner.flops import head_flops
+from tuner.planner.heads_terms import head_flops
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts
 from tuner.targets import Targets

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tuner.backends.torch.step.traced import Step
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.process_memory import KEPT_BYTES, return_freed
 
 BoundStep = Callable[..., torch.Tensor]

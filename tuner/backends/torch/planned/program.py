@@ -13,7 +13,7 @@ from tuner.backends.torch.planned.library_memory import Library, nothing
 from tuner.backends.torch.planned.schedule import schedule
 from tuner.backends.torch.planned.writer import Writer
 from tuner.backends.torch.step.traced import Step
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 
 
 def program(step: Step, library: Library = nothing, *, again: bool = True) -> Program:

@@ -8,8 +8,7 @@ from tuner.backends.torch.planned.bound_step import HELD
 from tuner.backends.torch.planned.library_memory import LibraryMemory, signature
 from tuner.backends.torch.planned.nodes import bytes_of, is_item
 from tuner.backends.torch.planned.schedule import Item, Schedule, Update
-from tuner.planner.memory.lifetimes import Tensor
-from tuner.planner.memory.placement import max_live
+from tuner.planner.memory.placement import Tensor, max_live
 from tuner.process_memory import KEPT_BYTES, MAPPED_BESIDE_KEPT
 
 

@@ -18,7 +18,7 @@ from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix, stor
 from tuner.errors import BundleError, TrainingError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_records
-from tuner.targets.strata import first_each
+from tuner.targets.strata import one_each
 from tuner.task import Task
 from tuner.task.mixing import MIX_SEED
 from tuner.training.schedule import batches_of
@@ -48,11 +48,11 @@ def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -
     if edit is None or not mixed:
         return [local, *mixed]
     (pool,) = mixed_selections(access.task, replace(plan, data=plan.data.pool))
-    wanted, counts = np.unique(first_each(mixed[0].labels()), return_counts=True)
+    wanted, counts = np.unique(one_each(mixed[0].labels(), rarest=False), return_counts=True)
     candidates = Candidates(
-        labels=first_each(pool.labels()),
+        labels=one_each(pool.labels(), rarest=False),
         counts=dict(zip(wanted.tolist(), counts.tolist(), strict=True)),
-        local_labels=first_each(local.labels()),
+        local_labels=one_each(local.labels(), rarest=False),
         seed=MIX_SEED,
         read=_reading(access, plan, pool),
         read_local=_reading(access, plan, local),

@@ -14,7 +14,7 @@ from tuner.backends.torch.model.graph.blocks import saved_bytes
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, state_copies
-from tuner.planner.memory.lifetimes import Tensor
+from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.process_memory import PeakMeter
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tuner.planner.memory.lifetimes import Lifespan, Mode, Orders, Request, Tensor, merged, together
+from tuner.planner.memory.placement import Tensor
+from tuner_nntrainer.network.lifetimes import Lifespan, Mode, Orders, Request, merged, together
 
 
 def request(name: str, orders: set[int], mode: Mode = Mode.CREATE, of: str = "") -> Request:

@@ -10,25 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, Flag, auto
 
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """Size and lifetime of a tensor.
-
-    Attributes:
-        name: Unique name within the step.
-        nbytes: Size in bytes.
-        first: First execution step that writes it.
-        last: Last execution step that reads it; the tensor is alive in `first` to `last`, both included.
-        kind: Purpose: ``input``, ``label``, ``output``, ``activation``, ``saved``, ``gradient``, ``derivative``,
-            ``weight``, ``state``, ``library`` or ``scratch``.
-    """
-
-    name: str
-    nbytes: int
-    first: int
-    last: int
-    kind: str
+from tuner.planner.memory.placement import Tensor
 
 
 class Lifespan(Flag):
