@@ -8,6 +8,7 @@ import pytest
 
 from tests.plugin.edits import Edit, Placed, alpha, cached, composed, edited, split
 from tuner.errors import KnobError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, RecipePlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
@@ -16,7 +17,6 @@ from tuner.plugin.core import SingleStage
 from tuner.plugin.knobs import Wanted
 from tuner.plugin.sources import fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.testing import example_model, example_task
 
 
 def test_without_strategies_the_whole_model_trains() -> None:
