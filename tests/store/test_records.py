@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tuner.store.codec import Codec, calibrate
 
 from tests.store.made_up import PLAIN, SHAPE, filled, records, sample
 from tuner.arrays import Floats
 from tuner.errors import StoreError
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.quantiles import calibrate
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
 

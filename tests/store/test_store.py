@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tuner.store.kept import choose_engine, chosen_engine
 
 from tests.disk import standing_bytes
 from tuner.arrays import Codes
-from tuner.store.engine_choice import choose_engine, chosen_engine
 from tuner.store.files.disk import StoreFull
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile

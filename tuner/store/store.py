@@ -14,20 +14,18 @@ from tuner.errors import BudgetError, StoreError
 from tuner.files import PART, cache_folder, own_folder, private_folder
 from tuner.reading import read_bytes
 from tuner.store.files import header
-from tuner.store.files.cost import FILE as COST
-from tuner.store.files.cost import read_cost
-from tuner.store.files.disk import StoreFull
+from tuner.store.files.disk import COST, StoreFull, read_cost
 from tuner.store.files.header import DamagedHeaderError, StoreKey
 from tuner.store.files.index import ENTRY_BYTES, MOST_INDEX_BYTES
 from tuner.store.files.records import HEADER, RecordFile
 from tuner.store.files.slots import DATA, INDEX
 from tuner.store.usage import FILE as USERS
-from tuner.store.usage import StoreLock, Usage, store_lock
+from tuner.store.usage import Usage, store_lock
 from tuner.untrusted import reason_of, require_plain
 
 #: The order in which an eviction removes the files.
 FILES = (INDEX, DATA, COST, HEADER)
-#: Folder of what exits begin with (`tuner.store.starts`).
+#: Folder of what exits begin with (`tuner.store.kept`).
 STARTS = "starts"
 #: Other names in the folder of a store.
 STORED = frozenset({"lock", USERS, "kinds", "scales", STARTS})
@@ -68,6 +66,7 @@ class Store:
         cap_bytes: Largest size of all files together, at every moment; a new value applies from the next change or
             `room` on. `None`: no cap.
         in_use: Folders of files in use, which are never evicted.
+        lock: Lock held around every change to any file of the store.
 
     Raises:
         StoreError: Another process is deleting from the store, see `alone`.
@@ -79,18 +78,13 @@ class Store:
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.in_use: set[Path] = set()
-        self._lock, self._usage = store_lock(folder), Usage(folder)
+        self.lock, self._usage = store_lock(folder), Usage(folder)
         if not self.room(0):
             raise StoreFull(f"{folder} cannot be reduced to {cap_bytes} bytes: give more --storage")
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path, int | None]]:
         """Pickle the folder and the cap, and open the store anew elsewhere."""
         return Store, (self.folder, self.cap_bytes)
-
-    @property
-    def lock(self) -> StoreLock:
-        """Lock held around every change to any file of the store."""
-        return self._lock
 
     @property
     def nbytes(self) -> int:
@@ -146,12 +140,12 @@ class Store:
 
     def clear(self) -> int:
         """Delete every record file; return the bytes freed."""
-        with self._lock:
+        with self.lock:
             return sum(_evict(path) for path in self._folders())
 
     def evict(self, path: Path) -> int:
         """Delete one record file; return the bytes freed."""
-        with self._lock:
+        with self.lock:
             return _evict(path)
 
     def room(self, bytes_needed: int, keep: Collection[Path] = ()) -> bool:
@@ -168,7 +162,7 @@ class Store:
         """
         if self.cap_bytes is None:
             return True
-        with self._lock:
+        with self.lock:
             stored_bytes = self.nbytes
             if stored_bytes + bytes_needed <= self.cap_bytes:
                 return True

@@ -33,8 +33,8 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.search.trials.access import StudyAccess
-from tuner.store.engine_choice import choose_engine
 from tuner.store.files.disk import StoreFull
+from tuner.store.kept import choose_engine
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task.info import TaskOutline
 from tuner.units import format_bytes

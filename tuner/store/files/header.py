@@ -12,7 +12,7 @@ import numpy as np
 from tuner.errors import StoreError, first_line
 from tuner.files import remove_parts, write_private
 from tuner.reading import read_bytes
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.store.files.disk import full_disk_as_store_full
 from tuner.untrusted import MOST_BYTES, parse_json, reason_of
 

@@ -16,10 +16,9 @@ from filelock import BaseFileLock, FileLock
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
 from tuner.files import mark_changed, remove_parts
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.store.files import header
-from tuner.store.files.cost import COST_BYTES, write_cost
-from tuner.store.files.disk import full_disk_as_store_full
+from tuner.store.files.disk import COST_BYTES, full_disk_as_store_full, write_cost
 from tuner.store.files.header import DamagedHeaderError, Header, StoreKey
 from tuner.store.files.slots import SlotFile
 from tuner.untrusted import reason_of, require_plain
@@ -110,11 +109,11 @@ class RecordFile:
         self.close()
 
     def __len__(self) -> int:
-        return len(self._slots.index)
+        return len(self._slots.index.places)
 
     def __contains__(self, sample_id: str) -> bool:
         self._refresh()
-        return self._slots.index.find(_binary(sample_id)) is not None
+        return _binary(sample_id) in self._slots.index.places
 
     @property
     def nbytes(self) -> int:
@@ -124,12 +123,12 @@ class RecordFile:
     def missing(self, sample_ids: Iterable[str]) -> list[str]:
         """Return the samples that have no record, in the order given."""
         self._refresh()
-        return [sample_id for sample_id in sample_ids if self._slots.index.find(_binary(sample_id)) is None]
+        return [sample_id for sample_id in sample_ids if _binary(sample_id) not in self._slots.index.places]
 
     def sample_ids(self) -> list[str]:
         """Return every sample with a record, sorted."""
         self._refresh()
-        return [sample.hex() for sample in self._slots.index.samples()]
+        return [sample.hex() for sample in sorted(self._slots.index.places)]
 
     def take_notices(self) -> list[str]:
         """Return the damage noticed since the last call, a sentence each, for the user."""
@@ -153,7 +152,7 @@ class RecordFile:
             )
         rows = dict(zip(map(_binary, sample_ids), np.ascontiguousarray(records), strict=True))
         with self._locked():
-            samples = [sample for sample in rows if self._slots.index.find(sample) is None]
+            samples = [sample for sample in rows if sample not in self._slots.index.places]
             if samples:
                 if self._guard:
                     self._guard.admit(self._slots.growth(len(samples)), self.folder)

@@ -84,7 +84,7 @@ class SlotFile:
 
     def growth(self, count: int) -> int:
         """Return the bytes that `count` more records will add."""
-        added = max(0, count - self.index.free)
+        added = max(0, count - len(self.index.free))
         data_bytes = (self.index.slots + added) * self._record_bytes
         return max(0, data_bytes - os.fstat(self._data).st_size) + added * ENTRY_BYTES
 
@@ -125,9 +125,10 @@ class SlotFile:
         In this order: whenever the process is killed, a record whose bytes are left has its entry, by which the next
         call finds it.
         """
-        found = {sample: place.slot for sample in samples if (place := self.index.find(sample)) is not None}
+        places = self.index.places
+        found = {sample: places[sample].slot for sample in samples if sample in places}
         end = os.fstat(self._data).st_size
-        for slot in (*found.values(), *self.index.free_slots):
+        for slot in (*found.values(), *sorted(self.index.free)):
             begin = slot * self._record_bytes
             write_at(self._data, bytes(max(0, min(self._record_bytes, end - begin))), begin)
         os.fdatasync(self._data)
@@ -146,7 +147,7 @@ class SlotFile:
         Returns:
             Rows whose records are missing or damaged.
         """
-        places = {row: place for row in rows if (place := self.index.find(samples[row])) is not None}
+        places = {row: place for row in rows if (place := self.index.places.get(samples[row])) is not None}
         present = list(places)
         whole: set[int] = set()  # what the file does not hold must not pass because memory still does
         for first, last in _runs([places[row].slot for row in present], present):

@@ -4,7 +4,9 @@ A code of `b` bits is `round((x - low) * (2**b - 1) / (high - low))` clamped to 
 are a channel's k and 1-k quantiles over a calibration set. 8-bit codes are the master: 4, 2 and 1 bit codes are
 *defined* as requantised 8-bit codes, so that a narrower record never needs another forward pass. 15, 3 and 1 divide 255
 with odd quotients, hence the two roundings together still err by at most half a step of the narrower code. Codes of 1
-bit may have scales of each sample's own in front of them instead (`tuner.store.codes.sample_codes`).
+bit may have scales of each sample's own in front of them instead: a code then says whether a value is above its
+channel's mean in that sample, and decodes to the mean of the values on its side (absolute moment block truncation
+coding, Lema and Mitchell 1984), as scales of a whole calibration set leave little of one bit.
 
 Codes are packed in planes: with `p = 8 // bits` codes to a byte, byte `j` of a record holds the codes of elements
 `j, j + P, j + 2 * P, ...` (`P = ceil(elements / p)`), the first in the lowest bits. Unpacking is then a mask over whole
@@ -21,15 +23,16 @@ import numpy.typing as npt
 
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
-from tuner.store.codes import sample_codes
-from tuner.store.codes.quantiles import refuse_unfinite
-from tuner.store.codes.sizes import SCALES, has_own_scales
 
 WIDTHS = (32, 16, 8, 4, 2, 1)
 _MASTER_LEVELS = 255
 _BLOCK_ELEMENTS = 301_056  # 16 maps of 96×14×14: passes over a block stay in cache, and numpy calls rare
 _HALF_MAX = float(np.finfo(np.float16).max)
 _PLAIN: dict[int, npt.DTypeLike] = {32: np.float32, 16: np.float16}
+#: Width whose records may have scales of their own, in bits; and from how many values to a channel on.
+_OWN_SCALES_WIDTH, _LEAST_POSITIONS = 1, 16
+#: Bytes of a channel's own scales: its first value and its step.
+_SCALES = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +87,7 @@ class Codec:
     @property
     def scale_bytes(self) -> int:
         """Size of a record's own scales; 0 without any."""
-        return SCALES * self.shape[0] if self.per_sample else 0
+        return _SCALES * self.shape[0] if self.per_sample else 0
 
     @property
     def scales(self) -> str:
@@ -166,7 +169,7 @@ class Codec:
 
     def _encode_plain(self, flat: Floats) -> Codes:
         for start, stop in _blocks(flat):
-            refuse_unfinite(flat[start:stop])
+            _refuse_unfinite(flat[start:stop])
         if self.bits == 32:  # noqa: PLR2004 - float32 as it is
             return flat.copy().view(np.uint8)
         return np.clip(flat, -_HALF_MAX, _HALF_MAX).astype(np.float16).view(np.uint8)
@@ -180,7 +183,7 @@ class Codec:
         codes = np.empty(flat.shape, np.uint8)
         for start, stop in _blocks(flat):
             block = flat[start:stop]
-            refuse_unfinite(block)
+            _refuse_unfinite(block)
             with np.errstate(over="ignore", invalid="ignore"):
                 levels = block - offsets
                 levels *= factors
@@ -204,7 +207,7 @@ class Codec:
             flat_codes = codes.reshape(stop - start, planes * packed)[:, :elements]
             if self.per_sample:
                 codes >>= shifts
-                flat_codes = sample_codes.widened(flat_codes, records[start:stop, : self.scale_bytes])
+                flat_codes = _widened(flat_codes, records[start:stop, : self.scale_bytes])
             np.copyto(block, flat_codes)
             block *= steps
             block += offsets
@@ -212,7 +215,7 @@ class Codec:
     def _pack(self, records8: Codes, records: Codes) -> None:
         """Write the narrow codes of 8-bit records, and scales of their own, into records of zeros."""
         if self.per_sample:
-            codes, records[:, : self.scale_bytes] = sample_codes.narrowed(records8, self.shape[0])
+            codes, records[:, : self.scale_bytes] = _narrowed(records8, self.shape[0])
         else:
             ratio = _MASTER_LEVELS // (2**self.bits - 1)  # 17, 85 or 255: odd, so no code lies halfway
             codes = records8 // np.uint8(ratio)
@@ -257,3 +260,93 @@ def _blocks(flat: npt.NDArray[np.generic]) -> Iterator[tuple[int, int]]:
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return ", ".join(str(size) for size in shape)
+
+
+def has_own_scales(bits: int, shape: tuple[int, ...]) -> bool:
+    """Return whether records of a width and a shape `[C, ...]` have scales of their own."""
+    return bits == _OWN_SCALES_WIDTH and math.prod(shape[1:]) >= _LEAST_POSITIONS
+
+
+def scale_bytes(bits: int, shape: tuple[int, ...]) -> int:
+    """Return the size of a record's own scales; 0 where it has none."""
+    return _SCALES * shape[0] if has_own_scales(bits, shape) else 0
+
+
+def _narrowed(records8: Codes, channels: int) -> tuple[Codes, Codes]:
+    """Return the bits of 8-bit records, and the scales that `widened` needs.
+
+    Args:
+        records8: uint8 `[n, C·H·W]`.
+        channels: Channels C.
+
+    Returns:
+        Bits, uint8 `[n, C·H·W]`; what 0 decodes to and then what 1 adds, of all channels, uint8 `[n, 2·C]`.
+    """
+    values = records8.reshape(len(records8), channels, -1)
+    positions, totals = values.shape[2], values.sum(axis=2, dtype=np.int64)
+    above = values > (totals // positions)[:, :, None]  # of whole numbers, above the mean is above its floor
+    counts = np.count_nonzero(above, axis=2)
+    sums = (values * above).sum(axis=2, dtype=np.int64)
+    firsts = np.rint((totals - sums) / (positions - counts))
+    lasts = np.where(counts > 0, np.rint(sums / np.maximum(counts, 1)), firsts)
+    scales = np.concatenate([firsts, lasts - firsts], axis=1).astype(np.uint8)
+    return above.astype(np.uint8).reshape(records8.shape), scales
+
+
+def _widened(codes: Codes, scales: Codes) -> Codes:
+    """Return 8-bit records, uint8 `[n, C·H·W]`, of bits and scales as `narrowed` returns them."""
+    firsts, steps = scales.reshape(len(scales), 2, -1, 1).swapaxes(0, 1)
+    records8 = codes.reshape(*firsts.shape[:2], -1) * steps
+    records8 += firsts
+    return records8.reshape(codes.shape)
+
+
+def calibrate(features: npt.NDArray[np.floating], quantile: float = 0.01) -> tuple[Floats, Floats]:
+    """Return two quantiles of each channel over samples and positions, by selection, interpolated linearly.
+
+    Args:
+        features: float32 `[n, C, ...]`, the calibration set.
+        quantile: Share k clipped at each end, in `[0, 0.5)`; 0 gives minimum and maximum.
+
+    Returns:
+        float32 `[C]` and `[C]`: the k and the 1-k quantile.
+
+    Raises:
+        StoreError: No features, a value that is not finite, or a quantile outside its range.
+    """
+    if not 0.0 <= quantile < 0.5:  # noqa: PLR2004 - beyond the median the two quantiles change places
+        raise StoreError(f"the clip quantile must be in [0, 0.5), got {quantile}")
+    if features.ndim < 2 or features.size == 0:  # noqa: PLR2004 - [n, C, ...]
+        raise StoreError(f"calibration features must have shape [n, C, ...], got {list(features.shape)}")
+    channels = features.shape[1]
+    low, high = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    for channel in range(channels):
+        values = np.array(features[:, channel], dtype=np.float32).reshape(-1)
+        _refuse_unfinite(values)
+        last = len(values) - 1
+        below = math.floor(quantile * last)
+        above = min(below + 1, last)
+        values.partition(sorted({below, above, last - above, last - below}))
+        share = quantile * last - below
+        low[channel] = _between(values[below], values[above], share)
+        high[channel] = _between(values[last - below], values[last - above], share)
+    return low, high
+
+
+def _refuse_unfinite(values: Floats) -> None:
+    """Check that every value is finite, in one fast pass.
+
+    A sum of squares is finite only if every value is; where the sum overflowed, the values are looked at again.
+
+    Raises:
+        StoreError: A value is infinite or not a number.
+    """
+    line = values.reshape(-1)
+    with np.errstate(all="ignore"):
+        squares = np.dot(line, line)
+    if not np.isfinite(squares) and not np.isfinite(line).all():
+        raise StoreError("features hold infinite or undefined values: check the prefix's weights and its input")
+
+
+def _between(first: np.float32, second: np.float32, share: float) -> np.float32:
+    return np.float32(float(first) + share * (float(second) - float(first)))
