@@ -1,9 +1,8 @@
 """Kinds of devices: trials of one study may run on several. Accuracies are shared; seconds and bytes are a kind's own.
 
-What a trial took on one kind is translated to another by the rates that both have measured: by the ratio of the two
-estimates of its plan, which keeps what the trial showed of the estimates' error. A device may have been busy while it
-was measured, so each kind's estimates are corrected by what its own trials took. Devices that differ in ``--memory``
-alone are two kinds of equal speed.
+What a trial took on one kind is translated to another by the ratio of the two estimates of its plan, which keeps what
+the trial showed of the estimates' error. A device may have been busy while it was measured, so each kind's estimates
+are corrected by what its own trials took. Devices that differ in ``--memory`` alone are two kinds of equal speed.
 """
 
 import hashlib
@@ -64,11 +63,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of device in a study.
+    """A kind of device in a study: what its devices have in common, and their rates on the study's model.
 
     Attributes:
-        device: What its devices have in common.
-        rates: Their rates on the study's model; of the first that measured all of them, if any did.
+        rates: Of the first device that measured all of them, if any did.
         pace: Seconds that its trials took, relative to those expected from the rates; see `paced`.
     """
 
@@ -105,18 +103,11 @@ def paced(kinds: Mapping[str, Kind], records: Iterable[TrialRecord]) -> dict[str
 
 
 def as_seen(record: TrialRecord, own: str, kinds: Mapping[str, Kind], limits: Budget) -> TrialRecord | None:
-    """Return what a trial says to a device of some kind.
+    """Return what a trial on any kind says to a device of the kind called `own`: with costs as they are expected there.
 
-    Args:
-        record: Of a trial on any kind.
-        own: Name of the kind that it is to be translated to.
-        kinds: All kinds of the study, by name.
-        limits: Limits on costs; that on memory is the kind's own.
-
-    Returns:
-        The record with costs as they are expected there; as it is if it was measured there, and under that kind's name
-        if it was on one as fast. None where it says nothing there: it was refused for what the other kind has or lacks,
-        its tail grew within another ``--memory``, or nothing is known of the other kind.
+    A record of the same kind is as it is; one of a kind that is as fast has the own kind's name. None where it says
+    nothing there: it was refused for what the other kind has or lacks, its tail grew within another ``--memory``, or
+    nothing is known of the other kind.
     """
     if record.kind == own or own not in kinds:
         return record
@@ -151,7 +142,7 @@ def as_seen(record: TrialRecord, own: str, kinds: Mapping[str, Kind], limits: Bu
 
 
 def _measured(kind: Kind, kinds: Mapping[str, Kind]) -> Kind:
-    """Return a kind; where it could not measure all its rates, for its ``--memory`` say, one as fast that could."""
+    """Return a kind; where it could not measure all its rates, one as fast that could."""
     alike = (one for one in kinds.values() if one.rates.complete and one.device.is_as_fast_as(kind.device))
     return kind if kind.rates.complete else next(alike, kind)
 
@@ -164,11 +155,7 @@ def _scaled(estimate: Estimate | None, seconds: float, nbytes: float) -> Estimat
 
 
 def chosen_kind(asked: str, kinds: Mapping[str, Kind]) -> str:
-    """Return the name of the kind that the user asks for by its first letters.
-
-    Raises:
-        RunError: There is none, or there are several.
-    """
+    """Return the name of the kind that the user asks for by its first letters; there must be exactly one."""
     found = [name for name in kinds if name.startswith(asked)] if asked else []
     if len(found) != 1:
         known = "; ".join(f"{name} ({kind.device})" for name, kind in kinds.items()) or "none, as it ran on one device"

@@ -15,8 +15,7 @@ from tuner.results.records.trial import STATES, TrialRecord, comparable
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import Objective, objective_of
-from tuner.results.scores.pareto import best, front, is_worth_naming, knee
-from tuner.results.scores.shortlist import shortlist, useful
+from tuner.results.scores.pareto import best, front, is_worth_naming, knee, shortlist, useful
 from tuner.task import Task
 
 if TYPE_CHECKING:
@@ -90,9 +89,6 @@ class Run:
         Its columns: ``state``, ``rung``, ``on_front`` and ``best``; the measured values by their names, such as
         ``local_accuracy`` (a fraction); ``spent_seconds``, ``reason`` and ``sentence``; and as many of
         ``estimate.NAME``, ``constraint.NAME``, ``knob.NAME`` and ``plan.NAME`` as the trials have.
-
-        Raises:
-            TunerError: pandas is not installed; the message names the extra.
         """
         return frame(self.records, self.front, self.best)
 
@@ -106,11 +102,7 @@ class Run:
         return objective_of(name, self.objectives, self.info.targets)
 
     def record(self, trial: int) -> TrialRecord:
-        """Return a trial's record.
-
-        Raises:
-            RunError: There is no such trial.
-        """
+        """Return a trial's record; a `RunError` where there is no such trial."""
         for record in self.records:
             if record.trial == trial:
                 return record

@@ -97,13 +97,7 @@ class Codec:
         return hashlib.sha256(self.low.astype("<f4").tobytes() + self.high.astype("<f4").tobytes()).hexdigest()[:32]
 
     def encode(self, features: npt.NDArray[np.floating]) -> Codes:
-        """Code features.
-
-        Args:
-            features: float32 `[n, *shape]`; every value finite.
-
-        Returns:
-            uint8 `[n, record_bytes]`.
+        """Code features, float32 `[n, *shape]`, as uint8 `[n, record_bytes]`.
 
         Raises:
             StoreError: A shape differs, or a value is infinite or not a number.
@@ -116,13 +110,7 @@ class Codec:
         return self.narrow(self._encode_master(flat))
 
     def narrow(self, records8: Codes) -> Codes:
-        """Make records of 8-bit ones of the same scales.
-
-        Args:
-            records8: uint8 `[n, C·H·W]`.
-
-        Returns:
-            uint8 `[n, record_bytes]`: what `encode` makes of the features; at 8 bits the records as they are.
+        """Make records of 8-bit ones, uint8 `[n, C·H·W]`, of the same scales: what `encode` makes of the features.
 
         Raises:
             StoreError: The records are of 16 or 32 bits, or 8-bit records of another shape.
@@ -140,15 +128,9 @@ class Codec:
         return records
 
     def decode(self, records: Codes, out: Floats | None = None) -> Floats:
-        """Restore features.
+        """Restore features, float32 `[n, *shape]`, in `out` where it is given.
 
-        Args:
-            records: uint8 `[n, record_bytes]`.
-            out: float32 `[n, *shape]`, contiguous, to be filled; a new array without it.
-
-        Returns:
-            float32 `[n, *shape]`: `low + code * (high - low) / (2**bits - 1)`, or the 8-bit formula of what the
-            record's own scales make of its codes.
+        They are `low + code * (high - low) / (2**bits - 1)`; a record's own scales first make 8-bit codes of its codes.
 
         Raises:
             StoreError: A shape or a type differs.
@@ -227,10 +209,7 @@ class Codec:
             packed[:, : part.shape[1]] |= part << np.uint8(plane * self.bits)
 
     def _decoding_tables(self) -> tuple[Floats, Floats]:
-        """Return the factor and the summand of each element; a plane's shift is part of its step.
-
-        With scales of their own, records become 8-bit ones first, without shifts.
-        """
+        """Return the factor and the summand of each element; a plane's shift is part of its step."""
         low, span = self._bounds()
         if self.per_sample:
             return self._spread(span / np.float32(_MASTER_LEVELS)), self._spread(low)
@@ -273,15 +252,7 @@ def scale_bytes(bits: int, shape: tuple[int, ...]) -> int:
 
 
 def _narrowed(records8: Codes, channels: int) -> tuple[Codes, Codes]:
-    """Return the bits of 8-bit records, and the scales that `widened` needs.
-
-    Args:
-        records8: uint8 `[n, C·H·W]`.
-        channels: Channels C.
-
-    Returns:
-        Bits, uint8 `[n, C·H·W]`; what 0 decodes to and then what 1 adds, of all channels, uint8 `[n, 2·C]`.
-    """
+    """Return the bits of 8-bit records, uint8 `[n, C·H·W]`, and what 0 decodes to and what 1 adds, uint8 `[n, 2·C]`."""
     values = records8.reshape(len(records8), channels, -1)
     positions, totals = values.shape[2], values.sum(axis=2, dtype=np.int64)
     above = values > (totals // positions)[:, :, None]  # of whole numbers, above the mean is above its floor
@@ -310,9 +281,6 @@ def calibrate(features: npt.NDArray[np.floating], quantile: float = 0.01) -> tup
 
     Returns:
         float32 `[C]` and `[C]`: the k and the 1-k quantile.
-
-    Raises:
-        StoreError: No features, a value that is not finite, or a quantile outside its range.
     """
     if not 0.0 <= quantile < 0.5:  # noqa: PLR2004 - beyond the median the two quantiles change places
         raise StoreError(f"the clip quantile must be in [0, 0.5), got {quantile}")
@@ -334,12 +302,9 @@ def calibrate(features: npt.NDArray[np.floating], quantile: float = 0.01) -> tup
 
 
 def _refuse_unfinite(values: Floats) -> None:
-    """Check that every value is finite, in one fast pass.
+    """Check that every value is finite, in one pass: a sum of squares is finite only if every value is.
 
-    A sum of squares is finite only if every value is; where the sum overflowed, the values are looked at again.
-
-    Raises:
-        StoreError: A value is infinite or not a number.
+    Where the sum overflowed, the values are looked at again.
     """
     line = values.reshape(-1)
     with np.errstate(all="ignore"):

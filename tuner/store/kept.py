@@ -25,13 +25,7 @@ Scales = tuple[Floats, Floats, str]
 
 
 def chosen_engine(folder: Path, model: str, threads: int) -> str:
-    """Return the engine chosen for a model in this store; the default where none was chosen yet.
-
-    Args:
-        folder: Folder of the store.
-        model: Fingerprint of the model.
-        threads: Threads that the engine runs with.
-    """
+    """Return the engine chosen for a model, by its fingerprint, in this store; the default where none was yet."""
     try:
         return read_bytes(_engine_file(folder, model, threads), _MOST_NAME_BYTES).decode()
     except (OSError, UnicodeDecodeError):
@@ -39,11 +33,7 @@ def chosen_engine(folder: Path, model: str, threads: int) -> str:
 
 
 def choose_engine(store: Store, model: str, threads: int, kind: str) -> None:
-    """Choose an engine, unless one was chosen before: stored features stay usable.
-
-    Raises:
-        StoreFull: The choice cannot be written; the default stays.
-    """
+    """Choose an engine, unless one was chosen before: stored features stay usable."""
     path = _engine_file(store.folder, model, threads)
     with store.lock:
         if not path.exists():
@@ -53,10 +43,7 @@ def choose_engine(store: Store, model: str, threads: int, kind: str) -> None:
 def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
     """Return (low [C], high [C], their hash as a key names it); None where there are none, or damaged ones.
 
-    Args:
-        folder: Folder of the store.
-        key: Key of the cut's records; its width does not matter.
-        task: Name of the calibration set.
+    The width in the key does not matter; `task` names the calibration set.
     """
     body = _read_checked(_scales_file(folder, key, task), MOST_BYTES)
     if body is None or len(body) % 8:
@@ -66,11 +53,7 @@ def read_scales(folder: Path, key: StoreKey, task: str) -> Scales | None:
 
 
 def write_scales(store: Store, key: StoreKey, task: str, low: Floats, high: Floats) -> Scales:
-    """Store the scales of a cut; return the stored ones, which another process may have written first.
-
-    Raises:
-        StoreFull: They cannot be written.
-    """
+    """Store the scales of a cut; return the stored ones, which another process may have written first."""
     with store.lock:
         stored = read_scales(store.folder, key, task)
         if stored is not None:
@@ -96,12 +79,7 @@ def sample_set(ids: Sequence[str], labels: Array) -> str:
 
 
 def read_start(folder: Path, name: str) -> dict[str, Array] | None:
-    """Return the tensors of a start; None where there is none, or a damaged one.
-
-    Args:
-        folder: Folder of the store.
-        name: As `start_name` returns it.
-    """
+    """Return the tensors of a start; None where there is none, or a damaged one."""
     from safetensors.numpy import load
 
     body = _read_checked(_start_file(folder, name), _MOST_START_BYTES)
@@ -109,11 +87,7 @@ def read_start(folder: Path, name: str) -> dict[str, Array] | None:
 
 
 def write_start(store: Store, name: str, tensors: Mapping[str, Array]) -> None:
-    """Keep a start: it is there whole or not at all, whatever ends the process.
-
-    Raises:
-        StoreFull: There is no room.
-    """
+    """Keep a start: it is there whole or not at all, whatever ends the process."""
     from safetensors.numpy import save
 
     body = save({key: np.asarray(value, order="C") for key, value in tensors.items()})

@@ -37,12 +37,10 @@ class StoredFile:
     """One record file, as `tuner store list` shows it.
 
     Attributes:
-        path: Folder of the file.
-        key: What the records are; `None` if the header is damaged or of another format.
-        records: Number of records.
+        key: What the records are; None if the header is damaged or of another format.
         bytes: Size on disk, everything counted.
-        last_used: Time of the last use, in seconds since the epoch.
-        seconds_per_record: Time to compute a record again; `None` if it was never noted.
+        last_used: Seconds since the epoch.
+        seconds_per_record: Time to compute a record again; None if it was never noted.
     """
 
     path: Path
@@ -63,8 +61,7 @@ class Store:
 
     Attributes:
         folder: Folder of the store, of mode 0700.
-        cap_bytes: Largest size of all files together, at every moment; a new value applies from the next change or
-            `room` on. `None`: no cap.
+        cap_bytes: Largest size of all files together, at every moment; None for no cap.
         in_use: Folders of files in use, which are never evicted.
         lock: Lock held around every change to any file of the store.
 
@@ -98,18 +95,7 @@ class Store:
         high: Floats | None = None,
         seconds_per_record: float | None = None,
     ) -> RecordFile:
-        """Open the record file of a key, or make it.
-
-        Args:
-            key: What the records are.
-            low: float32 `[C]` scales at 8 bits and less; not needed for an existing file.
-            high: float32 `[C]`, likewise.
-            seconds_per_record: Time to compute one record, if measured; else `RecordFile.note` adds it later.
-
-        Raises:
-            StoreError: The scales are not those the key names.
-            StoreFull: Not even the header fits under the cap.
-        """
+        """Open the record file of a key, or make it; arguments and errors as for `RecordFile.create_or_open`."""
         file = RecordFile.create_or_open(self.path(key), key, low, high, guard=self)
         if seconds_per_record is not None:
             file.note(seconds_per_record)
@@ -130,11 +116,7 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep every other process from using the store, to delete what they rely on.
-
-        Raises:
-            StoreError: One uses it.
-        """
+        """Keep every other process from using the store; see `Usage.alone`."""
         with self._usage.alone():
             yield
 
@@ -151,11 +133,7 @@ class Store:
     def room(self, bytes_needed: int, keep: Collection[Path] = ()) -> bool:
         """Evict whole files, the one that saves least time per byte first, until so many bytes fit under the cap.
 
-        What exits begin with goes last, the oldest first.
-
-        Args:
-            bytes_needed: Number of bytes about to be written.
-            keep: Folders not to be evicted, in addition to those in `in_use`.
+        What exits begin with goes last, the oldest first. Folders to `keep` are not evicted, as those in `in_use`.
 
         Returns:
             False if they cannot fit; then files are evicted only as far as the store exceeds its cap already.
@@ -184,11 +162,7 @@ class Store:
             return fits
 
     def admit(self, bytes_needed: int, folder: Path) -> None:
-        """Make room for bytes in the file at `folder`, which itself stays.
-
-        Raises:
-            StoreFull: They cannot fit.
-        """
+        """Make room for bytes in the file at `folder`, which itself stays."""
         if not self.room(bytes_needed, {folder}):
             raise StoreFull(
                 f"{bytes_needed} more bytes do not fit into the store's {self.cap_bytes} bytes: give more --storage"
@@ -249,12 +223,7 @@ def disk_bytes(folder: Path) -> int:
 
 
 def open_store(folder: Path | None = None, cap_bytes: int | None = None, limit: str = "") -> Store:
-    """Open the feature store in a folder, the user's own by default.
-
-    Args:
-        folder: Folder of the store.
-        cap_bytes: Largest size of all its files.
-        limit: Origin of the cap, for the message.
+    """Open the feature store in a folder, the user's own by default; `limit` is where the cap comes from.
 
     Raises:
         StoreError: The folder cannot be used, is another user's, or holds links.

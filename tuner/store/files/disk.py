@@ -58,11 +58,7 @@ def read_cost(folder: Path) -> float | None:
 
 
 def write_cost(folder: Path, seconds: float) -> None:
-    """Note the seconds that one record takes, in place: the cap leaves no room for two. Under the store's lock.
-
-    Raises:
-        StoreFull: The disk leaves no room for it.
-    """
+    """Note the seconds that one record takes, in place: the cap leaves no room for two. Under the store's lock."""
     with full_disk_as_store_full(folder):
         descriptor = os.open(folder / COST, os.O_WRONLY | os.O_CREAT, 0o600)
         try:

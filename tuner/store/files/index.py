@@ -31,9 +31,6 @@ class Place(NamedTuple):
 class Index:
     """A file's entries, mirrored in memory; the caller holds the lock around everything that touches the file.
 
-    Args:
-        salt: Ties the checksums to the file.
-
     Attributes:
         places: Where each sample's record is.
         free: Slots that hold nothing.

@@ -29,11 +29,7 @@ _SAMPLE_DIGITS = 32
 
 
 class BadRecord(StoreError):  # noqa: N818 - named for what it carries
-    """Records that are not what was written; they have been dropped, and are to be computed again.
-
-    Attributes:
-        sample_ids: Ids of the records' samples.
-    """
+    """Records of these samples are not what was written: they were dropped, and are to be computed again."""
 
     def __init__(self, sample_ids: Sequence[str]) -> None:
         super().__init__(f"{len(sample_ids)} stored records are missing or damaged; they will be computed again")
@@ -81,8 +77,8 @@ class RecordFile:
         Args:
             folder: Folder of this file alone.
             key: What the records are; every field must be the file's own.
-            low: float32 `[C]` scales at 8 bits and less; not needed to open an existing file.
-            high: float32 `[C]`, likewise.
+            low: float32 `[C]` scales at 8 bits and less, as `high`; not needed to open an existing file.
+            high: Their upper ends.
             guard: Enforces the cap; without one there is none.
 
         Raises:
@@ -136,11 +132,7 @@ class RecordFile:
         return notices
 
     def append(self, sample_ids: Sequence[str], records: Codes) -> None:
-        """Add records; samples that have one are skipped.
-
-        Args:
-            sample_ids: `n` ids of 32 hex digits.
-            records: uint8 `[n, record_bytes]`.
+        """Add records, uint8 `[n, record_bytes]`; samples that have one are skipped.
 
         Raises:
             StoreFull: The cap or the disk leaves no room; the file holds what it held before.
@@ -159,14 +151,7 @@ class RecordFile:
                 self._slots.append(samples, np.stack([rows[sample] for sample in samples]))
 
     def read(self, sample_ids: Sequence[str], out: Codes | None = None) -> Codes:
-        """Read and check records.
-
-        Args:
-            sample_ids: `n` ids; one may come more than once.
-            out: uint8 `[n, record_bytes]`, contiguous, to be filled; a new array without it.
-
-        Returns:
-            uint8 `[n, record_bytes]`.
+        """Read and check records; return uint8 `[n, record_bytes]`, which is `out` where it is given.
 
         Raises:
             BadRecord: Some records are missing or damaged. They have been dropped.
@@ -190,11 +175,7 @@ class RecordFile:
         return out
 
     def forget(self, sample_ids: Iterable[str]) -> int:
-        """Remove samples and overwrite their records with zeros, and so every slot that holds nothing any more.
-
-        Returns:
-            How many there were.
-        """
+        """Overwrite the records of samples, and all free slots, with zeros; return how many records there were."""
         with self._locked():
             remove_parts(self.folder / HEADER)
             return self._slots.erase(map(_binary, sample_ids))
@@ -210,11 +191,7 @@ class RecordFile:
         return total.hexdigest()
 
     def note(self, seconds_per_record: float) -> None:
-        """Write down what one record costs to compute again; eviction and admission read it.
-
-        Raises:
-            StoreFull: The disk leaves no room for it.
-        """
+        """Write down what one record costs to compute again; eviction and admission read it."""
         with self._locked():
             write_cost(self.folder, seconds_per_record)
 

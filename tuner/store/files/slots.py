@@ -20,15 +20,8 @@ DATA, INDEX = "data", "index"
 class SlotFile:
     """The data file and the index of a folder, opened and closed, and kept as other processes leave them.
 
-    The caller holds the lock around every method that changes the files or takes changes over.
-
-    Args:
-        folder: Of the two files.
-        record_bytes: Size of a record.
-        salt: Ties the checksums to this file.
-
-    Attributes:
-        index: The entries, as they were last read.
+    The caller holds the lock around every method that changes the files or takes changes over. `salt` ties checksums
+    to this file; `index` has the entries as last read.
     """
 
     def __init__(self, folder: Path, record_bytes: int, salt: bytes) -> None:
@@ -89,15 +82,7 @@ class SlotFile:
         return max(0, data_bytes - os.fstat(self._data).st_size) + added * ENTRY_BYTES
 
     def append(self, samples: Sequence[bytes], records: Codes) -> None:
-        """Add records of samples that have none.
-
-        Args:
-            samples: `n` ids.
-            records: uint8 `[n, record_bytes]`.
-
-        Raises:
-            StoreFull: The disk is full; the files hold what they held before.
-        """
+        """Add records, uint8 `[n, record_bytes]`, of samples that have none; with a full disk nothing is added."""
         slots = self.index.allot(len(samples))
         checksums = [self.index.checksum(sample, record.data) for sample, record in zip(samples, records, strict=True)]
         try:
@@ -137,16 +122,7 @@ class SlotFile:
         return dropped
 
     def read(self, out: Codes, samples: Sequence[bytes], rows: Sequence[int]) -> list[int]:
-        """Read and check records.
-
-        Args:
-            out: uint8 `[n, record_bytes]`, contiguous, to be filled.
-            samples: `n` ids, one for each row of `out`.
-            rows: Rows to fill.
-
-        Returns:
-            Rows whose records are missing or damaged.
-        """
+        """Read records into rows of `out`, uint8 `[n, record_bytes]`; return the rows that are missing or damaged."""
         places = {row: place for row in rows if (place := self.index.places.get(samples[row])) is not None}
         present = list(places)
         whole: set[int] = set()  # what the file does not hold must not pass because memory still does
