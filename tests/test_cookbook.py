@@ -28,7 +28,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import select
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import TrialRecord
 from tuner.runtime import Trainer

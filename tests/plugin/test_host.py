@@ -20,8 +20,7 @@ from tuner.plugin.core import build_host
 from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
-from tuner.plugin.load.finding import Found
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import Found, select
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES, Objective
@@ -67,7 +66,7 @@ def refusal(plugin: object) -> str:
     host = build_host({"bad": plugin, "good": good}, installed=False)
     assert [one.name for one in host.refused] == ["bad"]
     assert host.strategies.keys() == CORE | {"mine"}
-    assert host.lowerings("torch") == {}
+    assert host.extensions("torch").lowerings == {}
     return host.refused[0].refused
 
 
@@ -237,8 +236,9 @@ def test_an_observer_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.WARNING):
         host.trial_done("runs/one", RECORD)
     assert seen == [RECORD, RECORD]
+    line = Careless.tuner_trial_done.__code__.co_firstlineno + 2
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["plugin careless: tuner_trial_done raised ZeroDivisionError:  (test_host.py, line 229)"]
+    assert said == [f"plugin careless: tuner_trial_done raised ZeroDivisionError:  (test_host.py, line {line})"]
 
 
 def unchanged(tail: object, settings: Mapping[str, Any]) -> object:
@@ -258,13 +258,13 @@ class Lowers:
 
 def test_lowerings_are_asked_for_by_backend() -> None:
     host = build_host({"a": Lowers("dropout"), "b": Lowers("noise")}, installed=False)
-    assert host.lowerings("torch") == {"dropout": unchanged, "noise": unchanged}
-    assert host.lowerings("ort") == {}
+    assert host.extensions("torch").lowerings == {"dropout": unchanged, "noise": unchanged}
+    assert host.extensions("ort").lowerings == {}
 
 
 def test_a_plugin_whose_lowerings_raise_offers_none(caplog: pytest.LogCaptureFixture) -> None:
     host = build_host({"a": Lowers("raises"), "b": Lowers("noise")}, installed=False)
-    assert host.lowerings("torch") == {"noise": unchanged}
+    assert host.extensions("torch").lowerings == {"noise": unchanged}
     assert [record.getMessage() for record in caplog.records] == ["plugin a: tuner_lowerings raised"]
 
 

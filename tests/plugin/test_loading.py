@@ -99,7 +99,7 @@ def test_lowerings_of_the_wrong_kind_are_refused(returned: object, reason: str) 
     plugin = SimpleNamespace(tuner_lowerings=hookimpl(lambda: returned))
     host = build_host({"bad": plugin}, installed=False)
     assert refusals(host) == {"bad": reason}
-    assert host.lowerings("torch") == {}
+    assert host.extensions("torch").lowerings == {}
 
 
 def test_lowerings_are_asked_for_once_for_each_backend(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def test_lowerings_are_asked_for_once_for_each_backend(caplog: pytest.LogCapture
     host = build_host({"p": Plugin()}, installed=False)
     with caplog.at_level(logging.WARNING):
         for _ in range(50):
-            host.lowerings("torch")
+            host.extensions("torch")
     assert sorted(asked) == ["onnxruntime", "torch"]
     (problem,) = host.problems
     assert problem.startswith("plugin p: tuner_lowerings raised ImportError: no such library (test_loading.py, line ")
@@ -136,8 +136,8 @@ def test_wrong_lowerings_for_a_backend_that_came_later_are_a_problem_not_a_crash
     late = SimpleNamespace(tuner_backends=hookimpl(lambda: [Late()]))
     host = build_host({"careless": Careless(), "late": late}, installed=False)
     assert host.refused == []
-    assert host.lowerings("late") == {}
-    host.lowerings("late")
+    assert host.extensions("late").lowerings == {}
+    host.extensions("late")
     assert len(host.problems) == 1
     assert host.problems[0].startswith("plugin careless: tuner_lowerings must return")
     assert f"problem: {host.problems[0]}" in format_plugins(plugin_list(host)).splitlines()
@@ -230,7 +230,7 @@ def test_a_package_is_a_plugin_and_imports_its_other_modules(tmp_path: Path, mon
     host.check_local()
     assert host.local == [str(package / "__init__.py")]
     tail: Any = None
-    assert host.lowerings("torch")["named"](tail, {}) == "lowered"
+    assert host.extensions("torch").lowerings["named"](tail, {}) == "lowered"
     assert type(host.strategies["named"]) is type(again.strategies["named"])
     origin = host.plugins[-1].origin
     assert origin.startswith("adapters_of_mine ")

@@ -11,7 +11,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import Choice, Numeric, ValueSource
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import select
 from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import RunRequest

@@ -78,8 +78,8 @@ def test_a_fixed_width_has_no_knobs_of_growing() -> None:
 def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
     host = build_host()
     assert {"parameters", "flops"} <= host.objectives.keys()
-    assert {"grow-scratch", "grow-tail"} <= host.lowerings("torch").keys()
-    assert not {"grow-scratch", "grow-tail"} & host.lowerings("ort").keys()
+    assert {"grow-scratch", "grow-tail"} <= host.extensions("torch").lowerings.keys()
+    assert not {"grow-scratch", "grow-tail"} & host.extensions("ort").lowerings.keys()
 
 
 def trained(
