@@ -1,9 +1,8 @@
 """What every backend and its sessions obey."""
 
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -27,15 +26,8 @@ LOSSES_AGREE = 1e-5
 SCORES_AGREE = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A plan that was carried out.
-
-    Attributes:
-        plan: What was asked.
-        outcome: What was measured.
-        weights: The trained tail.
-    """
+class Trained(NamedTuple):
+    """A plan that was carried out, what was measured, and the trained tail."""
 
     plan: TrialPlan
     outcome: Outcome

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from tuner.backends.base import Backend
 from tuner.plugin.core import build_host
+from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.host import Host
-from tuner.plugin.strategy import Strategy
-from tuner.results.scores.objectives import Objective
 
 
 def hosting(plugin: object) -> Host:
@@ -32,22 +30,17 @@ def name_of(plugin: object) -> str:
     return Path(file).parent.name if Path(file).name == "__init__.py" else Path(file).stem
 
 
-def strategies_of(plugin: object) -> list[Strategy[Any]]:
-    """Return the strategies that a plugin offers."""
-    core = build_host(installed=False).strategies
-    return [strategy for name, strategy in hosting(plugin).strategies.items() if name not in core]
+def offered_by(plugin: object, what: str) -> list[Any]:
+    """Return what a plugin offers of its own: its ``strategies``, ``backends`` or ``objectives``."""
+    core = getattr(build_host(installed=False), what)
+    return [one for name, one in getattr(hosting(plugin), what).items() if name not in core]
 
 
-def backends_of(plugin: object) -> list[Backend]:
-    """Return the backends that a plugin offers."""
-    core = build_host(installed=False).backends
-    return [backend for name, backend in hosting(plugin).backends.items() if name not in core]
-
-
-def objectives_of(plugin: object) -> list[Objective]:
-    """Return the objectives that a plugin offers."""
-    core = build_host(installed=False).objectives
-    return [objective for name, objective in hosting(plugin).objectives.items() if name not in core]
+def require_hosted(hook: str, item: object, name: str) -> None:
+    """Fail where the host refuses a plugin that offers one object by a hook without arguments."""
+    plugin = ModuleType(name)
+    setattr(plugin, hook, hookimpl(lambda: [item]))
+    hosting(plugin)
 
 
 def place(source: object) -> str:

@@ -13,7 +13,7 @@ from tuner.backends.extensions import Extensions
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner_testing.hosting import hosting, strategies_of
+from tuner_testing.hosting import hosting, offered_by
 from tuner_testing.models.composing import OTHER
 from tuner_testing.models.libraries import require_light_import
 
@@ -46,18 +46,14 @@ class LoweringContract:
 
     def test_it_returns_the_edited_tail(self) -> None:
         """A module that gives finite logits of the given shape, and in which something trains."""
-        from tuner_testing.models.lowered import LoweredTail
-
         for plan in self._plans:
             with self._naming(plan):
-                LoweredTail(plan, self._extensions)
+                self._lower(plan)
 
     def test_it_starts_as_the_given_model(self) -> None:
         """Training continues from what the given model knows."""
-        from tuner_testing.models.lowered import largest_difference
-
         for plan, lowered in self._lowered():
-            difference = largest_difference(lowered.logits(lowered.given), lowered.logits())
+            difference = lowered.difference(lowered.logits(lowered.given))
             if self.starts_as_given and plan.traits.keeps_weights and not difference <= SAME_LOGITS:
                 self._fail(
                     plan,
@@ -79,14 +75,12 @@ class LoweringContract:
 
     def test_something_trains_and_what_it_froze_stays(self) -> None:
         """What `requires_grad` says is what happens."""
-        from tuner_testing.models.lowered import different
-
         for plan, lowered in self._lowered():
             before = lowered.state()
             frozen = {name for name, value in lowered.tail.named_parameters() if not value.requires_grad}
             with self._naming(plan, "two epochs must train"):
                 lowered.train()
-            moved = different(before, lowered.state())
+            moved = lowered.changes(before)
             if not moved:
                 self._fail(plan, "some weight must train, but none moved in six steps: does the loss depend on them?")
             if not plan.traits.changes_shapes and frozen.intersection(moved):
@@ -95,15 +89,12 @@ class LoweringContract:
 
     def test_what_is_saved_is_what_was_trained(self) -> None:
         """The bundle's weights are the trained model: the given model's own, where the edit keeps them."""
-        from tuner_testing.models.lowered import largest_difference
-
         for plan, lowered in self._lowered():
             with self._naming(plan, "what was trained must be saved"):
                 lowered.train()
                 trained = lowered.logits()
-                finished = lowered.finish()
-                again = lowered.reopened(finished.state_dict())
-            difference = largest_difference(trained, lowered.logits(again))
+                again = lowered.reopened(lowered.finish().state_dict())
+            difference = lowered.difference(trained, again)
             if not difference <= SAME_LOGITS:
                 self._fail(
                     plan,
@@ -114,15 +105,13 @@ class LoweringContract:
 
     def test_an_interrupted_training_continues_bit_for_bit(self) -> None:
         """Trained on after its state was loaded into a fresh lowering, the tail is the same as without the pause."""
-        from tuner_testing.models.lowered import different
-
         for (plan, first), (_, second), (_, whole) in zip(
             self._lowered(), self._lowered(), self._lowered(), strict=True
         ):
             with self._naming(plan, "training must continue from a saved state"):
                 second.train(saved=first.train(pause=1))
                 whole.train()
-            wrong = different(whole.state(), second.state())
+            wrong = second.changes(whole.state())
             if wrong:
                 self._fail(
                     plan,
@@ -132,16 +121,15 @@ class LoweringContract:
 
     def test_it_nests_with_another_edit(self) -> None:
         """Before and after an edit that puts the tail inside another module, it edits the same layers."""
-        from tuner_testing.models.lowered import LoweredTail, largest_difference, wrapped
+        from tuner_testing.models.lowered import wrapped
 
         extensions = replace(self._extensions, lowerings={**self._extensions.lowerings, OTHER: wrapped})
         other = TailEdit(OTHER)
         for plan, alone in self._lowered():
-            for shape in ((other, *plan.shape), (*plan.shape, other)):
-                order = "after" if shape[0] is other else "before"
+            for order, shape in (("after", (other, *plan.shape)), ("before", (*plan.shape, other))):
                 with self._naming(plan, f"it must work {order} an edit that wraps the tail; layers are in tail.blocks"):
-                    nested = LoweredTail(replace(plan, shape=shape), extensions)
-                    same = largest_difference(alone.logits(), nested.logits()) <= SAME_LOGITS
+                    nested = self._lower(replace(plan, shape=shape), extensions)
+                    same = nested.difference(alone.logits()) <= SAME_LOGITS
                     trainable = nested.trainable()
                     nested.train()
                     nested.finish()
@@ -179,16 +167,13 @@ class LoweringContract:
 
     def test_no_state_is_global(self) -> None:
         """Two tails in one process do not influence each other; the same seed gives the same weights."""
-        from tuner_testing.models.lowered import LoweredTail, different
-
         for plan, alone in self._lowered():
             with self._naming(plan, "two tails must train in one process"):
                 alone.train()
-                second = LoweredTail(plan, self._extensions)
-                other = LoweredTail(plan, self._extensions, seed=2)
-                other.train()
+                second = self._lower(plan)
+                self._lower(plan, seed=2).train()
                 second.train()
-            wrong = different(alone.state(), second.state())
+            wrong = second.changes(alone.state())
             if wrong:
                 self._fail(
                     plan,
@@ -216,15 +201,10 @@ class LoweringContract:
 
     def test_its_export_computes_the_same(self, tmp_path: Path) -> None:
         """As ONNX, the trained tail gives the same logits, and is about as large as the given one."""
-        from tuner_testing.models.lowered import given_bytes, largest_difference
-
         for plan, lowered in self._lowered(most=1):
             with self._naming(plan, "the trained tail must be exported as ONNX"):
                 lowered.train()
-                finished = lowered.finish()
-                computed, size = lowered.exported(finished, tmp_path)
-                plain = given_bytes(plan.split)
-            difference = largest_difference(lowered.logits(finished), computed)
+                difference, size, plain = lowered.exported(lowered.finish(), tmp_path)
             if not difference <= SAME_LOGITS:
                 self._fail(plan, f"ONNX Runtime must compute the same, but logits differ by {difference:.2g}")
             if size > LARGEST_EXPORT * plain + GRAPH_BYTES:
@@ -248,14 +228,17 @@ class LoweringContract:
 
         if self.edits:
             return explicit_plans(self.edits)
-        return plans_to_try(self.kind, strategies_of(self.plugin), self._extensions)
+        return plans_to_try(self.kind, offered_by(self.plugin, "strategies"), self._extensions)
 
-    def _lowered(self, most: int | None = None) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
+    def _lower(self, plan: TrialPlan, extensions: Extensions | None = None, seed: int = 1) -> "LoweredTail":
         from tuner_testing.models.lowered import LoweredTail
 
+        return LoweredTail(plan, extensions or self._extensions, seed)
+
+    def _lowered(self, most: int | None = None) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
         for plan in self._plans[:most]:
             try:
-                lowered = LoweredTail(plan, self._extensions)
+                lowered = self._lower(plan)
             except TunerError as error:
                 pytest.skip(f"its tail is not made: {error}")
             yield plan, lowered

@@ -8,10 +8,9 @@ import pytest
 from tuner.backends.measuring import Measure, MeasuredTrial
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.hookspecs import hookimpl
 from tuner.results.records.trial import Outcome
 from tuner.results.scores.objectives import Direction, Objective
-from tuner_testing.hosting import hosting
+from tuner_testing.hosting import require_hosted
 
 #: Letters of a unit.
 LONGEST_UNIT = 8
@@ -30,11 +29,10 @@ class ObjectiveContract:
 
     def test_its_name_is_free(self) -> None:
         """The name is an identifier, as it is a key of a trial's values, and none of the core's."""
-        if not self.objective.name.isidentifier():
-            pytest.fail(
-                f"an objective's name must be an identifier, got {self.objective.name!r}: use letters, digits and _"
-            )
-        hosting(_Offering(self.objective))
+        name = self.objective.name
+        if not name.isidentifier():
+            pytest.fail(f"an objective's name must be an identifier, got {name!r}: use letters, digits and _")
+        require_hosted("tuner_objectives", self.objective, f"the one of objective {name}")
 
     def test_its_direction_is_known(self) -> None:
         """The study knows which way is better."""
@@ -87,15 +85,3 @@ class MeasureContract:
             {"local_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}, ({"loss": 1.0, "seconds": 1.0},)
         )
         return end(MeasuredTrial(plan, torch.nn.Linear(8, 10), outcome))
-
-
-class _Offering:
-    """A plugin that offers one objective."""
-
-    def __init__(self, objective: Objective) -> None:
-        self._objective, self.__name__ = objective, f"the one of objective {objective.name}"
-
-    @hookimpl
-    def tuner_objectives(self) -> list[Objective]:
-        """Offer it."""
-        return [self._objective]

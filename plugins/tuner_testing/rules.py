@@ -2,7 +2,7 @@
 
 import inspect
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from tuner.backends.selecting import Selector
 from tuner.errors import TunerError, first_line, nearest
 from tuner.plan.example import example_model, example_task
-from tuner.plan.parts import LossTerm
+from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import StrategyError
 from tuner.plugin.load.calls import OverdueError
 from tuner_testing.backend import BackendContract
-from tuner_testing.hosting import backends_of, hosting, objectives_of, place, strategies_of
+from tuner_testing.hosting import hosting, offered_by, place
 from tuner_testing.loss import LossContract
 from tuner_testing.lowering import LoweringContract
 from tuner_testing.models.composing import corners_of
@@ -70,7 +69,7 @@ def rules_of(plugin: object) -> list[Rule]:
     Args:
         plugin: Module, or object with hook implementations.
     """
-    loading = list(_rules(type("Loading", (_Loading,), {"plugin": plugin}), "plugin", plugin))
+    loading = list(_rules(_Loading, "plugin", plugin, plugin=plugin))
     try:
         return [*loading, *_rules_of_parts(plugin)]
     except pytest.fail.Exception:
@@ -78,61 +77,43 @@ def rules_of(plugin: object) -> list[Rule]:
 
 
 def _rules_of_parts(plugin: object) -> Iterator[Rule]:
-    for strategy in strategies_of(plugin):
-        contract = type("Strategy", (StrategyContract,), {"strategy": strategy})
-        yield from _rules(contract, f"strategy {strategy.name}", type(strategy))
-    extensions = hosting(plugin).extensions("torch")
-    for kind, lowering in extensions.lowerings.items():
-        contract = type("Lowering", (LoweringContract,), {"plugin": plugin, "kind": kind})
-        yield from _rules(contract, f"lowering {kind}", lowering)
-    for kind, term in _terms(plugin).items():
-        contract = type("Loss", (LossContract,), {"term": term, "losses": extensions.losses})
-        yield from _rules(contract, f"loss term {kind}", extensions.losses.get(kind, plugin))
-    for kind, (selector, settings) in _selectors(plugin, extensions.selectors).items():
-        contract = type("Data", (DataContract,), {"selector": staticmethod(selector), "settings": settings})
-        yield from _rules(contract, f"selector {kind}", selector)
-    for objective in objectives_of(plugin):
-        contract = type("Objective", (ObjectiveContract,), {"objective": objective})
-        yield from _rules(contract, f"objective {objective.name}", plugin)
-    for name, measure in extensions.measures.items():
-        contract = type("Measured", (MeasureContract,), {"measure": staticmethod(measure)})
-        yield from _rules(contract, f"measure {name}", measure)
-    for name, factory in extensions.optimisers.items():
-        contract = type("Optimiser", (OptimiserContract,), {"factory": staticmethod(factory)})
-        yield from _rules(contract, f"optimiser {name}", factory)
-    for backend in backends_of(plugin):
-        contract = type("BackendOf", (BackendContract,), {"backend": backend})
-        yield from _rules(contract, f"backend {backend.name}", type(backend))
+    """Yield the rules of each part: its contract, what it is for people, where it is written, what is under test."""
+    added, plans = hosting(plugin).extensions("torch"), _plans(plugin)
+    settings = {edit.kind: dict(edit.settings) for plan in plans[::-1] if (edit := plan.data.edit) is not None}
+    for strategy in offered_by(plugin, "strategies"):
+        yield from _rules(StrategyContract, f"strategy {strategy.name}", type(strategy), strategy=strategy)
+    for kind, lowering in added.lowerings.items():
+        yield from _rules(LoweringContract, f"lowering {kind}", lowering, plugin=plugin, kind=kind)
+    for kind, term in {term.kind: term for plan in plans for term in plan.loss}.items():
+        source = added.losses.get(kind, plugin)
+        yield from _rules(LossContract, f"loss term {kind}", source, term=term, losses=added.losses)
+    for kind, selector in added.selectors.items():
+        given = {"selector": staticmethod(selector), "settings": settings.get(kind, {})}
+        yield from _rules(DataContract, f"selector {kind}", selector, **given)
+    for objective in offered_by(plugin, "objectives"):
+        yield from _rules(ObjectiveContract, f"objective {objective.name}", plugin, objective=objective)
+    for name, measure in added.measures.items():
+        yield from _rules(MeasureContract, f"measure {name}", measure, measure=staticmethod(measure))
+    for name, factory in added.optimisers.items():
+        yield from _rules(OptimiserContract, f"optimiser {name}", factory, factory=staticmethod(factory))
+    for backend in offered_by(plugin, "backends"):
+        yield from _rules(BackendContract, f"backend {backend.name}", type(backend), backend=backend)
 
 
-def _selectors(plugin: object, offered: Mapping[str, Selector]) -> dict[str, tuple[Selector, dict[str, Any]]]:
-    """Return every selector with the settings of a data edit of its kind; with none where no strategy writes one."""
-    settings: dict[str, dict[str, Any]] = {}
-    for strategy in strategies_of(plugin):
+def _plans(plugin: object) -> list[TrialPlan]:
+    """Return the plans of a plugin's strategies at the corners of their knobs."""
+    plans: list[TrialPlan] = []
+    for strategy in offered_by(plugin, "strategies"):
         with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong
-            for composed in corners_of(strategy, example_model(4), example_task()):
-                edit = composed.plan.data.edit
-                if edit is not None:
-                    settings.setdefault(edit.kind, dict(edit.settings))
-    return {kind: (selector, settings.get(kind, {})) for kind, selector in offered.items()}
+            plans.extend(composed.plan for composed in corners_of(strategy, example_model(4), example_task()))
+    return plans
 
 
-def _terms(plugin: object) -> dict[str, LossTerm]:
-    """Return one of the loss terms of each kind that a plugin's strategies add."""
-    terms: dict[str, LossTerm] = {}
-    for strategy in strategies_of(plugin):
-        with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong
-            for composed in corners_of(strategy, example_model(4), example_task()):
-                terms |= {term.kind: term for term in composed.plan.loss}
-    return terms
-
-
-def _rules(contract: type, subject: str, source: object) -> Iterator[Rule]:
-    """Yield a contract's rules in the order in which they are written."""
-    instance = contract()
-    names = [name for own in reversed(contract.__mro__) for name in vars(own) if name.startswith("test_")]
-    for name in names:
-        if name != _OF_THE_MODULE:
+def _rules(contract: type, subject: str, source: object, **under_test: object) -> Iterator[Rule]:
+    """Yield a contract's rules in the order in which they are written, but that of the module."""
+    instance = type(contract.__name__, (contract,), under_test)()
+    for name in vars(contract):
+        if name.startswith("test_") and name != _OF_THE_MODULE:
             text = name.removeprefix("test_").replace("_", " ")
             yield Rule(subject, text, place(source), _called(getattr(instance, name)))
 
@@ -194,7 +175,8 @@ class _Loading:
         """A strategy of the plugin adds them, under the names that `tuner_losses` has."""
         if not hasattr(self.plugin, "tuner_losses"):
             return
-        unused = sorted(set(hosting(self.plugin).extensions("torch").losses) - set(_terms(self.plugin)))
+        used = {term.kind for plan in _plans(self.plugin) for term in plan.loss}
+        unused = sorted(set(hosting(self.plugin).extensions("torch").losses) - used)
         if unused:
             pytest.fail(
                 f"loss term {unused[0]!r} must be added by a strategy of its plugin, but none does at the corners of "

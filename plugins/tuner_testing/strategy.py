@@ -13,11 +13,10 @@ from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.core import build_host
-from tuner.plugin.hookspecs import hookimpl
 from tuner.plugin.knobs import Draw, Knob, ValueSource
 from tuner.plugin.sources import corners, fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner_testing.hosting import hosting
+from tuner_testing.hosting import require_hosted
 from tuner_testing.models.composing import MOST_CORNERS, Another, composed_by, corners_of
 from tuner_testing.models.libraries import TENSOR_LIBRARIES, require_light_import
 
@@ -37,7 +36,7 @@ class StrategyContract:
         """Its name is an identifier that is not taken, and its stage is one."""
         core = build_host(installed=False).strategies.get(getattr(self.strategy, "name", ""))
         if type(core) is not type(self.strategy):
-            hosting(_Offering(self.strategy))
+            require_hosted("tuner_strategies", self.strategy, type(self.strategy).__module__)
 
     @pytest.mark.parametrize("blocks", SIZES)
     def test_plans_are_legal_at_both_ends_of_every_knob(self, blocks: int) -> None:
@@ -156,18 +155,6 @@ class StrategyContract:
 
         for _ in corners(sample, most=MOST_CORNERS):
             yield plan, drawn[-1]
-
-
-class _Offering:
-    """A plugin that offers one strategy."""
-
-    def __init__(self, strategy: Strategy[Any]) -> None:
-        self._strategy, self.__name__ = strategy, type(strategy).__module__
-
-    @hookimpl
-    def tuner_strategies(self) -> list[Strategy[Any]]:
-        """Offer it."""
-        return [self._strategy]
 
 
 def _difference(one: Any, other: Any, where: str = "plan") -> str:

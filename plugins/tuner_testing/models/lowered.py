@@ -4,10 +4,10 @@ import copy
 import math
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,16 +53,7 @@ def made_up_model() -> ModelInfo:
 
 
 class LoweredTail:
-    """A plan's tail with its edits made, on a model of its own.
-
-    Args:
-        plan: Cut, edits and recipe.
-        extensions: The lowerings.
-        seed: The trial's.
-
-    Attributes:
-        edits: The edited tail.
-        given: The model's blocks in a second, untouched model.
+    """A plan's tail with its edits made, on a model of its own; `given` has the blocks of an untouched one.
 
     Raises:
         LoweringError: A lowering raised, or broke a rule.
@@ -103,16 +94,20 @@ class LoweredTail:
         """Return a copy of the tail's state."""
         return copy.deepcopy(self.tail.state_dict())
 
+    def difference(self, wanted: torch.Tensor, module: nn.Module | None = None) -> float:
+        """Return how far the logits of the tail or another module are from those wanted, relative to the largest."""
+        return _difference(wanted, self.logits(module))
+
+    def changes(self, before: Mapping[str, torch.Tensor]) -> list[str]:
+        """Return the names whose tensors are not as in another state, or that only one of the two has."""
+        return _different(before, self.tail.state_dict())
+
     def trainable(self) -> list[tuple[int, ...]]:
         """Return the shapes of what trains."""
         return sorted(tuple(value.shape) for value in self.tail.parameters() if value.requires_grad)
 
     def train(self, pause: int = 0, saved: "Saved | None" = None) -> "Saved":
-        """Train the recipe's epochs, or up to a pause, or from one; return where it stopped.
-
-        Raises:
-            TrainingError: The loss is no longer finite.
-        """
+        """Train the recipe's epochs, or up to a pause, or from one; return where it stopped."""
         torch.manual_seed(self._seed)
         if saved is not None:
             self.tail.load_state_dict(saved.tail)
@@ -133,11 +128,7 @@ class LoweredTail:
         return here
 
     def finish(self) -> nn.Module:
-        """Return what is scored and exported.
-
-        Raises:
-            LoweringError: The edited tail computes something that the given layers do not.
-        """
+        """Return what is scored and exported."""
         return self.edits.finish(self.example[:1])
 
     def reopened(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -152,7 +143,7 @@ class LoweredTail:
 
     def prefix_changes(self) -> list[str]:
         """Return the names of the frozen blocks' weights and buffers that are not as they were given."""
-        return different(self._prefix_state, self._model.prefix(self.plan.split).state_dict())
+        return _different(self._prefix_state, self._model.prefix(self.plan.split).state_dict())
 
     def hooks(self) -> list[str]:
         """Return which layers of the model have hooks that the given ones do not have."""
@@ -180,22 +171,15 @@ class LoweredTail:
         modules = evolving(self.tail)
         return bool(modules), any(module.fresh_norms for module in modules)
 
-    def exported(self, module: nn.Module, folder: Path) -> tuple[Floats, int]:
-        """Write a module as ONNX; return what ONNX Runtime computes of the samples, and the file's bytes."""
+    def exported(self, module: nn.Module, folder: Path) -> tuple[float, int, int]:
+        """Write a module as ONNX; return how far off ONNX Runtime is, the file's bytes, and those of the given tail."""
         size = _written(module, self.example, folder / "tail.onnx")
-        return Session(folder / "tail.onnx").logits(self.example.numpy()), size
+        computed = Session(folder / "tail.onnx").logits(self.example.numpy())
+        return _difference(self.logits(module), computed), size, _given_bytes(self.plan.split)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Saved:
-    """A training between two epochs.
-
-    Attributes:
-        tail: Tail's state.
-        loop: Loop's state.
-        noise: State of PyTorch's generator.
-        epochs: Epochs so far.
-    """
+class Saved(NamedTuple):
+    """A training between two epochs: states of the tail, of the loop and of PyTorch's generator; epochs so far."""
 
     tail: dict[str, torch.Tensor]
     loop: dict[str, Any]
@@ -204,7 +188,7 @@ class Saved:
 
 
 @cache
-def given_bytes(cut: int) -> int:
+def _given_bytes(cut: int) -> int:
     """Return the bytes of the given tail's ONNX file, from a cut on: written once, for all edits."""
     task, untouched = made_up_task(), _untouched()
     with torch.no_grad():
@@ -219,8 +203,7 @@ def _written(module: nn.Module, example: torch.Tensor, path: Path) -> int:
     return path.stat().st_size
 
 
-def different(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return the names whose tensors differ, or that only one of two states has."""
+def _different(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> list[str]:
     return [
         name
         for name in dict.fromkeys((*before, *after))
@@ -228,7 +211,7 @@ def different(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tens
     ]
 
 
-def largest_difference(one: torch.Tensor, other: torch.Tensor | Floats) -> float:
+def _difference(one: torch.Tensor, other: torch.Tensor | Floats) -> float:
     """Return the largest difference of two arrays of logits, relative to the largest; infinite where shapes differ."""
     other = torch.as_tensor(other)
     if one.shape != other.shape:
