@@ -1,7 +1,9 @@
 """What a trial says to other kinds of devices: accuracies as they are, costs by the rates of both."""
 
 import math
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +11,18 @@ import pytest
 
 from tests.plan.plans import PLAN
 from tuner.commands.runs.diff import _devices
+from tuner.errors import RunError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.planner.device import Rates, nominal
 from tuner.planner.price import Estimate, price
-from tuner.results.kinds import Device, Kind, as_seen, paced
+from tuner.results.folder import append_record, write_run
+from tuner.results.kinds import Device, Kind
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord, TrialState
+from tuner.results.run import Run
+from tuner_fleet.kinds import as_seen, paced
 
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "digits" / "run"
 RATES = nominal(PLAN.model)
 FAST = Device("Board", "aarch64", 4, 2)
 SLOW = Device("Phone", "aarch64", 1, 1)
@@ -149,3 +156,26 @@ def test_runs_of_equally_fast_devices_are_compared_in_costs() -> None:
 
     assert _devices(run(FAST), run(SMALL)) == ()
     assert len(_devices(run(FAST), run(SLOW))) == 2
+
+
+def test_a_run_of_several_kinds_is_read_by_the_plugin_that_translates_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(FIXTURE, tmp_path, dirs_exist_ok=True)
+    own = Run.open(tmp_path)
+    rates = nominal(own.info.model)
+    slowly = replace(rates, train_seconds=tuple(10 * one for one in rates.train_seconds))
+    kinds = {FAST.name: Kind(FAST, rates), SLOW.name: Kind(SLOW, slowly)}
+    write_run(tmp_path, replace(own.info, kinds=kinds, kind=FAST.name))
+    for record in (replace(one, kind=SLOW.name) for one in own.records):
+        append_record(tmp_path, record)
+    fast, slow = Run.open(tmp_path), Run.open(tmp_path, kind=SLOW.name[:6])
+    trial = slow.front[0]
+    assert slow.record(trial).values == own.record(trial).values
+    assert slow.device == "aarch64, 1 core"
+    taken = [run.record(trial).values for run in (fast, slow)]
+    assert taken[0]["train_seconds"] != taken[1]["train_seconds"]
+    assert taken[0]["local_accuracy"] == taken[1]["local_accuracy"]
+    monkeypatch.setenv("TUNER_PLUGINS", "-fleet")
+    with pytest.raises(RunError, match="is of a study that several workers share, and the plugin that reads it is not"):
+        Run.open(tmp_path)
