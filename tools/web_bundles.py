@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from safetensors.numpy import save_file
-from tuner.store.codec import Codec
 
 from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
 from tests.sessions import opened
@@ -31,6 +30,7 @@ from tuner.plan.toml import to_toml
 from tuner.plugin.core import load_task
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.conformance.files import FOLDER, write_set
+from tuner.store.codec import Codec
 from tuner.task.task import Task
 
 SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from safetensors.torch import save_file
-from tuner.store.kept import choose_engine
 
 from benchmarks.lib.places import DATA, EXAMPLES
 from tuner.backends.base import Backend, Session, silent
@@ -27,6 +26,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
+from tuner.store.kept import choose_engine
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, open_task
 from tuner.task.info import task_info

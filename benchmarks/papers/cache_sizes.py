@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tuner.store.codec import Codec, has_own_scales
 
 from benchmarks.lib.report import Claim, benchmark_parser, finish
 from tuner.backends.torch.model.open.vision import torchvision
+from tuner.store.codec import Codec, has_own_scales
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
 

@@ -23,7 +23,6 @@ from dataclasses import replace
 from statistics import median
 
 import numpy as np
-from tuner.store.codec import scale_bytes
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, median_interval
 from benchmarks.lib.setup import PAPER_CUTS, clothing, file_bytes, opened, plan_for
@@ -37,6 +36,7 @@ from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
+from tuner.store.codec import scale_bytes
 from tuner.task import Samples, Task
 from tuner.task.spec import ModelSpec
 

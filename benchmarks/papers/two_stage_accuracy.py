@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
-from tuner.store.codec import Codec
 
 from benchmarks.lib.report import Claim, Row, interval
 from benchmarks.lib.setup import PAPER_CUTS, clothing, opened, plan_for, spread
@@ -30,6 +29,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.solve import solve
 from tuner.ridge.sums import Sums, coded, one_hot, step_of
+from tuner.store.codec import Codec
 from tuner.task import Domain, Samples, Subset, Task
 from tuner.training.epoch import EpochLoop
 from tuner.training.schedule import batches_of

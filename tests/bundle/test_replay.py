@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors import safe_open
-from tuner.store.codec import Codec, calibrate
 
 from tuner.bundle.replay import Replay
+from tuner.store.codec import Codec, calibrate
 
 SHAPE = (3, 5, 5)
 

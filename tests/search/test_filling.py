@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tuner.store.codec import Codec, has_own_scales
 
 from tuner.backends.base import Filling
 from tuner.errors import TunerError
@@ -27,6 +26,7 @@ from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
 from tuner.search.study import Study
 from tuner.store.calibrated import blocks_file
+from tuner.store.codec import Codec, has_own_scales
 
 Begin = Callable[..., Study]
 

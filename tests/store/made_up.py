@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-from tuner.store.codec import Codec
 
 from tuner.arrays import Codes
+from tuner.store.codec import Codec
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
 

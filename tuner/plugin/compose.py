@@ -110,50 +110,36 @@ def compose(
         StrategyError: A strategy raised an exception, wrote what it may not, or two strategies set one value.
     """
     taking: list[Strategy[Any]] = []
+    values, knobs, editors = dict[str, Scalar](), dict[str, Knob](), dict[str, str]()
+    recorded = recording(source, values, knobs)
+    plan, owners, refiners = TrialPlan(model=model, task=task), dict[str, str](), list[tuple[Strategy[Any], Any]]()
     try:
         with limited(seconds):
-            return _composed(strategies, source, model, task, wanted, barred, taking)
+            for stage in Stage:
+                for strategy in _deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted, task)):
+                    taking.append(strategy)
+                    drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted, task), model)
+                    after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
+                    editors |= dict.fromkeys(_added(plan, after), strategy.name)
+                    plan = after
+                    refiners += [(strategy, drawn)] if strategy.refines else []
+            owners = {}
+            for strategy, drawn in refiners:
+                plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
+            return Composed(normal_form(plan), values, knobs, editors)
+    except PlanError as error:
+        raise _blamed(str(error).removeprefix("plan: "), taking) from error
     except OverdueError as error:  # between two calls, or in what a strategy is, not what it does
         name = taking[-1].name if taking else strategies[0].name
         raise StrategyError(name, f"composing {fault(error)}", ends=True) from error
 
 
-def _composed(
-    strategies: Sequence[Strategy[Any]],
-    source: ValueSource,
-    model: ModelInfo,
-    task: TaskInfo,
-    wanted: Mapping[str, Wanted] | None,
-    barred: Collection[str],
-    taking: list[Strategy[Any]],
-) -> Composed:
-    """Do what `compose` does; `taking` receives the strategies that take part, one by one."""
-    values: dict[str, Scalar] = {}
-    knobs: dict[str, Knob] = {}
-    editors: dict[str, str] = {}
-    recorded = recording(source, values, knobs)
-    plan = TrialPlan(model=model, task=task)
-    owners: dict[str, str] = {}
-    refiners: list[tuple[Strategy[Any], Any]] = []
-    for stage in Stage:
-        for strategy in _deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted, task)):
-            taking.append(strategy)
-            drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted, task), model)
-            after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
-            editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
-            editors |= dict.fromkeys((term.kind for term in after.loss[len(plan.loss) :]), strategy.name)
-            if after.data.edit is not None and after.data.edit != plan.data.edit:
-                editors[after.data.edit.kind] = strategy.name
-            plan = after
-            if strategy.refines:
-                refiners.append((strategy, drawn))
-    owners = {}
-    for strategy, drawn in refiners:
-        plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
-    try:
-        return Composed(normal_form(plan), values, knobs, editors)
-    except PlanError as error:
-        raise _blamed(str(error).removeprefix("plan: "), taking) from error
+def _added(before: TrialPlan, after: TrialPlan) -> list[str]:
+    """Return the kinds of the tail edits, loss terms and the data edit that a strategy added."""
+    kinds = [edit.kind for edit in after.shape[len(before.shape) :]]
+    kinds += [term.kind for term in after.loss[len(before.loss) :]]
+    edit = after.data.edit
+    return kinds if edit is None or edit == before.data.edit else [*kinds, edit.kind]
 
 
 def _blamed(rule: str, taking: Sequence[Strategy[Any]]) -> StrategyError | PlanError:

@@ -1,11 +1,11 @@
 """What a round trains on counts as the bundle's plan says."""
 
 import numpy as np
-from tuner.store.codec import Codec
 
 from tuner.bundle.replay import Replay
 from tuner.plan.parts import DataPlan
 from tuner.runtime.train.tail import mixed_rows
+from tuner.store.codec import Codec
 
 
 def replay(labels: list[int]) -> Replay:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tuner.store.kept import read_start
 
 from tests.runtime.bundles import known_digits, trainable_exits
 from tests.sessions import opened
@@ -23,6 +22,7 @@ from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.heads_terms import start_bytes
 from tuner.runtime import ExitsTrainer
+from tuner.store.kept import read_start
 from tuner.store.store import Store
 from tuner.task import Subset, Task, digits
 from tuner.task.info import task_info

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tuner.store.codec import Codec
 
 from tuner.backends.torch.export.trainable import rehearsal
 from tuner.backends.torch.export.trainable.features import Features
@@ -13,6 +12,7 @@ from tuner.backends.torch.features.selection import Selection
 from tuner.bundle.replay import Replay
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
+from tuner.store.codec import Codec
 from tuner.task import Domain, InputSpec, ModelSpec, Task
 from tuner.task.data.samples import ArraySamples
 

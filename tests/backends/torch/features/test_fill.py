@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tuner.store.kept import choose_engine
 
 from tests.backends.torch.features.stores import Counting, access, digests
 from tests.backends.torch.plans import plan_of
@@ -20,6 +19,7 @@ from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.plugin.core import build_host
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
+from tuner.store.kept import choose_engine
 from tuner.task import Task
 
 pytestmark = pytest.mark.slow

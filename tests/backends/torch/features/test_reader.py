@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tuner.store.kept import write_scales
 
 from tests.backends.torch.features.stores import Counting, access
 from tests.backends.torch.plans import plan_of
@@ -17,6 +16,7 @@ from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel
+from tuner.store.kept import write_scales
 from tuner.store.store import Store
 from tuner.task import Task
 
