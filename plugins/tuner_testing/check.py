@@ -23,7 +23,6 @@ class CheckedRule:
 
     Attributes:
         subject: What the rule is about: ``strategy bias``.
-        rule: The rule, for people.
         verdict: ``held``, ``broken``, or ``not checked`` where another rule's breach is in the way.
         message: How it is broken, with the value and the way out; empty otherwise.
         place: Where the subject is written: ``mine.py, line 14``; empty where that is not known.
@@ -38,14 +37,7 @@ class CheckedRule:
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
-    """Every rule for a plugin; `dataclasses.asdict` gives the JSON of ``tuner plugins check --json``.
-
-    Attributes:
-        plugin: What was checked.
-        rules: The rules, in order.
-        held: Number of rules that it obeys.
-        broken: Number of rules that it breaks.
-    """
+    """Every rule for a plugin; `dataclasses.asdict` gives the JSON of ``tuner plugins check --json``."""
 
     plugin: str
     rules: tuple[CheckedRule, ...]
@@ -54,14 +46,7 @@ class PluginReport:
 
 
 def check_plugin(package: str) -> PluginReport:
-    """Run all contracts of `tuner_testing` on a plugin.
-
-    Args:
-        package: A module, the name of an installed plugin, or the path of a Python file or of a package's folder.
-
-    Raises:
-        PluginError: There is no such plugin.
-    """
+    """Run all contracts on a plugin: a module, an installed plugin's name, a Python file, or a package's folder."""
     from tuner_testing.rules import rules_of
 
     name = _module_of(package)
@@ -94,11 +79,7 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _module_of(package: str) -> str:
-    """Return the name of a plugin's module; empty where a file or a package's folder is named.
-
-    Raises:
-        PluginError: There is no such plugin.
-    """
+    """Return the name of a plugin's module; empty where a file or a package's folder is named."""
     points = {point.name: point.module for point in entry_points(group=PLUGINS)}
     if package in points:
         return points[package]

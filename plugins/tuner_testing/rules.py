@@ -38,7 +38,6 @@ class Rule:
 
     Attributes:
         subject: What the rule is about, for people: ``strategy bias``.
-        text: The rule, for people.
         place: Where the subject is written: ``mine.py, line 14``; empty where that is not known.
         check: Fails as a test does where the rule is broken, and skips where it cannot be checked.
     """
@@ -64,11 +63,7 @@ class Rule:
 
 
 def rules_of(plugin: object) -> list[Rule]:
-    """Return every rule for a plugin and for each of its parts; the first alone where the host refuses it.
-
-    Args:
-        plugin: Module, or object with hook implementations.
-    """
+    """Return every rule for a plugin, a module or object, and its parts; the first alone where the host refuses it."""
     loading = list(_rules(_Loading, "plugin", plugin, plugin=plugin))
     try:
         return [*loading, *_rules_of_parts(plugin)]

@@ -23,18 +23,13 @@ def kinds() -> list[str]:
 
 
 def write_package(name: str, kind: str, folder: Path) -> tuple[Path, list[str]]:
-    """Write the package of a plugin that works as it is.
-
-    Args:
-        name: The plugin's name.
-        kind: One of `kinds`.
-        folder: To write into; it must be empty or not exist yet.
+    """Write the package of a plugin that works as it is into a folder, which must be empty or not exist yet.
 
     Returns:
         The folder, and the files in it.
 
     Raises:
-        PluginError: The name is not one that a plugin can have or is taken, the kind is none, or the folder is in use.
+        PluginError: The name is not one that a plugin can have or is taken, or the folder is in use.
     """
     if kind not in kinds():
         raise UsageError(f"--kind must be one of {', '.join(kinds())}, got {kind!r}{nearest(kind, kinds())}")

@@ -59,15 +59,9 @@ def composed_by(
     share: float = 0.5,
     others: Sequence[Strategy[Any]] = (),
 ) -> Composed:
-    """Compose a plan of one strategy and of those that stand for others.
+    """Compose a plan of one strategy and of those that stand for others, which are applied before it.
 
-    Args:
-        strategy: The one under test.
-        source: Gives each knob its value.
-        model: The model.
-        task: The task.
-        share: Share of the blocks that is frozen, unless the strategy cuts the model.
-        others: Strategies that are applied before it.
+    `share` of the blocks is frozen, unless the strategy cuts the model.
     """
     cutting = [] if strategy.stage is Stage.SPLIT else [Frozen(share)]
     return compose([*cutting, *others, strategy], source, model, task)

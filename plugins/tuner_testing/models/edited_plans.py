@@ -33,15 +33,10 @@ def explicit_plans(edits: Sequence[TailEdit]) -> list[TrialPlan]:
 
 
 def plans_to_try(kind: str, strategies: Sequence[Strategy[Any]], extensions: Extensions) -> list[TrialPlan]:
-    """Return some plans with an edit of a kind; fail where there is none.
+    """Return some plans with an edit of a kind that strategies may emit; fail where there is none.
 
     The first has start values; the last trains the whole model, unless the strategies cut it. Plans that the plugin
     refuses to train, with a `TunerError` of its own, are left out: settings may exclude each other.
-
-    Args:
-        kind: Kind of the edit.
-        strategies: Those that may emit it.
-        extensions: The lowerings.
     """
     plans: list[TrialPlan] = []
     reason = "none does at the corners of its knobs"
@@ -61,13 +56,7 @@ def plans_to_try(kind: str, strategies: Sequence[Strategy[Any]], extensions: Ext
 
 
 def emitted_plans(kind: str, strategies: Sequence[Strategy[Any]], share: float) -> list[TrialPlan]:
-    """Return plans with an edit of a kind: of start values first, then of corners, then of random values.
-
-    Args:
-        kind: Kind of the edit.
-        strategies: Those that may emit it.
-        share: Share of the blocks that is frozen, unless a strategy cuts the model.
-    """
+    """Return plans with an edit of a kind: of start values first, then of corners, then of random values."""
     model, task = made_up_model(), task_info(made_up_task())
     plans: dict[object, TrialPlan] = {}
     for strategy in strategies:

@@ -40,21 +40,14 @@ for hook in filter(None, (getattr(plugin, name, None) for name in {hooks!r})):
 
 
 def loaded_by(code: str) -> str:
-    """Return which tensor libraries a fresh interpreter has loaded after running `code`.
-
-    Raises:
-        AssertionError: The code failed.
-    """
+    """Return which tensor libraries a fresh interpreter has loaded after running `code`, which must not fail."""
     return _printed_by(code).rpartition("loaded:")[2].strip()
 
 
 def require_light_import(plugin: object) -> None:
     """Fail where importing a plugin's module loads a tensor library or takes long, or where its hooks load one.
 
-    Skip where another process cannot import the module: it has no file.
-
-    Args:
-        plugin: The module, or an object of a class in it.
+    The module may be that of an object's class. Skip where another process cannot import it: it has no file.
     """
     module = plugin if isinstance(plugin, ModuleType) else sys.modules.get(type(plugin).__module__)
     name = module.__name__ if module is not None else type(plugin).__module__
@@ -92,11 +85,7 @@ def _import_of(name: str, path: str) -> tuple[str, float]:
 
 
 def _printed_by(code: str) -> str:
-    """Run code in a fresh interpreter; return what it printed, the tensor libraries it loaded on the last line.
-
-    Raises:
-        AssertionError: The code failed.
-    """
+    """Run code in a fresh interpreter; return what it printed, the tensor libraries it loaded on the last line."""
     listing = f"print('loaded:', ', '.join(name for name in {TENSOR_LIBRARIES!r} if name in sys.modules))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.run(
