@@ -88,7 +88,7 @@ def change(path: Path) -> str:
 
 def setup(app: "Sphinx") -> None:
     """Complete pages while they are read; import names that modules offer lazily, so that autodoc sees them."""
-    for module in map(import_module, ("tuner", "tuner.runtime")):
+    for module in map(import_module, ("tuner", "tuner.runtime", "tuner_testing")):
         for name in module.__all__:
             setattr(module, name, getattr(module, name))
 

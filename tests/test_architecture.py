@@ -19,7 +19,7 @@ ARROW = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("events", "testing", "report"),
+    ("events", "report"),
     ("search",),
     ("plugin",),
     ("backends",),
@@ -40,7 +40,7 @@ MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchma
 #: Files of a room; one more is a subject of its own.
 MOST_FILES = 12
 #: First-party plugins that offer no strategy.
-GUESTS = {"tuner_audio", "tuner_fleet", "tuner_nntrainer"}
+GUESTS = {"tuner_audio", "tuner_fleet", "tuner_nntrainer", "tuner_testing"}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = (
     *(
@@ -247,7 +247,7 @@ def test_only_the_search_and_the_fleet_know_optuna() -> None:
 def test_only_the_torch_backend_the_models_and_lowerings_know_torch() -> None:
     paths = sources("tuner", "plugins")
     users = set().union(*(importers(library, paths) for library in TENSOR_LIBRARIES))
-    rooms = ("tuner/backends/torch/", "tuner/models/", "tuner/testing/", "plugins/tuner_audio/yamnet.py")
+    rooms = ("tuner/backends/torch/", "tuner/models/", "plugins/tuner_testing/", "plugins/tuner_audio/yamnet.py")
     strangers = {
         user
         for user in users

@@ -22,19 +22,20 @@ from tuner.backends.torch.features.selection import mixed_selections
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.files import import_file
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import select
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import TrialRecord
 from tuner.runtime import Trainer
 from tuner.search.space import check_knobs, load_space
 from tuner.task.builtin import digits
-from tuner.testing import DataContract, LossContract, StrategyContract, example_model, example_task
-from tuner.testing.models.libraries import loaded_by
+from tuner_testing import DataContract, LossContract, StrategyContract
+from tuner_testing.models.libraries import loaded_by
 
 TEXT = (Path(__file__).parent.parent / "docs" / "cookbook.md").read_text(encoding="utf-8")
 RECIPES = re.findall(

@@ -24,7 +24,7 @@ from tuner.cli.app import add_commands, app
 from tuner.cli.settings import FROM_FILE
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import select
 from tuner.results.records.config import OWN_OPTIONS, RunRequest, option_name
 from tuner.search.space import check_knobs, load_space, shipped
 from tuner.task import Task

@@ -17,10 +17,11 @@ import tuner.plugin
 from tests.plan.plans import PLAN
 from tests.pretrained import with_weights
 from tests.warm import forked
+from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import MeasuredTrial, Outcome, hookspecs
 from tuner.plugin.core import build_host
-from tuner.testing import LossContract, example_model, example_task
+from tuner_testing import LossContract
 
 TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^\*\*`([\w.]+)`\*\*\n\n```\w+\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))

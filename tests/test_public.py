@@ -13,7 +13,7 @@ import pytest
 import tuner
 from tuner.results.records.config import RunRequest
 
-OFFERING = ("tuner", "tuner.plugin", "tuner.runtime", "tuner.task", "tuner.testing")
+OFFERING = ("tuner", "tuner.plugin", "tuner.runtime", "tuner.task", "tuner_testing")
 
 
 @pytest.mark.parametrize("first", ["tuner.run", "tuner.Run", "__import__('tuner.bundle')"])

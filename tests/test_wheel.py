@@ -118,7 +118,7 @@ def test_the_wheel_holds_the_packages_and_the_search_spaces(wheel: Path) -> None
     assert modules <= set(names)
     assert len(modules) >= 65
     assert {f"{name}/py.typed" for name in ("tuner", *plugins)} <= set(names)
-    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner/commands/templates").iterdir()}
+    templates = {path.relative_to(ROOT / "plugins").as_posix() for path in ROOT.glob("plugins/*/templates/*.txt")}
     assert templates <= set(names)
     assert len(templates) >= 4
 

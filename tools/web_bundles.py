@@ -30,7 +30,7 @@ from tuner.plan.trial import in_int8
 from tuner.plugin.core import load_task
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.conformance.files import FOLDER, write_set
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.task.task import Task
 
 SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90

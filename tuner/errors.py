@@ -54,12 +54,7 @@ class PluginError(TunerError):
 
 
 class ExtensionError(TunerError):
-    """A plugin's function failed, or broke a rule of such functions.
-
-    Attributes:
-        what: What of a plan the function realises: ``tail edit``.
-        kind: Its kind.
-    """
+    """A plugin's function failed, or broke a rule: one that realises `what` (``tail edit``) of some kind."""
 
     what: ClassVar[str]
     noun: ClassVar[str]
@@ -134,8 +129,7 @@ def trace_of_cause(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Return where a plugin's function raised, as `` (mine.py, line 14)``; empty where it was not reached.
 
-    Args:
-        error: Caught by whoever called the function: the line is the last one in the function's own file.
+    The line is the last one in the function's own file; whoever called the function has caught the error.
     """
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
@@ -200,16 +194,12 @@ WAYS_OUT = {
 def disk_error(error: OSError, place: Path | None = None, then: str = "") -> TunerError | None:
     """Return the error that a full or protected disk is to the user; None where the reason is another one.
 
-    Args:
-        error: The system's.
-        place: What could not be written, where the error does not name it.
-        then: What to do once the way is free.
+    `place` could not be written, where the error does not name it; `then` says what to do once the way is free.
     """
     way_out = WAYS_OUT.get(error.errno or 0)
     if way_out is None:
         return None
-    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
-    done = "written" if is_full else "used"
+    done = "written" if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG} else "used"
     return TunerError(f"{error.filename or place or 'a file'} cannot be {done} ({error.strerror}): {way_out}{then}")
 
 

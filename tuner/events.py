@@ -34,11 +34,7 @@ _logger = logging.getLogger("tuner.run")
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarted:
-    """A phase of the run begins.
-
-    Attributes:
-        phase: Its name.
-    """
+    """A phase of the run begins; this is its name."""
 
     phase: str
 
@@ -62,33 +58,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message for the user.
-
-    Attributes:
-        text: One line; a warning begins with ``warning:``.
-    """
+    """A message for the user, one line; a warning begins with ``warning:``."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class UntouchedScored:
-    """The given model was scored; again where trials are scored on more samples than before.
-
-    Attributes:
-        values: Its accuracies by name, as fractions.
-    """
+    """The given model's accuracies by name, as fractions; again where trials are scored on more samples than before."""
 
     values: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished:
-    """A trial ended, whatever its state; its record is on the disk.
-
-    Attributes:
-        record: The trial's record.
-    """
+    """A trial ended, whatever its state; its record is on the disk."""
 
     record: TrialRecord
 
@@ -110,11 +94,7 @@ class FrontChanged:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The run has ended by itself; nothing comes after this event.
-
-    Attributes:
-        run: The run, as ``tuner.run`` returns it.
-    """
+    """The run has ended by itself, as ``tuner.run`` returns it; nothing comes after this event."""
 
     run: Run
 
@@ -123,11 +103,7 @@ Event = PhaseStarted | Step | Message | UntouchedScored | TrialFinished | FrontC
 
 
 class Events(Listener):
-    """Turns what a study reports into events.
-
-    Args:
-        receivers: Called with each event, one after the other.
-    """
+    """Turns what a study reports into events, which each receiver is called with, one after the other."""
 
     def __init__(self, *receivers: Callable[[Event], object]) -> None:
         self._receivers = receivers
@@ -190,18 +166,14 @@ def log(event: Event) -> None:
         case UntouchedScored(values):
             _logger.info("untouched model: %s", _text(values))
         case TrialFinished(record):
-            _log_trial(record)
+            level = logging.WARNING if record.state == "failed" else logging.INFO
+            sentence = describe(record.plan) if record.plan else "no plan"
+            result = record.reason or _text(record.values)
+            _logger.log(level, "trial %d %s: %s | %s", record.trial, record.state, result, sentence)
         case FrontChanged(hypervolume, rung, _):
             _logger.info("front: hypervolume %.4f on rung %d", hypervolume, rung)
         case Finished(run):
             _logger.info("finished: %r", run)
-
-
-def _log_trial(record: TrialRecord) -> None:
-    level = logging.WARNING if record.state == "failed" else logging.INFO
-    result = record.reason or _text(record.values)
-    sentence = describe(record.plan) if record.plan else "no plan"
-    _logger.log(level, "trial %d %s: %s | %s", record.trial, record.state, result, sentence)
 
 
 def _text(values: Mapping[str, float]) -> str:

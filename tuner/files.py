@@ -20,15 +20,9 @@ PART = ".part"
 
 
 def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collection[str] = ()) -> Path:
-    """Make a folder that only the user can read; an existing one becomes so if nothing of anyone else's is in it.
+    """Make a folder, with its parents, that only the user can read; an error where it cannot be made is of a `kind`.
 
-    Args:
-        folder: To make, with its parents.
-        kind: Class of the error that is raised.
-        ours: Names that may be in it; where there are others, its mode is the user's own choice.
-
-    Raises:
-        TunerError: It cannot be made.
+    An existing one becomes so if nothing is in it but names of `ours`; else its mode is the user's own choice.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,11 +37,7 @@ def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collec
 
 
 def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/tuner`` (or the platform's own), made private to the user.
-
-    Raises:
-        StoreError: It cannot be made, or another user owns it.
-    """
+    """Return ``$XDG_CACHE_HOME/tuner`` (or the platform's own), made private to the user."""
     import platformdirs  # a process that only predicts does without
 
     folder = Path(os.environ.get("TUNER_CACHE") or platformdirs.user_cache_dir("tuner"))
@@ -55,11 +45,7 @@ def cache_folder() -> Path:
 
 
 def own_folder(folder: Path) -> Path:
-    """Return a folder that is the user's own: what another user may have put there is not used.
-
-    Raises:
-        StoreError: Another user owns it.
-    """
+    """Return a folder if it is the user's own: what another user may have put there is not used."""
     status = folder.stat()
     if not is_own(status):
         raise StoreError(
@@ -127,11 +113,7 @@ def mark_changed(place: Path | int) -> None:
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Check that a file of so many bytes can be written, where the file system can tell.
-
-    Raises:
-        OSError: It cannot: the disk is full, say.
-    """
+    """Check that a file of so many bytes can be written, where the file system can tell; else it is an `OSError`."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -142,11 +124,7 @@ def check_room(folder: Path, size: int) -> None:
 
 
 def overwrite(path: Path) -> None:
-    """Write zeros over a file's content, on the disk too.
-
-    Raises:
-        FileNotFoundError: There is none.
-    """
+    """Write zeros over a file's content, on the disk too."""
     with path.open("r+b") as file:
         file.write(bytes(path.stat().st_size))
         file.flush()
@@ -154,11 +132,7 @@ def overwrite(path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until the disk has a file's content, or a folder's names, which Windows writes by itself.
-
-    Raises:
-        OSError: The disk is full or cannot be written.
-    """
+    """Wait until the disk has a file's content, or a folder's names, which Windows writes by itself."""
     is_folder = path.is_dir()
     if is_folder and sys.platform == "win32":
         return
@@ -178,7 +152,6 @@ def import_file(path: Path, what: str) -> ModuleType:
 
     Raises:
         ImportError: Its name does not end in ``.py``, or a package's folder has the name of another module.
-        Exception: Whatever the file's code raises.
     """
     package = path.name == "__init__.py"
     name = path.parent.name if package else f"_tuner_{what}_{hashlib.blake2b(bytes(path), digest_size=8).hexdigest()}"

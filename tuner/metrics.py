@@ -17,11 +17,7 @@ BINS = 15
 def r_squared(outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floating]) -> float:
     """Return the share of the targets' variance that is explained, the mean over outputs; it may be below 0.
 
-    Outputs whose targets are all the same are left out; 0 where none is left. It is the same in any unit.
-
-    Args:
-        outputs: float [n, outputs].
-        targets: float [n, outputs].
+    Both are float [n, outputs], in any unit. Outputs whose targets are all the same are left out; 0 where none is left.
     """
     truth = targets.astype(np.float64)
     residual = ((outputs - truth) ** 2).sum(axis=0)
@@ -33,25 +29,14 @@ def r_squared(outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floatin
 def mean_absolute_error(
     outputs: npt.NDArray[np.floating], targets: npt.NDArray[np.floating], std: tuple[float, ...] = ()
 ) -> float:
-    """Return the mean over samples and outputs of the absolute error.
-
-    Args:
-        outputs: float [n, outputs].
-        targets: float [n, outputs].
-        std: What one is worth in each output's own unit, where both are standardised.
-    """
+    """Return the mean absolute error of float [n, outputs]; `std` is what one is worth in each output's own unit."""
     return float((np.abs(outputs - targets.astype(np.float64)) * (std or (1.0,))).mean())
 
 
 def top_k_accuracy(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], k: int) -> float:
-    """Return the share of rows of which the label is among the `k` largest outputs; of equal ones the last count.
+    """Return the share of rows of which the label, int64 [n], is among the `k` largest outputs, float32 [n, classes].
 
-    An output of -inf, which stands for a class that the model does not know, is never among them.
-
-    Args:
-        outputs: float32 [n, classes].
-        labels: int64 [n].
-        k: At least 1.
+    Of equal outputs the last count; one of -inf, for a class that the model does not know, is never among them.
     """
     largest = np.argsort(outputs, axis=1, kind="stable")[:, -k:]
     known = np.take_along_axis(outputs, largest, axis=1) > -np.inf
@@ -59,12 +44,7 @@ def top_k_accuracy(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.gen
 
 
 def accuracy(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic]) -> float:
-    """Return the share of rows whose largest output is the label.
-
-    Args:
-        outputs: float32 [n, classes].
-        labels: int64 [n].
-    """
+    """Return the share of rows whose largest output, of float32 [n, classes], is the label, int64 [n]."""
     return float(np.mean(outputs.argmax(axis=1) == labels))
 
 
@@ -110,11 +90,7 @@ def percent(share: float, count: int = 0) -> str:
 def macro_auc(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic]) -> float:
     """Return the mean over classes of the area under the ROC curve, ties counting half.
 
-    Classes without both a positive and a negative are left out; 0.5 where none is left.
-
-    Args:
-        outputs: float32 [n, classes].
-        labels: float32 [n, classes], 0 or 1.
+    Outputs are float32 [n, classes], labels 0 or 1. Classes without both are left out; 0.5 where none is left.
 
     Source: the rank-sum form (Mann and Whitney, 1947), equal to the trapezoidal rule MoIL uses.
     """
@@ -133,11 +109,8 @@ def macro_auc(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic]
 def mean_average_precision(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic]) -> float:
     """Return the mean over classes of the average precision: precision summed over the steps of recall.
 
-    Classes without a positive are left out; 0 where none is left. Equal outputs make one step.
-
-    Args:
-        outputs: float [n, classes].
-        labels: float32 [n, classes], 0 or 1.
+    Outputs are float [n, classes], labels 0 or 1. Classes without a positive are left out; 0 where none is left. Equal
+    outputs make one step.
     """
     precisions = []
     for column in range(outputs.shape[1]):
@@ -148,14 +121,9 @@ def mean_average_precision(outputs: npt.NDArray[np.floating], labels: npt.NDArra
 
 
 def f1_thresholds(probabilities: npt.NDArray[np.floating], labels: npt.NDArray[np.generic]) -> list[float]:
-    """Return for each class the threshold with the largest F1, halfway to the next lower probability.
+    """Return for each class the threshold in [0, 1] with the largest F1, halfway to the next lower probability.
 
-    Args:
-        probabilities: float [n, classes].
-        labels: float [n, classes], 0 or 1.
-
-    Returns:
-        In [0, 1]; 0.5 for a class without a positive, or without a negative.
+    Both are float [n, classes], labels 0 or 1; 0.5 for a class without a positive, or without a negative.
     """
     thresholds = []
     for column in range(probabilities.shape[1]):
@@ -182,9 +150,7 @@ def _ranked(
 def expected_calibration_error(confidences: npt.NDArray[np.floating], right: npt.NDArray[np.floating]) -> float:
     """Return the mean distance between confidence and accuracy over 15 bins, weighted by samples; Guo et al., 2017.
 
-    Args:
-        confidences: float [n].
-        right: float [n], 1 where the answer is right.
+    Both are float [n]; `right` is 1 where the answer is.
     """
     bins = np.minimum((np.asarray(confidences) * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(bins, minlength=BINS)

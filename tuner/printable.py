@@ -8,12 +8,7 @@ MOST_LETTERS = 4000  # of an error's line
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a text as a terminal may have it: what would move its cursor or hide a name is escaped.
-
-    Args:
-        text: May hold names of files, which are any bytes.
-        keep: Letters that stay whatever they are.
-    """
+    """Return a text of which all is escaped that would move a terminal's cursor or hide a name, but letters to keep."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in keep else ascii(letter)[1:-1] for letter in text)
@@ -26,12 +21,7 @@ def one_line(text: str) -> str:
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """Return a text whose lines fit a terminal, broken between words only; off a terminal, as it is.
-
-    Args:
-        text: May have several lines; what continues one is indented.
-        stream: Where it will be printed.
-    """
+    """Return a text whose lines fit the stream's terminal, broken between words only; off a terminal, as it is."""
     width = _width(stream)
     if width is None:
         return text

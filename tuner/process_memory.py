@@ -24,11 +24,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 class PeakMeter:
-    """High-water mark of resident memory since the meter's construction.
-
-    Attributes:
-        resting: Resident bytes at the meter's construction.
-    """
+    """High-water mark of resident memory since the meter's construction, when `resting` bytes were resident."""
 
     def __init__(self) -> None:
         with suppress(OSError):  # without /proc the mark counts from the process's start
@@ -50,10 +46,8 @@ def return_freed(keep: int = 0) -> None:
     """Let freed memory go back to the system at once, so that resident memory follows what is alive.
 
     By default, glibc raises the size from which blocks are mapped by themselves to that of the largest block freed so
-    far (up to 32 MB), and keeps what is smaller in a heap with holes. Other C libraries are left as they are.
-
-    Args:
-        keep: Bytes at the heap's end that stay for the next step; smaller blocks come from there.
+    far (up to 32 MB), and keeps what is smaller in a heap with holes. Other C libraries are left as they are. So many
+    bytes are kept at the heap's end for the next step.
     """
     if sys.platform == "win32":  # it gives a library by its name only
         return

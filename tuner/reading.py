@@ -64,11 +64,7 @@ def text_from(path: str | Path) -> str:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading, without waiting for anything.
-
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
-    """
+    """Open a regular file for reading, without waiting for anything; anything else is an `OSError`."""
     try:
         _check_regular(os.stat(path).st_mode, path)  # noqa: PTH116 - one question, whatever the name
         descriptor = os.open(path, _READ)
@@ -83,11 +79,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_bytes(path: str | Path, most_bytes: int) -> bytes:
-    """Read a regular file whole.
-
-    Raises:
-        OSError: It cannot be read, is no regular file, or holds more than `most_bytes`.
-    """
+    """Read a regular file of at most so many bytes whole; anything else is an `OSError`."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
@@ -98,14 +90,8 @@ def read_bytes(path: str | Path, most_bytes: int) -> bytes:
 def read_text(path: str | Path, kind: type[TunerError], way_out: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
     """Read a small text in UTF-8, with or without a byte-order mark.
 
-    Args:
-        path: The file.
-        kind: Class of the error that is raised.
-        way_out: End of its message.
-        most_bytes: Size of the largest file that is read.
-
-    Raises:
-        TunerError: It cannot be read, is no regular file, is too large, or is not UTF-8.
+    An error is of the class `kind`, and ends with the way out: where the text cannot be read, is no regular file, is
+    too large, or is not UTF-8.
     """
     try:
         return read_bytes(path, most_bytes).decode("utf-8-sig")
@@ -117,11 +103,7 @@ def read_text(path: str | Path, kind: type[TunerError], way_out: str, most_bytes
 
 
 def read_toml(path: str | Path, kind: type[TunerError], way_out: str) -> dict[str, Any]:
-    """Read a TOML file; arguments as for `read_text`.
-
-    Raises:
-        TunerError: As `read_text`, or the text is not TOML as `parse_toml` takes it.
-    """
+    """Read a TOML file, as `parse_toml` takes it; arguments and errors as for `read_text`."""
     text = read_text(path, kind, way_out)
     try:
         return parse_toml(text)

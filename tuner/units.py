@@ -18,41 +18,17 @@ PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
 def parse_seconds(text: str, what: str = "time") -> float:
-    """Parse a duration such as ``"90s"``, ``"5m"`` or ``"1h30m"``; return seconds.
-
-    Args:
-        text: Numbers with units.
-        what: Name of the value in messages.
-
-    Raises:
-        TunerError: The text is no duration above zero.
-    """
+    """Return the seconds of a duration such as ``"90s"``, ``"5m"`` or ``"1h30m"``; `what` names it in messages."""
     return _parse(text, SECONDS, what, "a duration such as 90s, 5m or 1h30m")
 
 
 def parse_size(text: str, what: str = "memory") -> int:
-    """Parse a size such as ``"512MB"`` (10⁶), ``"1GiB"`` or ``"1G"`` (both 2³⁰); return bytes.
-
-    Args:
-        text: Numbers with units.
-        what: Name of the value in messages.
-
-    Raises:
-        TunerError: The text is no size above zero.
-    """
+    """Return the bytes of a size such as ``"512MB"`` (10⁶), ``"1GiB"`` or ``"1G"`` (both 2³⁰); `what` names it."""
     return int(_parse(text, BYTES, what, "a size such as 512MB, 1GiB or 1G"))
 
 
 def parse_share(text: str, what: str = "share") -> float:
-    """Parse a share such as ``"3%"`` or ``"0.03"``; return it as a fraction in (0, 1].
-
-    Args:
-        text: A number, or one with a percent sign.
-        what: Name of the value in messages.
-
-    Raises:
-        TunerError: The text is no such share.
-    """
+    """Return a share such as ``"3%"`` or ``"0.03"`` as a fraction in (0, 1]; `what` names it in messages."""
     number, percent, rest = text.strip().partition("%")
     try:
         share = float(number) / (100 if percent else 1)

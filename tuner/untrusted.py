@@ -21,10 +21,7 @@ def inside(folder: Path, name: object) -> Path:
 
     Args:
         folder: The folder, which may itself be a link: the user named it.
-        name: Relative path with forward slashes.
-
-    Raises:
-        OSError: It leads elsewhere, or is no such name.
+        name: Relative path with forward slashes; any other is an `OSError`.
     """
     if not isinstance(name, str) or not name or not name.isprintable() or set(name) & set("\\:"):  # of Windows
         raise OSError(errno.EINVAL, f"{name!r} is not the name of a file")
@@ -40,21 +37,12 @@ def inside(folder: Path, name: object) -> Path:
 
 
 def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
-    """Return the content of a file of JSON.
-
-    Raises:
-        OSError: It is not a regular file, cannot be read, or is too large.
-        ValueError: It is not JSON in UTF-8, or is nested too deeply.
-    """
+    """Return the content of a file of JSON, as `parse_json` and `read_bytes` do."""
     return parse_json(read_bytes(path, most_bytes))
 
 
 def parse_json(content: bytes) -> Any:
-    """Return JSON's value.
-
-    Raises:
-        ValueError: It is not JSON in UTF-8, or is nested too deeply.
-    """
+    """Return JSON's value; a `ValueError` where it is not JSON in UTF-8, or is nested too deeply."""
     try:
         return json.loads(content.decode())
     except RecursionError:
@@ -62,11 +50,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def require_plain(folder: Path) -> None:
-    """Check that a folder holds files and folders only: what is written to a link is written elsewhere.
-
-    Raises:
-        OSError: It holds something else, or cannot be read.
-    """
+    """Check that a folder holds files and folders only: what is written to a link is written elsewhere."""
     for path in folder.iterdir():
         try:
             mode = path.lstat().st_mode

@@ -26,7 +26,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
-from tuner.store.engine_choice import choose_engine
+from tuner.store.kept import choose_engine
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, open_task
 from tuner.task.info import task_info

@@ -17,8 +17,7 @@ import torch
 
 from benchmarks.lib.report import Claim, benchmark_parser, finish
 from tuner.backends.torch.model.open.vision import torchvision
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.sizes import has_own_scales
+from tuner.store.codec import Codec, has_own_scales
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
 

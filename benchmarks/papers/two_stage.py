@@ -36,7 +36,7 @@ from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.store.codes.sizes import scale_bytes
+from tuner.store.codec import scale_bytes
 from tuner.task import Samples, Task
 from tuner.task.spec import ModelSpec
 

@@ -29,7 +29,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.solve import solve
 from tuner.ridge.sums import Sums, coded, one_hot, step_of
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.task import Domain, Samples, Subset, Task
 from tuner.training.epoch import EpochLoop
 from tuner.training.schedule import batches_of

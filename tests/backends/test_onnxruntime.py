@@ -22,7 +22,7 @@ from tuner.results.run import Run
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
-from tuner.testing import BackendContract
+from tuner_testing import BackendContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 

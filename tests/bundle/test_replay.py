@@ -7,8 +7,7 @@ import pytest
 from safetensors import safe_open
 
 from tuner.bundle.replay import Replay
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.quantiles import calibrate
+from tuner.store.codec import Codec, calibrate
 
 SHAPE = (3, 5, 5)
 

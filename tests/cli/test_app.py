@@ -94,7 +94,7 @@ def test_only_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tuner.cli.options.print", broken, raising=False)
     assert call(["plugins"]) == 0
-    monkeypatch.setattr("tuner.commands.authors.plugins.plugin_list", broken)
+    monkeypatch.setattr("tuner.commands.plugins.plugin_list", broken)
     with pytest.raises(BrokenPipeError):
         call(["plugins"])
 

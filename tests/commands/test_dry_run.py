@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from tuner.commands.tune.dry_run import depths
+from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import Numeric, Wanted
-from tuner.testing import example_model, example_task
 
 NAMES = ("gdm", "freeze", "cache", "none", "recipe", "runtime")
 

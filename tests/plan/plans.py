@@ -5,6 +5,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsMode, HeadsPlan
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import (
@@ -19,7 +20,6 @@ from tuner.plan.parts import (
     TailEdit,
 )
 from tuner.plan.trial import TrialPlan
-from tuner.testing import example_model, example_task
 
 PLAN = TrialPlan(example_model(20), example_task(), split=17)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan.plans import PLAN
 from tuner.errors import PlanError
-from tuner.testing import example_model, example_task
+from tuner.plan.example import example_model, example_task
 
 
 def test_decisions_are_carried_to_another_task() -> None:

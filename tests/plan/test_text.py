@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.plan.plans import PLAN
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.testing import example_model, example_task
 
 
 def test_a_plan_is_described_in_one_english_line() -> None:

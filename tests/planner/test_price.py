@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal, unscaled_bytes
 from tuner.planner.price import START_SECONDS, price
 from tuner.planner.tail_terms import worth_planning
-from tuner.testing import example_model, example_task
 
 
 def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1, memory: int = 10**9) -> TrialPlan:

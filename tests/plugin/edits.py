@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, Scalar, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
@@ -11,7 +12,6 @@ from tuner.plugin.compose import compose
 from tuner.plugin.knobs import Draw
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.testing import example_model, example_task
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,15 @@ def _app_as_it_was() -> Iterator[None]:
     yield
     for name in {"greet", "hello"} & {*app}:
         del app[name]
+    if "plugins" in app and "salute" in app["plugins"]:
+        del app["plugins"]["salute"]
 
 
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     monkeypatch.delitem(sys.modules, "guest", raising=False)
     install(folder, "guest", source)
     with (folder / "guest-1.2.dist-info" / "entry_points.txt").open("a") as points:
-        points.write("[tuner.commands]\ngreet = guest:greet\nhello = guest:greet\n")
+        points.write("[tuner.commands]\ngreet = guest:greet\nhello = guest:greet\nplugins salute = guest:greet\n")
     monkeypatch.syspath_prepend(str(folder))
 
 
@@ -59,6 +61,9 @@ def test_a_plugin_adds_a_command_and_a_kind_of_task_file(
     assert load_task(str(tmp_path / "task.hi")).name == "digits"
     assert call(["greet", "--loudly"]) == 2
     assert call(["show", str(tmp_path)]) == 1  # the core's own commands go on
+    capsys.readouterr()
+    assert call(["plugins", "salute"]) == 0  # a command in a group of the core
+    assert capsys.readouterr().out == "good morning\n"
 
 
 def test_a_command_of_a_plugin_that_is_switched_off_is_none(
@@ -67,7 +72,9 @@ def test_a_command_of_a_plugin_that_is_switched_off_is_none(
     installed(tmp_path / "site", monkeypatch, GUEST)
     monkeypatch.setenv("TUNER_PLUGINS", "-guest")
     assert call(["hello"]) == 2
-    assert "Unknown command" in capsys.readouterr().err
+    assert "the plugin with the command 'hello' is switched off: take it out of TUNER" in capsys.readouterr().err
+    assert call(["plugins", "salute"]) == 2
+    assert "the plugin with the command 'plugins salute' is switched off" in capsys.readouterr().err
 
 
 def test_a_command_that_cannot_be_imported_is_named(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.plugin.edits import Edit, Placed, composed, edited, split
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
@@ -14,7 +15,6 @@ from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.knobs import Draw
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.testing import example_model, example_task
 
 
 @pytest.mark.parametrize("result", [None, {"split": 1}])

@@ -2,10 +2,11 @@
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.core import Recipe, Runtime, SingleStage
 from tuner.plugin.sources import preferred_values
-from tuner.testing import StrategyContract, example_model, example_task
+from tuner_testing import StrategyContract
 
 
 class TestRecipe(StrategyContract):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import LossTerm, Stage
@@ -12,7 +13,6 @@ from tuner.plugin import Draw, LossInputs, RecipePlan, Strategy, hookimpl
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import preferred_values
-from tuner.testing import example_model, example_task
 
 
 class Adding:

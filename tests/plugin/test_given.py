@@ -8,8 +8,7 @@ from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import StrategyError, compose
-from tuner.plugin.core import build_host
-from tuner.plugin.given import given_plans, with_given
+from tuner.plugin.core import build_host, given_plans, with_given
 from tuner.plugin.sources import preferred_values
 from tuner.task.spec import GivenTraining
 

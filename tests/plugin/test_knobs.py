@@ -111,11 +111,6 @@ def test_a_narrowed_range_is_inside_both(low: int, high: int, least: float, most
     assert (left.low, left.high) == (both[0], both[-1])
 
 
-def test_the_search_space_narrows_what_is_drawn() -> None:
-    draw = Draw(preferred_values({}), "gdm", {"gdm.alpha": 0.05, "other.alpha": 0.01})
-    assert draw.number("alpha", 0.0, 0.1) == 0.05
-
-
 def test_a_record_is_replayed() -> None:
     source = fixed_values({"freeze.blocks": 7})
     assert source(BLOCKS) == 7

@@ -14,7 +14,7 @@ import pytest
 from tests.plugin.installed import STRATEGY, install
 from tuner.cli.app import call
 from tuner.cli.text.plugins import format_plugins
-from tuner.commands.authors.plugins import plugin_list
+from tuner.commands.plugins import plugin_list
 from tuner.errors import PluginError
 from tuner.files import import_file
 from tuner.plan.example import example_model, example_task
@@ -24,7 +24,6 @@ from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.results.records.trial import TrialRecord
 
-ROOT = Path(__file__).parents[2]
 NAMED = STRATEGY.replace("NAME", "named")
 
 
@@ -99,7 +98,7 @@ def test_lowerings_of_the_wrong_kind_are_refused(returned: object, reason: str) 
     plugin = SimpleNamespace(tuner_lowerings=hookimpl(lambda: returned))
     host = build_host({"bad": plugin}, installed=False)
     assert refusals(host) == {"bad": reason}
-    assert host.lowerings("torch") == {}
+    assert host.extensions("torch").lowerings == {}
 
 
 def test_lowerings_are_asked_for_once_for_each_backend(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +113,7 @@ def test_lowerings_are_asked_for_once_for_each_backend(caplog: pytest.LogCapture
     host = build_host({"p": Plugin()}, installed=False)
     with caplog.at_level(logging.WARNING):
         for _ in range(50):
-            host.lowerings("torch")
+            host.extensions("torch")
     assert sorted(asked) == ["onnxruntime", "torch"]
     (problem,) = host.problems
     assert problem.startswith("plugin p: tuner_lowerings raised ImportError: no such library (test_loading.py, line ")
@@ -136,8 +135,8 @@ def test_wrong_lowerings_for_a_backend_that_came_later_are_a_problem_not_a_crash
     late = SimpleNamespace(tuner_backends=hookimpl(lambda: [Late()]))
     host = build_host({"careless": Careless(), "late": late}, installed=False)
     assert host.refused == []
-    assert host.lowerings("late") == {}
-    host.lowerings("late")
+    assert host.extensions("late").lowerings == {}
+    host.extensions("late")
     assert len(host.problems) == 1
     assert host.problems[0].startswith("plugin careless: tuner_lowerings must return")
     assert f"problem: {host.problems[0]}" in format_plugins(plugin_list(host)).splitlines()
@@ -230,7 +229,7 @@ def test_a_package_is_a_plugin_and_imports_its_other_modules(tmp_path: Path, mon
     host.check_local()
     assert host.local == [str(package / "__init__.py")]
     tail: Any = None
-    assert host.lowerings("torch")["named"](tail, {}) == "lowered"
+    assert host.extensions("torch").lowerings["named"](tail, {}) == "lowered"
     assert type(host.strategies["named"]) is type(again.strategies["named"])
     origin = host.plugins[-1].origin
     assert origin.startswith("adapters_of_mine ")
@@ -298,12 +297,6 @@ def test_an_observer_that_takes_long_is_named_once(
             host.trial_done("run", TrialRecord(0, "done", None))
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == "plugin sleepy: tuner_trial_done took 0.0 s; the study waits for it"
-
-
-def test_every_package_of_ours_says_that_it_is_typed() -> None:
-    packages = [ROOT / "tuner", *(path.parent for path in (ROOT / "plugins").glob("*/__init__.py"))]
-    assert [package for package in packages if not (package / "py.typed").is_file()] == []
-    assert len(packages) >= 6
 
 
 def test_listing_a_file_imports_it_under_a_name_of_its_own(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from tests.plugin.installed import STRATEGY, install
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.core import build_host
-from tuner.plugin.versions import differences, taking_part, trained_by
+from tuner.plugin.core import build_host, differences, taking_part, trained_by
 
 
 @pytest.fixture

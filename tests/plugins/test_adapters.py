@@ -16,6 +16,7 @@ from tuner.backends.base import Backend, Trial
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.open.load import load
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner import tail_terms
@@ -25,12 +26,12 @@ from tuner.runtime import Trainer
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_bias import BiasOnly
 from tuner_freeze import Freeze
 from tuner_growth import Growth
 from tuner_lora import Lora
 from tuner_sparse import Sparse
+from tuner_testing import StrategyContract
 
 
 class TestBiasOnly(StrategyContract):

@@ -2,15 +2,16 @@
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import SingleStage
 from tuner.plugin.sources import corners, preferred_values
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_cache import Cache
 from tuner_freeze import Freeze
+from tuner_testing import StrategyContract
 
 
 class TestCache(StrategyContract):

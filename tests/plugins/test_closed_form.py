@@ -15,6 +15,7 @@ from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.ort.session import Session
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, normal_form
@@ -26,8 +27,8 @@ from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_closed_form import ClosedForm, Knobs
+from tuner_testing import StrategyContract
 
 KNOBS = Knobs(ridge=100.0, prior=0.0, local_weight=1.0, scores="ridge")
 

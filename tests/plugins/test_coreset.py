@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from tests.plugins.candidates import candidates
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import TaskInfo
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.sources import fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
-from tuner.testing import DataContract, StrategyContract, example_model, example_task
 from tuner_coreset import HERDING, Coreset, herding
 from tuner_gdm import GlobalDatasetMixing
+from tuner_testing import DataContract, StrategyContract
 
 
 class TestCoreset(StrategyContract):

@@ -12,13 +12,14 @@ from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.losses import LossInputs
 from tuner.backends.torch.backend import TorchBackend
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
 from tuner.targets import SINGLE_LABEL, MultiLabel, Regression
 from tuner.task.info import task_info
-from tuner.testing import LossContract, StrategyContract, example_model, example_task
 from tuner_distill import BACKENDS, Distillation, Knobs, divergence, tuner_losses
+from tuner_testing import LossContract, StrategyContract
 
 TERM = LossTerm("distill", 1.0, (("temperature", 2.0),), teacher=True)
 

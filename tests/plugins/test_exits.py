@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import Scalar
@@ -12,9 +13,9 @@ from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_exits import Exits, Knobs, narrowed, placed
 from tuner_freeze import Freeze
+from tuner_testing import StrategyContract
 
 
 class TestExits(StrategyContract):

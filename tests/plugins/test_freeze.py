@@ -2,10 +2,11 @@
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_freeze import Freeze, Knobs
+from tuner_testing import StrategyContract
 
 
 class TestFreeze(StrategyContract):

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_gdm import GlobalDatasetMixing, Knobs
+from tuner_testing import StrategyContract
 
 
 class TestGlobalDatasetMixing(StrategyContract):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate
 from tuner.results.records.trial import TrialRecord
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
-from tuner.testing import example_model, example_task
 
 PLAN = TrialPlan(example_model(2), example_task())
 

@@ -10,8 +10,7 @@ from tests.results.test_folder import INFO, PLAN, record
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import plugins_of_run
 from tuner.errors import RunError
-from tuner.files import cache_folder
-from tuner.results.folder import FILE, TRIALS, RunInfo, append_record, read_records, read_run, write_run
+from tuner.results.folder import FILE, TRIALS, append_record, read_records, read_run, write_run
 from tuner.results.records.config import RunConfig
 from tuner.results.records.origin import KEY, is_own, mark_of
 from tuner.results.run import Run
@@ -150,8 +149,3 @@ def test_objectives_that_steer_a_terminal_are_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(content))
     with pytest.raises(RunError, match="a name or unit is no text"):
         read_run(tmp_path)
-
-
-def test_a_run_without_a_mark_is_read() -> None:
-    assert RunInfo.__dataclass_fields__["mark"].default == ""
-    assert cache_folder().is_dir()

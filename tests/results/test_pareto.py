@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -23,11 +22,6 @@ def member(local: float, global_: float, seconds: float = 10.0, peak: float = 1e
 def test_what_nothing_beats_is_on_the_front() -> None:
     values = {0: member(0.5, 0.9), 1: member(0.6, 0.8), 2: member(0.5, 0.8), 3: member(0.5, 0.9, seconds=5)}
     assert front(values, OBJECTIVES) == [1, 3]
-
-
-def test_of_equal_trials_the_first_stays() -> None:
-    values = {5: member(0.5, 0.9), 2: member(0.5, 0.9), 9: member(0.5, 0.9)}
-    assert front(values, OBJECTIVES) == [2]
 
 
 def test_only_the_objectives_count() -> None:
@@ -63,34 +57,35 @@ def test_the_front_is_what_trying_every_pair_gives(values: Values) -> None:
     assert front(values, OBJECTIVES) == sorted(first.values())
 
 
-@given(trials)
-def test_a_front_is_its_own_front(values: Values) -> None:
-    members = front(values, OBJECTIVES)
-    assert front({key: values[key] for key in members}, OBJECTIVES) == members
-    assert all(one < other for one, other in pairwise(members))
-
-
-@given(trials)
-def test_the_knee_is_on_the_front(values: Values) -> None:
-    members = {key: values[key] for key in front(values, OBJECTIVES)}
-    middle = knee(members, OBJECTIVES, UNTOUCHED)
-    assert middle in members if members else middle is None
-
-
-def test_the_knee_has_nine_tenths_of_the_best_local_gain() -> None:
-    untouched = {"local_accuracy": 0.2, "global_accuracy": 0.9}
-    members = {0: member(0.80, 0.9, 1000), 1: member(0.73, 0.9, 1), 2: member(0.75, 0.9, 10)}
-    assert knee(members, [SECONDS], untouched) == 2  # 0.2 + 0.9 · 0.6 = 0.74
-
-
-def test_the_knee_drops_at_most_five_points_of_global_accuracy() -> None:
-    members = {0: member(0.8, 0.84, 1), 1: member(0.8, 0.85, 100), 2: member(0.8, 0.86, 1000)}
-    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
-
-
-def test_where_no_member_is_good_enough_all_are_candidates() -> None:
-    members = {0: member(0.9, 0.1, 1), 1: member(0.8, 0.2, 1000)}
-    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
+@pytest.mark.parametrize(
+    ("members", "objectives", "before", "chosen"),
+    [
+        pytest.param(
+            {0: member(0.80, 0.9, 1000), 1: member(0.73, 0.9, 1), 2: member(0.75, 0.9, 10)},  # 0.2 + 0.9 · 0.6 = 0.74
+            [SECONDS],
+            0.2,
+            2,
+            id="nine tenths of the best local gain",
+        ),
+        pytest.param(
+            {0: member(0.8, 0.84, 1), 1: member(0.8, 0.85, 100), 2: member(0.8, 0.86, 1000)},
+            [LOCAL, SECONDS],
+            0.0,
+            1,
+            id="at most five points of global accuracy",
+        ),
+        pytest.param(
+            {0: member(0.9, 0.1, 1), 1: member(0.8, 0.2, 1000)}, [LOCAL, SECONDS], 0.0, 0, id="none is good enough"
+        ),
+        pytest.param(
+            {4: member(1.0, 0.9, 100), 3: member(0.95, 0.9, 1)}, [LOCAL, SECONDS], 0.0, 3, id="ties: the lower number"
+        ),
+        pytest.param({0: member(1.0, 0.9, 1), 1: member(0.9, 0.9, 1)}, [LOCAL, SECONDS], 0.0, 0, id="one value"),
+        pytest.param({0: member(1.0, 0.9, 5), 1: member(1.0, 0.9, 0)}, [LOCAL, SECONDS], 0.0, 1, id="cost of 0"),
+    ],
+)
+def test_the_knee_of_these_is(members: Values, objectives: list[Objective], before: float, chosen: int) -> None:
+    assert knee(members, objectives, {"local_accuracy": before, "global_accuracy": 0.9}) == chosen
 
 
 def test_the_knee_is_nearest_to_the_ideal_point_with_costs_in_log() -> None:
@@ -100,21 +95,6 @@ def test_the_knee_is_nearest_to_the_ideal_point_with_costs_in_log() -> None:
     assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
     members[1] = member(0.97, 0.9, 900)
     assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
-
-
-def test_ties_go_to_the_lower_number() -> None:
-    members = {4: member(1.0, 0.9, 100), 3: member(0.95, 0.9, 1)}
-    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 3
-
-
-def test_one_value_for_all_does_not_count() -> None:
-    members = {0: member(1.0, 0.9, 1), 1: member(0.9, 0.9, 1)}
-    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 0
-
-
-def test_a_cost_of_nothing_has_a_place() -> None:
-    members = {0: member(1.0, 0.9, 5.0), 1: member(1.0, 0.9, 0.0)}
-    assert knee(members, [LOCAL, SECONDS], UNTOUCHED) == 1
 
 
 def test_without_global_data_only_the_local_gain_counts() -> None:

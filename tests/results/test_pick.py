@@ -173,18 +173,18 @@ def test_an_empty_front_says_which_limit_binds_and_the_nearest_miss() -> None:
         pick_trial(run, "knee")
 
 
-def test_failures_are_no_limit() -> None:
-    run = run_of(refused(0, failed=1.0))
-    assert nothing_feasible(run) == "1 of 1 trials do not count because of failures; nearest miss: trial 0, reason 0"
-    assert "because of diverged trainings; nearest miss" in nothing_feasible(run_of(refused(0, diverged=1.0)))
-
-
-def test_what_a_backend_cannot_do_is_no_option() -> None:
-    run = run_of(refused(0, support=1.0))
-    assert nothing_feasible(run).startswith(
-        "1 of 1 trials do not count because of missing support of the backend; nearest miss: trial 0"
-    )
-
-
-def test_a_run_that_did_nothing_says_so() -> None:
-    assert nothing_feasible(run_of()) == "no trial ended"
+@pytest.mark.parametrize(
+    ("constraint", "said"),
+    [
+        ("failed", "1 of 1 trials do not count because of failures; nearest miss: trial 0, reason 0"),
+        ("diverged", "1 of 1 trials do not count because of diverged trainings; nearest miss: trial 0, reason 0"),
+        (
+            "support",
+            "1 of 1 trials do not count because of missing support of the backend; nearest miss: trial 0",
+        ),
+        ("", "no trial ended"),
+    ],
+)
+def test_what_keeps_a_front_empty_is_no_option_where_it_is_no_limit(constraint: str, said: str) -> None:
+    records = [refused(0, **{constraint: 1.0})] if constraint else []
+    assert nothing_feasible(run_of(*records)).startswith(said)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate
 from tuner.results.records.trial import STATES, TrialRecord, TrialState, eligible
-from tuner.testing import example_model, example_task
 
 TEMPLATE = TrialPlan(example_model(4), example_task())
 PLAN = replace(

@@ -4,7 +4,7 @@ import pytest
 
 from tuner.metrics import wilson
 from tuner.results.scores.objectives import OBJECTIVES
-from tuner.results.scores.shortlist import MOST, shortlist, useful
+from tuner.results.scores.pareto import MOST, shortlist, useful
 
 SAMPLES = {"local": 400, "global": 400}
 

@@ -26,8 +26,7 @@ from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
 from tuner.search.study import Study
 from tuner.store.calibrated import blocks_file
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.sizes import has_own_scales
+from tuner.store.codec import Codec, has_own_scales
 
 Begin = Callable[..., Study]
 

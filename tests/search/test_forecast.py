@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.errors import TunerError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
@@ -21,7 +22,6 @@ from tuner.search.estimate.forecast import Expected, Forecast, with_memory_limit
 from tuner.search.estimate.step_memory import StepBytes, planned_bytes
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.study import Study
-from tuner.testing import example_model, example_task
 from tuner_growth import GROWS
 
 Begin = Callable[..., Study]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.search.conftest import Heard
+from tuner.plan.example import example_model
 from tuner.plan.parts import Scalar
 from tuner.results.prior.file import Expected, Prior, PriorPlan, Source, Trains
 from tuner.results.records.config import Budget
@@ -15,7 +16,6 @@ from tuner.results.scores.likeness import kind_of_task
 from tuner.search.study import Study
 from tuner.task import Task
 from tuner.task.info import task_info
-from tuner.testing import example_model
 
 Begin = Callable[..., Study]
 

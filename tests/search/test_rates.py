@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.search.conftest import Moods, Tune
+from tuner.plan.example import example_model
 from tuner.planner.device import nominal
 from tuner.results.records.trial import SCORED
 from tuner.search.estimate.rates import keep_rates, rates_of, read_rates
-from tuner.testing import example_model
 
 
 def test_rates_of_another_input_size_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import BudgetError, KnobError, SpaceError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.knobs import Choice, Numeric, ValueSource
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import select
 from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import RunRequest
 from tuner.search.budget import LIMITS, budget
 from tuner.search.setting import CORE_STRATEGIES, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space, shipped
-from tuner.testing import example_model, example_task
 
 HOST = build_host()
 ALL = list(HOST.strategies.values())

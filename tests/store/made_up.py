@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.arrays import Codes
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
 

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import StoreError
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.quantiles import calibrate
-from tuner.store.codes.sizes import has_own_scales
+from tuner.store.codec import Codec, calibrate, has_own_scales
 
 Floats = npt.NDArray[np.float32]
 SHAPES = [(5, 7, 7), (3, 3, 3), (16, 14, 14), (1, 1, 1), (11,), (13, 1, 1), (6, 9)]

@@ -9,8 +9,7 @@ import pytest
 from tests.store.made_up import PLAIN, SHAPE, filled, records, sample
 from tuner.arrays import Floats
 from tuner.errors import StoreError
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.quantiles import calibrate
+from tuner.store.codec import Codec, calibrate
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
 
@@ -93,16 +92,6 @@ def test_records_of_other_scales_are_never_read(tmp_path: Path) -> None:
     other = replace(key, scales=Codec(8, SHAPE, low, high + 1).scales)
     with pytest.raises(StoreError, match="another scales"):
         RecordFile.create_or_open(tmp_path / "a", other, low, high + 1)
-
-
-def test_a_file_is_opened_with_the_scales_it_was_made_with(tmp_path: Path) -> None:
-    low, high = scales()
-    codec = Codec(1, SHAPE, low, high)
-    key = replace(PLAIN, bits=1, scales=codec.scales)
-    with RecordFile.create_or_open(tmp_path / "a", key, low, high):
-        pass
-    with RecordFile.create_or_open(tmp_path / "a", key) as file:
-        assert file.codec.record_bytes == codec.record_bytes
 
 
 def test_records_with_scales_of_their_own_have_another_key_and_come_back(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.disk import standing_bytes
 from tuner.arrays import Codes
-from tuner.store.engine_choice import choose_engine, chosen_engine
 from tuner.store.files.disk import StoreFull
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
+from tuner.store.kept import choose_engine, chosen_engine
 from tuner.store.store import Store
 
 KEY = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")

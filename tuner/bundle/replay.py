@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError
 from tuner.files import private_file
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.targets import Targets
 
 FORMAT = "1"

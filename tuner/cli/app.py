@@ -116,27 +116,32 @@ def call(arguments: list[str]) -> int:
 
 def add_commands(arguments: Sequence[str] = ()) -> None:
     """Add the command that is called; where it is not one of the core's own, all of them, and those of plugins."""
-    named = next((word for word in arguments if not word.startswith("-")), "")
+    words = [word for word in arguments if not word.startswith("-")]
+    named = words[0] if words else ""
     if "--version" in arguments:
         return
-    for name in [named] if named in COMMANDS else COMMANDS:
-        module, _, attribute = COMMANDS[name].partition(":")
-        _add(name, getattr(import_module(module), attribute))
-    if named in COMMANDS:
+    places = {name: COMMANDS[name].split(":") for name in ([named] if named in COMMANDS else COMMANDS)}
+    own = {name: getattr(import_module(module), attribute) for name, (module, attribute) in places.items()}
+    for name, command in own.items():
+        _add(name, command)
+    if named in own and not isinstance(own[named], App):
         return
     from tuner.cli.plugin_commands import plugin_commands
 
-    for name, load in plugin_commands():
-        if named in {name, ""}:
+    for name, load in plugin_commands(words):
+        if named in {name.split()[0], ""}:
             _add(name, load())
 
 
 def _add(name: str, command: Any) -> None:
-    if name in app:
+    """Add a command to the app, or, where its name has two words, to one of the app's groups."""
+    *group, own = name.split()
+    parent = app[group[0]] if group else app
+    if own in parent:
         return
     if isinstance(command, App):
         command.default_parameter = EVERY
-    app.command(command, name=name)
+    parent.command(command, name=own)
 
 
 def _failed(code: int, line: str, *more: str) -> int:

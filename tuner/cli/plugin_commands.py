@@ -1,21 +1,35 @@
 """Commands that plugins add: entry points of the group ``tuner.commands``, which load no plugin to list them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from tuner.distribution import offered
-from tuner.errors import PluginError
+from tuner.distribution import SWITCH, offered
+from tuner.errors import PluginError, UsageError
+
+GROUP = "tuner.commands"
 
 
-def plugin_commands() -> Iterator[tuple[str, Callable[[], Any]]]:
+def plugin_commands(called: Sequence[str] = ()) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield names of commands, and what imports each: a function or a cyclopts app.
 
-    A command of a plugin that ``TUNER_PLUGINS`` switches off is left out: one in the same package.
+    A name of two words (``plugins check``) is a command in a group. A command of a plugin that ``TUNER_PLUGINS``
+    switches off, one in the same package, is left out.
+
+    Args:
+        called: Words of the command line.
+
+    Raises:
+        UsageError: The command that is called is one that is left out.
     """
-    for name, point in offered("tuner.commands").items():
-        yield name, partial(_loaded, point)
+    there = offered(GROUP)
+    for point in entry_points(group=GROUP):
+        words = point.name.split()
+        if point.name in there:
+            yield point.name, partial(_loaded, point)
+        elif [*called[: len(words)]] == words:
+            raise UsageError(f"the plugin with the command {point.name!r} is switched off: take it out of {SWITCH}")
 
 
 def _loaded(point: EntryPoint) -> Any:

@@ -1,14 +1,12 @@
-"""The commands of plugins: plugins, plugins why, plugins check, plugins new."""
+"""The commands of plugins: plugins, plugins why."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from tuner.cli.options import Json, LocalPlugins, Out, print_line
-from tuner.errors import TunerError
+from tuner.cli.options import Json, LocalPlugins, print_line
 
 plugins_app = App(
     name="plugins", help="List the installed plugins; say why one takes no part; check one; write a new one."
@@ -19,7 +17,7 @@ plugins_app = App(
 def plugins(*, plugin: LocalPlugins = (), json_output: Json = False) -> None:
     """List the installed plugins, their origin, every knob, and which plugins were refused and why."""
     from tuner.cli.text.plugins import format_plugins
-    from tuner.commands.authors.plugins import plugin_list
+    from tuner.commands.plugins import plugin_list
     from tuner.plugin.core import build_host
 
     listing = plugin_list(build_host(local=plugin))
@@ -50,51 +48,3 @@ def why(name: str, /, *, space: str | None = None, plugin: LocalPlugins = (), js
     for answer in answers:
         verb = "takes part" if answer.takes_part else "takes no part"
         print_line(f"{answer.kind} {answer.name} {verb}: {answer.reason}")
-
-
-@plugins_app.command(name="new")
-def new(
-    name: str,
-    /,
-    *,
-    kind: Annotated[str, Parameter(name="--kind")] = "lowering",
-    out: Out = None,
-    json_output: Json = False,
-) -> None:
-    """Write a package with a plugin: its module, its test, a search space, a README and a CI file.
-
-    Parameters
-    ----------
-    name
-        Name of the plugin, such as sparse; the package is then tuner-sparse.
-    kind
-        What it adds: backend, data, loss, lowering (a strategy with an edit of the tail), objective, strategy or task.
-    out
-        Folder of the package, which must be empty or not exist yet [default: NAME].
-    """
-    from tuner.commands.authors.scaffold import write_package
-
-    folder, files = write_package(name, kind, out or Path(name))
-    if json_output:
-        print_line(json.dumps({"folder": str(folder), "files": files}))
-        return
-    print_line(f"{folder}: {', '.join(files)}")
-    print_line(f"next: cd {folder} && pip install --editable . && pytest && tuner plugins")
-
-
-@plugins_app.command(name="check")
-def check(package: str, /, *, json_output: Json = False) -> None:
-    """Check whether a plugin obeys every rule; exit with 1 where one is broken.
-
-    Parameters
-    ----------
-    package
-        A module, the name of an installed plugin, a Python file, or a package's folder.
-    """
-    from tuner.cli.text.check import format_check
-    from tuner.commands.authors.check import check_plugin
-
-    report = check_plugin(package)
-    print_line(json.dumps(asdict(report)) if json_output else format_check(report))
-    if report.broken:
-        raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")

@@ -8,9 +8,8 @@ from tuner.commands.limits import CommandLimits
 from tuner.commands.tune.run import plugins_of_run
 from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.core import build_host
+from tuner.plugin.core import build_host, differences
 from tuner.plugin.host import Host
-from tuner.plugin.versions import differences
 from tuner.results.records.origin import is_own
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote

@@ -5,7 +5,7 @@ import math
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES
 from tuner.planner.heads_terms import head_bytes, start_bytes
-from tuner.store.codes.sizes import scale_bytes
+from tuner.store.codec import scale_bytes
 
 #: Width, in bits, of the codes that a filling pass writes; those of 4, 2 and 1 bits are requantised from them.
 CODED_BITS = 8

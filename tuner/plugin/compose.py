@@ -1,4 +1,4 @@
-"""Compose a plan: each strategy is applied once, in stage order, and writes its own part only."""
+"""Compose a plan: each strategy that takes part is applied once, in stage order, and writes its own part only."""
 
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -25,7 +25,6 @@ from tuner.plugin.knobs import Draw, Knob, ValueSource, Wanted
 from tuner.plugin.load.calls import CALL_SECONDS, OverdueError, fault, limited
 from tuner.plugin.sources import recording
 from tuner.plugin.strategy import Strategy
-from tuner.plugin.taking_part import deciders
 
 _PARTS = fields(TrialPlan)
 #: Parts that no strategy may write, and that take long to look at.
@@ -67,12 +66,10 @@ class StrategyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A composed plan.
+    """A composed plan, in its normal form.
 
     Attributes:
-        plan: The plan, in its normal form.
-        values: Value of every knob that was drawn, by name.
-        knobs: The same knobs, with their ranges.
+        values: Value of every knob that was drawn, by name; `knobs` has their ranges.
         editors: Name of the strategy that wrote a tail edit, a data edit or a loss term, by its kind.
     """
 
@@ -113,50 +110,36 @@ def compose(
         StrategyError: A strategy raised an exception, wrote what it may not, or two strategies set one value.
     """
     taking: list[Strategy[Any]] = []
+    values, knobs, editors = dict[str, Scalar](), dict[str, Knob](), dict[str, str]()
+    recorded = recording(source, values, knobs)
+    plan, owners, refiners = TrialPlan(model=model, task=task), dict[str, str](), list[tuple[Strategy[Any], Any]]()
     try:
         with limited(seconds):
-            return _composed(strategies, source, model, task, wanted, barred, taking)
+            for stage in Stage:
+                for strategy in _deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted, task)):
+                    taking.append(strategy)
+                    drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted, task), model)
+                    after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
+                    editors |= dict.fromkeys(_added(plan, after), strategy.name)
+                    plan = after
+                    refiners += [(strategy, drawn)] if strategy.refines else []
+            owners = {}
+            for strategy, drawn in refiners:
+                plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
+            return Composed(normal_form(plan), values, knobs, editors)
+    except PlanError as error:
+        raise _blamed(str(error).removeprefix("plan: "), taking) from error
     except OverdueError as error:  # between two calls, or in what a strategy is, not what it does
         name = taking[-1].name if taking else strategies[0].name
         raise StrategyError(name, f"composing {fault(error)}", ends=True) from error
 
 
-def _composed(
-    strategies: Sequence[Strategy[Any]],
-    source: ValueSource,
-    model: ModelInfo,
-    task: TaskInfo,
-    wanted: Mapping[str, Wanted] | None,
-    barred: Collection[str],
-    taking: list[Strategy[Any]],
-) -> Composed:
-    """Do what `compose` does; `taking` receives the strategies that take part, one by one."""
-    values: dict[str, Scalar] = {}
-    knobs: dict[str, Knob] = {}
-    editors: dict[str, str] = {}
-    recorded = recording(source, values, knobs)
-    plan = TrialPlan(model=model, task=task)
-    owners: dict[str, str] = {}
-    refiners: list[tuple[Strategy[Any], Any]] = []
-    for stage in Stage:
-        for strategy in deciders(stage, strategies, taking, barred, Draw(recorded, stage.value, wanted, task)):
-            taking.append(strategy)
-            drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted, task), model)
-            after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
-            editors |= dict.fromkeys((edit.kind for edit in after.shape[len(plan.shape) :]), strategy.name)
-            editors |= dict.fromkeys((term.kind for term in after.loss[len(plan.loss) :]), strategy.name)
-            if after.data.edit is not None and after.data.edit != plan.data.edit:
-                editors[after.data.edit.kind] = strategy.name
-            plan = after
-            if strategy.refines:
-                refiners.append((strategy, drawn))
-    owners = {}
-    for strategy, drawn in refiners:
-        plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
-    try:
-        return Composed(normal_form(plan), values, knobs, editors)
-    except PlanError as error:
-        raise _blamed(str(error).removeprefix("plan: "), taking) from error
+def _added(before: TrialPlan, after: TrialPlan) -> list[str]:
+    """Return the kinds of the tail edits, loss terms and the data edit that a strategy added."""
+    kinds = [edit.kind for edit in after.shape[len(before.shape) :]]
+    kinds += [term.kind for term in after.loss[len(before.loss) :]]
+    edit = after.data.edit
+    return kinds if edit is None or edit == before.data.edit else [*kinds, edit.kind]
 
 
 def _blamed(rule: str, taking: Sequence[Strategy[Any]]) -> StrategyError | PlanError:
@@ -282,3 +265,66 @@ def _claim_value(strategy: Strategy[Any], where: str, old: object, new: object, 
         if where in owners:
             raise StrategyError(strategy.name, f"{owners[where]!r} sets {where} too: use one of them")
         owners[where] = strategy.name
+
+
+def _deciders(
+    stage: Stage,
+    strategies: Sequence[Strategy[Any]],
+    taking: Sequence[Strategy[Any]],
+    barred: Collection[str],
+    draw: Draw,
+) -> list[Strategy[Any]]:
+    """Return the strategies that take part in a stage, in their order.
+
+    A knob always offers the same names, whatever was drawn before: where the drawn one is barred, or excluded by one
+    that takes part already, the first that is not decides; in a shared stage, none of its group.
+    """
+
+    def is_free(strategy: Strategy[Any]) -> bool:
+        return strategy.name not in barred and not any(_apart(strategy, other) for other in taking)
+
+    here = [strategy for strategy in strategies if strategy.stage is stage]
+    if stage in SHARED_STAGES:
+        here = _in_order(here)
+        for number, group in enumerate(_exclusive(here), start=1):
+            name = _one_of(group, draw, "by" if number == 1 else f"by{number}")
+            here = [strategy for strategy in here if strategy not in group or strategy.name == name]
+        return [strategy for strategy in here if is_free(strategy)]
+    if not here:
+        return []
+    name = _one_of(here, draw, "by")
+    first = sorted(here, key=lambda strategy: (strategy.name != name, strategy.baseline, bool(strategy.writes)))
+    return [strategy for strategy in first if is_free(strategy)][:1]
+
+
+def _one_of(group: Sequence[Strategy[Any]], draw: Draw, knob: str) -> str:
+    names = [strategy.name for strategy in group]
+    alone = [strategy.name for strategy in group if not strategy.baseline and not strategy.writes]
+    start = next(iter(alone), names[0])
+    return names[0] if len(names) == 1 else draw.choice(knob, names, start=start)
+
+
+def _exclusive(strategies: Sequence[Strategy[Any]]) -> list[list[Strategy[Any]]]:
+    """Return groups of strategies of which one takes part at a time."""
+    groups: list[list[Strategy[Any]]] = []
+    for strategy in strategies:
+        joined = [group for group in groups if any(_apart(strategy, other) for other in group)]
+        groups = [group for group in groups if group not in joined]
+        groups.append([*(other for group in joined for other in group), strategy])
+    return [group for group in groups if len(group) > 1]
+
+
+def _apart(one: Strategy[Any], other: Strategy[Any]) -> bool:
+    return one.name in other.excludes or other.name in one.excludes
+
+
+def _in_order(strategies: Sequence[Strategy[Any]]) -> list[Strategy[Any]]:
+    """Return strategies so that each comes after those it names; else in the order given."""
+    ordered: list[Strategy[Any]] = []
+    waiting = list(strategies)
+    while waiting:
+        names = {strategy.name for strategy in waiting}
+        ready = next((one for one in waiting if not one.after & (names - {one.name})), waiting[0])  # a circle is cut
+        waiting.remove(ready)
+        ordered.append(ready)
+    return ordered

@@ -1,9 +1,10 @@
-"""The core's own plugin: recipe, single-stage training, runtime, backends, objectives and the digits."""
+"""The core's own plugin, the host that has it, and which plugins took part in a run or a plan."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -11,7 +12,7 @@ from typing import Any, get_args
 from tuner.backends.base import Backend
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
-from tuner.errors import PluginError
+from tuner.errors import PlanError, PluginError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, Optimiser, Precision, RecipePlan, RuntimePlan, Scalar, Schedule, Stage
 from tuner.plan.trial import TrialPlan
@@ -26,6 +27,10 @@ from tuner.task import Task
 from tuner.task.builtin import digits
 from tuner.task.file.load import READERS, open_task
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
+from tuner.task.spec import GivenTraining
+
+#: Name of the strategy of the training that a task asks for.
+GIVEN = "given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,51 @@ class Runtime(Strategy[RuntimePlan]):
         return replace(plan, runtime=knobs)
 
 
+def with_given(strategies: Sequence[Strategy[Any]], training: GivenTraining | None) -> list[Strategy[Any]]:
+    """Return the strategies, and one for the training that a task asks for, if any, which is tried first.
+
+    It is added where another strategy decides the cut in all other plans.
+    """
+    if training is None or not any(strategy.stage is Stage.SPLIT for strategy in strategies):
+        return list(strategies)
+    later = {Stage.SHAPE, Stage.HEADS, Stage.LOSS}
+    others = frozenset(strategy.name for strategy in strategies if strategy.stage in later)
+    asked = training
+
+    class Given(Strategy[None]):
+        """The cut and the recipe that the task asks for: nothing is stored, and nothing is added."""
+
+        name, stage, baseline = GIVEN, Stage.SPLIT, True
+        refines = frozenset({Stage.CACHE, Stage.RECIPE})
+        excludes = others
+
+        def sample(self, draw: Draw, model: ModelInfo) -> None:
+            """Draw nothing."""
+
+        def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - there are none
+            """Freeze the first blocks, those that the task leaves alone."""
+            return replace(plan, split=_cut(plan.model, asked.frozen_parameters))
+
+        def refine(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - there are none
+            """Set the recipe."""
+            return replace(plan, recipe=asked.recipe, cache=CachePlan())
+
+    return [*strategies, Given()]
+
+
+def given_plans(strategies: Sequence[Strategy[Any]]) -> tuple[Mapping[str, Scalar], ...]:
+    """Return what a task asks for as values of knobs; nothing where `with_given` added nothing."""
+    return ({f"{Stage.SPLIT}.by": GIVEN},) if any(strategy.name == GIVEN for strategy in strategies) else ()
+
+
+def _cut(model: ModelInfo, frozen: int) -> int:
+    """Return the first block that trains, where the first ones with so many parameters do not."""
+    totals = list(accumulate((block.parameters for block in model.blocks), initial=0))
+    if frozen not in totals:
+        raise PlanError(f"plan: split: the {frozen:,} parameters that are to be frozen end within a block of the model")
+    return totals.index(frozen)
+
+
 class Builtin:
     """The core's own plugin."""
 
@@ -146,10 +196,6 @@ def build_host(
         installed: Whether installed packages are searched for plugins.
         refused: Names of plugins that another process refused: they are not loaded.
         end: Clock (`time.monotonic`) at which every call of a plugin must be over; None for never.
-
-    Raises:
-        PluginError: The core's own plugin cannot be used, a module has no file, or ``TUNER_PLUGINS`` names a plugin
-            that is not installed.
     """
     host = Host(end)
     host.add(Found("core", "core", lambda: Builtin(host)))
@@ -178,3 +224,34 @@ def load_task(text: str, *, look: bool = True, defaults_of: DefaultsOf = nobody_
     """
     host = build_host()
     return open_task(text, host.tasks, host.task_files, look=look, defaults_of=defaults_of)
+
+
+def taking_part(host: Host, strategies: Iterable[str], backends: Iterable[str]) -> dict[str, str]:
+    """Return the origins of the plugins that offer these strategies and backends, by the plugins' names."""
+    offered = [("strategy", name) for name in strategies] + [("backend", name) for name in backends]
+    return _origins(host, (host.owner(kind, name) for kind, name in offered))
+
+
+def trained_by(host: Host, plan: TrialPlan, knobs: Iterable[str]) -> dict[str, str]:
+    """Return the origins of the plugins that drew a plan's knobs or realise its edits, by the plugins' names."""
+    backend = plan.runtime.backend
+    added = host.extensions(backend)
+    realised = {owner for what in added.kinds(plan) for owner in added.owners.get(what, ())}
+    strategies = {name.partition(".")[0] for name in knobs}
+    return taking_part(host, strategies, [backend]) | _origins(host, realised)
+
+
+def differences(host: Host, recorded: Mapping[str, str]) -> str:
+    """Return for people which plugins are not those whose origins were recorded; empty where all are."""
+    there = _origins(host, recorded)
+    return "; ".join(
+        f"plugin {name} was {origin}, and is {there.get(name, 'not installed')} now"
+        for name, origin in sorted(recorded.items())
+        if there.get(name) != origin
+    )
+
+
+def _origins(host: Host, names: Iterable[str | None]) -> dict[str, str]:
+    wanted = set(names)
+    loaded = (one for one in host.plugins if not one.refused and not one.off and one.name != "core")
+    return {one.name: one.origin for one in loaded if one.name in wanted}

@@ -6,14 +6,13 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, get_args
 
 import pluggy
 from pluggy import HookImpl
 
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
-from tuner.backends.lowering import Lowering
 from tuner.errors import PluginError, TunerError, UsageError
 from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
@@ -28,8 +27,7 @@ from tuner.plugin.load.calls import (
     limited,
 )
 from tuner.plugin.load.checks import by_name, check_api, check_hooks, check_strategy, offered_by_name, offered_objects
-from tuner.plugin.load.finding import Found, Plugin
-from tuner.plugin.load.lookup import find
+from tuner.plugin.load.finding import Found, Plugin, select
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener
 from tuner.reading import is_address
@@ -39,9 +37,10 @@ from tuner.task import Task
 from tuner.task.reader import TaskReader
 
 log = logging.getLogger(__name__)
-V = TypeVar("V")
-#: An observer that takes longer is named, once; and an import.
-SLOW_SECONDS, SLOW_IMPORT_SECONDS = 1.0, 3.0
+#: Observers that take longer are named once.
+SLOW_SECONDS = 1.0
+#: Imports that take longer are named.
+SLOW_IMPORT_SECONDS = 3.0
 
 
 class Offer(NamedTuple):
@@ -74,9 +73,7 @@ CORE_KINDS: Mapping[str, Sequence[str]] = {"tuner_optimisers": get_args(Optimise
 
 
 class Host:
-    """Everything installed, as typed objects by name.
-
-    A new host is empty: whoever builds it adds plugins, as `tuner.plugin.core.build_host` does.
+    """Everything installed, as typed objects by name; a new host is empty: `tuner.plugin.core.build_host` adds plugins.
 
     Args:
         end: Clock (`time.monotonic`) at which every call of a plugin must be over; None for never.
@@ -86,10 +83,7 @@ class Host:
         plugins: All plugins, in the order they were loaded.
         local: Files of the local plugins, which other processes load too.
         problems: What is wrong with plugins that were loaded, for people.
-        strategies: Strategies by name.
-        backends: Backends by name.
-        objectives: Objectives by name.
-        tasks: Functions that load built-in tasks, by name.
+        tasks: Functions that load built-in tasks.
         task_files: Readers of task files, by the ending of their names.
         studies: Openers of studies that several processes share, by the scheme of their address.
     """
@@ -112,11 +106,7 @@ class Host:
         self.studies: dict[str, StudyOpener] = {}
 
     def add(self, found: Found) -> None:
-        """Load one plugin; one that raises is refused, and harms nothing else.
-
-        Args:
-            found: The plugin; its name must be unique.
-        """
+        """Load one plugin; one that raises is refused, and harms nothing else."""
         if found.file:
             self.local.append(found.file)
         if found.off:
@@ -144,11 +134,7 @@ class Host:
         )
 
     def check_local(self) -> None:
-        """Require the plugins that the user named: what is asked for takes part.
-
-        Raises:
-            PluginError: One of them was refused.
-        """
+        """Require the plugins that the user named; a `PluginError` where one of them was refused."""
         for plugin in self.refused:
             if plugin.local:
                 raise PluginError(f"plugin {plugin.name!r} cannot be used: {plugin.refused}")
@@ -157,10 +143,6 @@ class Host:
     def refused(self) -> list[Plugin]:
         """Refused plugins."""
         return [plugin for plugin in self.plugins if plugin.refused]
-
-    def lowerings(self, backend: str) -> dict[str, Lowering]:
-        """Return how `backend` realises tail edits, by kind."""
-        return dict(self.extensions(backend).lowerings)
 
     def extensions(self, backend: str) -> Extensions:
         """Return what plugins add to a backend; one whose hook raises, or returns what it may not, adds nothing."""
@@ -190,12 +172,7 @@ class Host:
         return sorted({clash for clash in every if clash is not None})
 
     def owner(self, kind: str, name: str) -> str | None:
-        """Return the plugin that offers something.
-
-        Args:
-            kind: ``strategy``, ``backend``, ``objective`` or ``task``.
-            name: Its name.
-        """
+        """Return the plugin that offers something of a kind: ``strategy``, ``backend``, ``objective`` or ``task``."""
         return self._owners.get((kind, name))
 
     def is_local(self, kind: str, name: str) -> bool:
@@ -232,12 +209,8 @@ class Host:
         return f"plugin {plugin}: supports must return a reason or None, but it returned a {type(reason).__name__}"
 
     def backend(self, name: str) -> Backend:
-        """Return a backend.
-
-        Raises:
-            PluginError: There is none of this name.
-        """
-        return find("backend", name, self.backends)
+        """Return a backend; a `PluginError` where there is none of this name."""
+        return select("backend", [name], self.backends)[0]
 
     def study(
         self,
@@ -245,12 +218,7 @@ class Host:
         noun: str = "the address of a study",
         way_out: str = "correct it, or give the folder of a run",
     ) -> StudyOpener:
-        """Return what opens the study of an address.
-
-        Args:
-            address: Of the study.
-            noun: What it is, for messages.
-            way_out: What to do instead where its scheme is none.
+        """Return what opens the study of an address; `noun` says what it is, `way_out` what to do instead.
 
         Raises:
             UsageError: No plugin opens such studies.
@@ -276,7 +244,7 @@ class Host:
         check_hooks(name, plugin, self._manager)
         self._manager.register(plugin, name)
         # everything is checked before anything is taken, so that a refused plugin leaves no part of itself
-        offered = {kind: self._merged(kind, name, self._offered(kind, name)) for kind in OFFERED}
+        offered = {kind: self._offered(kind, name) for kind in OFFERED}
         for backend in (*self.backends, *offered["backend"]):
             for hook in HOOKS:
                 for implementation in self._implementations(hook, name):
@@ -287,34 +255,32 @@ class Host:
             getattr(self, OFFERED[kind].attribute).update(registered)
 
     def _offered(self, kind: str, plugin: str) -> dict[str, Any]:
-        """Return what a plugin offers of a kind, by name.
-
-        Raises:
-            PluginError: It is something else, or two have one name.
-        """
+        """Return what a plugin offers of a kind, by name, if it is that, and no name is taken."""
         offer, found = OFFERED[kind], dict[str, Any]()
-        for returned in self._called(plugin, offer.hook):
+        for implementation in self._implementations(offer.hook, plugin):
+            returned = implementation.function()
             if offer.what:
                 found |= offered_by_name(offer.hook, offer.what, returned, offer.of)
             elif offer.of is not None:
                 found |= by_name(kind, offered_objects(offer.hook, returned, offer.of))
         for strategy in found.values() if kind == "strategy" else ():
             check_strategy(strategy)
+        for name in found:
+            if name in getattr(self, offer.attribute):
+                owner = self._owners[kind, name]
+                raise PluginError(
+                    f"{kind} {name!r} of plugin {plugin!r} has a name that is taken by plugin {owner!r}: rename it"
+                )
         return found
 
     def _realised(self, hook: str, implementation: HookImpl, backend: str) -> Mapping[str, Any]:
-        """Return what a plugin adds to a backend by one hook, which is called once for each backend.
-
-        Raises:
-            PluginError: It returned something else.
-        """
+        """Return what a plugin adds to a backend by one hook, which is called once for each backend."""
         plugin = implementation.plugin_name
         if (plugin, hook, backend) not in self._realisations:
             self._realisations[plugin, hook, backend] = {}
-            arguments = {"backend": backend}
             try:
                 with limited(self.calls.within(CALL_SECONDS)):
-                    returned = implementation.function(*(arguments[name] for name in implementation.argnames))
+                    returned = implementation.function(*(backend for _ in implementation.argnames))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may lack a library; edits it does not realise are not supported
@@ -334,17 +300,3 @@ class Host:
         """Return the implementations of a hook: of one plugin, or of all in the order they were loaded."""
         found: list[HookImpl] = getattr(self._manager.hook, hook).get_hookimpls()
         return [one for one in found if plugin is None or one.plugin_name == plugin]
-
-    def _called(self, plugin: str, hook: str) -> list[object]:
-        """Return what a plugin's hook without arguments returned; nothing where it has none."""
-        return [implementation.function() for implementation in self._implementations(hook, plugin)]
-
-    def _merged(self, kind: str, plugin: str, offered: Mapping[str, V]) -> Mapping[str, V]:
-        registered = getattr(self, OFFERED[kind].attribute)
-        for name in offered:
-            if name in registered:
-                owner = self._owners[kind, name]
-                raise PluginError(
-                    f"{kind} {name!r} of plugin {plugin!r} has a name that is taken by plugin {owner!r}: rename it"
-                )
-        return offered

@@ -1,8 +1,4 @@
-"""Knobs: the values that a strategy leaves open, drawn one typed call at a time.
-
-A strategy draws; the source decides where the value comes from (the search, a file, the low end of every range); the
-search space narrows the legal range to what the user asks for.
-"""
+"""Knobs: the values that a strategy leaves open, drawn one typed call at a time."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -121,19 +117,11 @@ class Draw:
         return int(self._draw(legal))
 
     def number(self, name: str, low: float, high: float, *, log: bool = False, start: float | None = None) -> float:
-        """Draw a number in ``[low, high]``; arguments as for `integer`.
-
-        Raises:
-            KnobError: Nothing that the search space asks for is legal here.
-        """
+        """Draw a number in ``[low, high]``; arguments as for `integer`."""
         return float(self._draw(Numeric(self._full(name), low, high, whole=False, log=log, start=start)))
 
     def choice(self, name: str, options: Sequence[T], *, start: T | None = None) -> T:
-        """Draw one of `options`; `start` is tried first.
-
-        Raises:
-            KnobError: None of them is what the search space asks for.
-        """
+        """Draw one of `options`; `start` is tried first."""
         drawn = self._draw(Choice(self._full(name), tuple(options), start))
         return next(option for option in options if option == drawn)
 
@@ -151,7 +139,8 @@ class Draw:
             raise RangeError(f"{legal.name} is drawn twice: draw it once, and keep its value")
         self._drawn.add(legal.name)
         _check(legal)
-        _check_start(legal)
+        if legal.start is not None and not _is_legal(legal, legal.start):
+            raise RangeError(f"{legal} must start inside its range, but start is {legal.start!r}")
         knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
         value = self._source(knob)
         allowed = (
@@ -165,11 +154,7 @@ class Draw:
 
 
 def narrow(legal: Knob, wanted: Wanted) -> Knob:
-    """Return the part of a knob's legal range that the search space asks for.
-
-    Raises:
-        KnobError: Nothing is left.
-    """
+    """Return the part of a knob's legal range that the search space asks for; a `KnobError` where nothing is left."""
     legal = legal.legal or legal if isinstance(legal, Choice) else legal
     if isinstance(wanted, Numeric):
         if not isinstance(legal, Numeric):
@@ -211,16 +196,6 @@ def _check(knob: Knob) -> None:
         raise RangeError(f"{knob.name} must have low ≤ high, but its range is [{knob.low:g}, {knob.high:g}]")
     elif knob.log and knob.low <= 0:
         raise RangeError(f"{knob.name} is logarithmic and must have low > 0, but low is {knob.low:g}")
-
-
-def _check_start(knob: Knob) -> None:
-    inside = (
-        knob.start in knob.options
-        if isinstance(knob, Choice)
-        else _is_legal(knob, knob.low if knob.start is None else knob.start)
-    )
-    if knob.start is not None and not inside:
-        raise RangeError(f"{knob} must start inside its range, but start is {knob.start!r}")
 
 
 def _is_legal(legal: Knob, value: Scalar) -> bool:

@@ -11,11 +11,7 @@ from tuner.plugin.knobs import Choice, Knob, ValueSource
 
 
 def fixed_values(values: Mapping[str, Scalar]) -> ValueSource:
-    """Return a source that replays recorded values.
-
-    Raises:
-        KnobError: (when drawn from) A knob has no recorded value.
-    """
+    """Return a source that replays recorded values; a `KnobError` for a knob that has none."""
 
     def source(knob: Knob) -> Scalar:
         if knob.name not in values:

@@ -15,19 +15,11 @@ class StudyReader(Protocol):
         ...
 
     def write(self, folder: Path) -> None:
-        """Write the study into a folder as the run that it would be on one device.
-
-        Raises:
-            RunError: What the study says of itself cannot be believed.
-        """
+        """Write the study into a folder as the run that it would be on one device."""
         ...
 
     def fetch(self, trial: int, artifacts: str | Path, folder: Path) -> None:
-        """Copy the weights of a trial into the folder of the run, from where the workers put them.
-
-        Raises:
-            TunerError: They are not there, or cannot be read.
-        """
+        """Copy the weights of a trial into the folder of the run, from where the workers put them."""
         ...
 
 
@@ -36,11 +28,7 @@ class StudyOpener(ABC):
 
     @abstractmethod
     def check(self, address: str, artifacts: str | Path | None = None) -> str:
-        """Check what the user gave, without a connection.
-
-        Args:
-            address: Of a study.
-            artifacts: Folder or address where its workers put weights.
+        """Check what the user gave, without a connection: an address, and where the workers of its study put weights.
 
         Returns:
             The address as it may be shown: without a password.
@@ -71,15 +59,8 @@ class StudyOpener(ABC):
 
         Returns:
             A context that gives a `tuner.search.trials.access.StudyAccess`.
-
-        Raises:
-            TunerError: The study or the artifacts cannot be opened.
         """
 
     @abstractmethod
     def read(self, address: str) -> AbstractContextManager[StudyReader]:
-        """Open a study to look at it, for the length of a block.
-
-        Raises:
-            TunerError: It cannot be opened, or there is none.
-        """
+        """Open a study to look at it, for the length of a block."""

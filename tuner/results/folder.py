@@ -3,13 +3,16 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from tuner.errors import PlanError, RunError, first_line
-from tuner.files import write_private
+from tuner.files import private_folder, write_private
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FORMAT = 1
-FILE, TRIALS = "run.json", "trials.jsonl"
+FILE, TRIALS, LOCK = "run.json", "trials.jsonl", "lock"
 #: Optuna's journal.
 JOURNAL = "journal.log"
 MOST_TRIALS_BYTES = 2**29
@@ -40,7 +43,6 @@ class Identity:
     Attributes:
         task: The task's fingerprint.
         space: The search space's content, without its limits.
-        seed: The study's seed.
         deterministic: Whether costs come from FLOPs instead of clocks.
         folds: Folds that judge the plans of the top rung; 0 for none.
     """
@@ -158,11 +160,7 @@ def read_run(folder: Path) -> RunInfo:
 
 
 def checked_info(content: Any, place: str) -> RunInfo:
-    """Return the content of ``run.json``, or of a shared study, if it can be believed.
-
-    Args:
-        content: JSON's value.
-        place: Where it is from, for messages.
+    """Return the content of ``run.json``, or of a shared study, if it can be believed; `place` says where it is from.
 
     Raises:
         RunError: A value is missing, of another type, or does not fit the others.
@@ -253,3 +251,39 @@ def _lines_of(content: bytes) -> Iterator[Mapping[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
+
+
+@contextmanager
+def lock_folder(folder: Path, *, resume: bool) -> Iterator[bool]:
+    """Lock a run's folder, made if it does not exist: for one process at a time; yield whether a run is in it.
+
+    Raises:
+        RunError: It cannot be made, holds something else or is in use; or it holds a run and `resume` is false.
+    """
+    try:
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read ({error.strerror or error}): give another --out") from None
+    if resume and not folder.exists():
+        raise RunError(f"{folder} does not exist, so there is no run to continue: leave --resume out to begin one")
+    if FILE not in names and not all(map(_is_before_any_trial, names)):
+        raise RunError(f"{folder} is not empty and is not a run: give another --out")
+    lock = FileLock(private_folder(folder, RunError, names) / LOCK, mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunError(f"{folder} is in use by another `tuner run`: wait for it, or give another --out") from None
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror or error}): give another --out") from None
+    try:
+        begun = (folder / FILE).exists()
+        if begun and not resume:
+            raise RunError(f"{folder} holds a run already: add --resume to continue it, or give another --out")
+        yield begun
+    finally:
+        lock.release()
+
+
+def _is_before_any_trial(name: str) -> bool:
+    """Return whether a command that ends before its first trial leaves such a file."""
+    return name == LOCK or (name.startswith(f"{FILE}.") and name.endswith(".part"))

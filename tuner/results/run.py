@@ -2,25 +2,29 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tuner.distribution import offered
 from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
-from tuner.results.kinds import as_seen, chosen_kind, paced
+from tuner.results.kinds import chosen_kind
 from tuner.results.records.trial import STATES, TrialRecord, comparable
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import Objective, objective_of
-from tuner.results.scores.pareto import best, front, is_worth_naming, knee
-from tuner.results.scores.shortlist import shortlist, useful
+from tuner.results.scores.pareto import best, front, is_worth_naming, knee, shortlist, useful
 from tuner.task import Task
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+#: Group of the entry point that translates what trials of several kinds of devices cost.
+VIEWS = "tuner.kinds"
+View = Callable[[RunInfo, tuple[TrialRecord, ...]], tuple[RunInfo, tuple[TrialRecord, ...]]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -90,9 +94,6 @@ class Run:
         Its columns: ``state``, ``rung``, ``on_front`` and ``best``; the measured values by their names, such as
         ``local_accuracy`` (a fraction); ``spent_seconds``, ``reason`` and ``sentence``; and as many of
         ``estimate.NAME``, ``constraint.NAME``, ``knob.NAME`` and ``plan.NAME`` as the trials have.
-
-        Raises:
-            TunerError: pandas is not installed; the message names the extra.
         """
         return frame(self.records, self.front, self.best)
 
@@ -106,11 +107,7 @@ class Run:
         return objective_of(name, self.objectives, self.info.targets)
 
     def record(self, trial: int) -> TrialRecord:
-        """Return a trial's record.
-
-        Raises:
-            RunError: There is no such trial.
-        """
+        """Return a trial's record; a `RunError` where there is no such trial."""
         for record in self.records:
             if record.trial == trial:
                 return record
@@ -134,13 +131,9 @@ class Run:
         info = read_run(path)
         if kind:
             info = replace(info, kind=chosen_kind(kind, info.kinds))
-        if info.kind in info.kinds:
-            limits = replace(info.config.limits, memory_bytes=info.kinds[info.kind].device.trial_bytes)
-            info = replace(info, config=replace(info.config, limits=limits))
-        read = read_records(path, info.template)
-        info = replace(info, kinds=paced(info.kinds, read))
-        seen = (as_seen(one, info.kind, info.kinds, info.config.limits) for one in read)
-        records = tuple(one for one in seen if one is not None)
+        records = read_records(path, info.template)
+        if info.kinds:
+            info, records = _view_of(path)(info, records)
         members = comparable(records)
         for trial, values in members.items():
             lacking = [one.name for one in info.objectives if not math.isfinite(values.get(one.name, math.nan))]
@@ -182,3 +175,15 @@ class Run:
     @property
     def _plan_of_front(self) -> TrialPlan | None:
         return next((plan for trial in self.front if (plan := self.record(trial).plan) is not None), None)
+
+
+def _view_of(path: Path) -> View:
+    """Return what shows a run of several kinds of devices as one of them sees it: the entry point of a plugin."""
+    view = next(iter(offered(VIEWS).values()), None)
+    if view is None:
+        raise RunError(
+            f"{path} is of a study that several workers share, and the plugin that reads it is not loaded: see "
+            "`tuner plugins`, and TUNER_PLUGINS, which switches plugins off"
+        )
+    loaded: View = view.load()
+    return loaded

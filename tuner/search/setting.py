@@ -13,7 +13,7 @@ from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Wanted
-from tuner.plugin.load.lookup import select
+from tuner.plugin.load.finding import select
 from tuner.plugin.strategy import Strategy
 from tuner.processors import usable_processors
 from tuner.results.prior.file import Prior

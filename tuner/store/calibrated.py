@@ -24,13 +24,7 @@ _FOLDER, _MOST_COSTS_BYTES = "int8", 10_000
 
 @dataclass(frozen=True, slots=True)
 class CalibratedBlocks:
-    """All frozen blocks in int8 on this device.
-
-    Attributes:
-        folder: Where they lie.
-        files: Number of ONNX files.
-        bytes: Size on disk.
-    """
+    """All frozen blocks in int8 on this device: their folder, the number of ONNX files, and the size on disk."""
 
     folder: Path
     files: int
@@ -43,9 +37,6 @@ def blocks_file(model: str, digest: str) -> Path:
     Args:
         model: What tells the model and the shape of its input from others.
         digest: Of what else they were made from.
-
-    Raises:
-        StoreError: Another process is deleting them.
     """
     path = _used(cache_folder() / _FOLDER) / f"{model}-{digest}.onnx"
     if path.exists():
@@ -88,11 +79,7 @@ def calibrated_blocks() -> CalibratedBlocks:
 
 
 def forget_calibrated() -> int:
-    """Overwrite and delete all frozen blocks in int8; return the bytes freed. They are made again when needed.
-
-    Raises:
-        StoreError: Another process uses them.
-    """
+    """Overwrite and delete all frozen blocks in int8, unless others use them; return the bytes freed."""
     folder, freed = cache_folder() / _FOLDER, 0
     if folder.exists():
         _used(folder)

@@ -14,20 +14,18 @@ from tuner.errors import BudgetError, StoreError
 from tuner.files import PART, cache_folder, own_folder, private_folder
 from tuner.reading import read_bytes
 from tuner.store.files import header
-from tuner.store.files.cost import FILE as COST
-from tuner.store.files.cost import read_cost
-from tuner.store.files.disk import StoreFull
+from tuner.store.files.disk import COST, StoreFull, read_cost
 from tuner.store.files.header import DamagedHeaderError, StoreKey
 from tuner.store.files.index import ENTRY_BYTES, MOST_INDEX_BYTES
 from tuner.store.files.records import HEADER, RecordFile
 from tuner.store.files.slots import DATA, INDEX
 from tuner.store.usage import FILE as USERS
-from tuner.store.usage import StoreLock, Usage, store_lock
+from tuner.store.usage import Usage, store_lock
 from tuner.untrusted import reason_of, require_plain
 
 #: The order in which an eviction removes the files.
 FILES = (INDEX, DATA, COST, HEADER)
-#: Folder of what exits begin with (`tuner.store.starts`).
+#: Folder of what exits begin with (`tuner.store.kept`).
 STARTS = "starts"
 #: Other names in the folder of a store.
 STORED = frozenset({"lock", USERS, "kinds", "scales", STARTS})
@@ -39,12 +37,10 @@ class StoredFile:
     """One record file, as `tuner store list` shows it.
 
     Attributes:
-        path: Folder of the file.
-        key: What the records are; `None` if the header is damaged or of another format.
-        records: Number of records.
+        key: What the records are; None if the header is damaged or of another format.
         bytes: Size on disk, everything counted.
-        last_used: Time of the last use, in seconds since the epoch.
-        seconds_per_record: Time to compute a record again; `None` if it was never noted.
+        last_used: Seconds since the epoch.
+        seconds_per_record: Time to compute a record again; None if it was never noted.
     """
 
     path: Path
@@ -65,9 +61,9 @@ class Store:
 
     Attributes:
         folder: Folder of the store, of mode 0700.
-        cap_bytes: Largest size of all files together, at every moment; a new value applies from the next change or
-            `room` on. `None`: no cap.
+        cap_bytes: Largest size of all files together, at every moment; None for no cap.
         in_use: Folders of files in use, which are never evicted.
+        lock: Lock held around every change to any file of the store.
 
     Raises:
         StoreError: Another process is deleting from the store, see `alone`.
@@ -79,18 +75,13 @@ class Store:
         self.folder = folder
         self.cap_bytes = cap_bytes
         self.in_use: set[Path] = set()
-        self._lock, self._usage = store_lock(folder), Usage(folder)
+        self.lock, self._usage = store_lock(folder), Usage(folder)
         if not self.room(0):
             raise StoreFull(f"{folder} cannot be reduced to {cap_bytes} bytes: give more --storage")
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path, int | None]]:
         """Pickle the folder and the cap, and open the store anew elsewhere."""
         return Store, (self.folder, self.cap_bytes)
-
-    @property
-    def lock(self) -> StoreLock:
-        """Lock held around every change to any file of the store."""
-        return self._lock
 
     @property
     def nbytes(self) -> int:
@@ -104,18 +95,7 @@ class Store:
         high: Floats | None = None,
         seconds_per_record: float | None = None,
     ) -> RecordFile:
-        """Open the record file of a key, or make it.
-
-        Args:
-            key: What the records are.
-            low: float32 `[C]` scales at 8 bits and less; not needed for an existing file.
-            high: float32 `[C]`, likewise.
-            seconds_per_record: Time to compute one record, if measured; else `RecordFile.note` adds it later.
-
-        Raises:
-            StoreError: The scales are not those the key names.
-            StoreFull: Not even the header fits under the cap.
-        """
+        """Open the record file of a key, or make it; arguments and errors as for `RecordFile.create_or_open`."""
         file = RecordFile.create_or_open(self.path(key), key, low, high, guard=self)
         if seconds_per_record is not None:
             file.note(seconds_per_record)
@@ -136,39 +116,31 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep every other process from using the store, to delete what they rely on.
-
-        Raises:
-            StoreError: One uses it.
-        """
+        """Keep every other process from using the store; see `Usage.alone`."""
         with self._usage.alone():
             yield
 
     def clear(self) -> int:
         """Delete every record file; return the bytes freed."""
-        with self._lock:
+        with self.lock:
             return sum(_evict(path) for path in self._folders())
 
     def evict(self, path: Path) -> int:
         """Delete one record file; return the bytes freed."""
-        with self._lock:
+        with self.lock:
             return _evict(path)
 
     def room(self, bytes_needed: int, keep: Collection[Path] = ()) -> bool:
         """Evict whole files, the one that saves least time per byte first, until so many bytes fit under the cap.
 
-        What exits begin with goes last, the oldest first.
-
-        Args:
-            bytes_needed: Number of bytes about to be written.
-            keep: Folders not to be evicted, in addition to those in `in_use`.
+        What exits begin with goes last, the oldest first. Folders to `keep` are not evicted, as those in `in_use`.
 
         Returns:
             False if they cannot fit; then files are evicted only as far as the store exceeds its cap already.
         """
         if self.cap_bytes is None:
             return True
-        with self._lock:
+        with self.lock:
             stored_bytes = self.nbytes
             if stored_bytes + bytes_needed <= self.cap_bytes:
                 return True
@@ -190,11 +162,7 @@ class Store:
             return fits
 
     def admit(self, bytes_needed: int, folder: Path) -> None:
-        """Make room for bytes in the file at `folder`, which itself stays.
-
-        Raises:
-            StoreFull: They cannot fit.
-        """
+        """Make room for bytes in the file at `folder`, which itself stays."""
         if not self.room(bytes_needed, {folder}):
             raise StoreFull(
                 f"{bytes_needed} more bytes do not fit into the store's {self.cap_bytes} bytes: give more --storage"
@@ -255,12 +223,7 @@ def disk_bytes(folder: Path) -> int:
 
 
 def open_store(folder: Path | None = None, cap_bytes: int | None = None, limit: str = "") -> Store:
-    """Open the feature store in a folder, the user's own by default.
-
-    Args:
-        folder: Folder of the store.
-        cap_bytes: Largest size of all its files.
-        limit: Origin of the cap, for the message.
+    """Open the feature store in a folder, the user's own by default; `limit` is where the cap comes from.
 
     Raises:
         StoreError: The folder cannot be used, is another user's, or holds links.

@@ -31,8 +31,7 @@ _POLL_SECONDS = 0.005
 class Usage:
     """A mark that this process uses a store, until `close` or for as long as this object lives.
 
-    Args:
-        folder: Folder of the store. Where it cannot be written, nothing can be taken away, and there is no mark.
+    Where the folder cannot be written, nothing can be taken away, and there is no mark.
 
     Raises:
         StoreError: Another process is deleting from the store.
@@ -58,10 +57,7 @@ class Usage:
 
     @contextmanager
     def alone(self, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
-        """Keep every other process from using the store.
-
-        Args:
-            patience: Seconds to wait for others.
+        """Keep every other process from using the store; wait so many seconds for others.
 
         Raises:
             StoreError: One uses it: what is deleted would be computed and stored again.
@@ -97,11 +93,7 @@ class StoreLock(FileLock):
     """The lock around every change to a store; a process that holds it and does not continue is reported."""
 
     def acquire(self, *arguments: Any, **named: Any) -> Any:
-        """Take the lock.
-
-        Raises:
-            StoreError: Another process has held it for too long.
-        """
+        """Take the lock; a `StoreError` if another process has held it for too long."""
         try:
             return super().acquire(*arguments, **named)
         except Timeout:

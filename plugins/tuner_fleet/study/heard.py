@@ -7,11 +7,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from tuner.results.kinds import COST_LIMITS, Kind, as_seen, paced
+from tuner.results.kinds import COST_LIMITS, Kind
 from tuner.results.records.trial import TrialRecord, comparable
 from tuner.results.scores.pareto import front
 from tuner.search.setting import Setting
 from tuner.search.trials.journal import CONSTRAINT, values_of
+from tuner_fleet.kinds import as_seen, paced
 from tuner_fleet.study.content import KIND, kinds_in
 
 #: How quick kinds are is looked at again when there are so many times as many trials.

@@ -11,9 +11,9 @@ from tuner.backends.torch import clock as clocks
 from tuner.backends.torch.clock import Clock
 from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.open.load import OpenModel
+from tuner.plan.example import example_model
 from tuner.planner.device import TRAIN_PASSES, nominal, rates_from
 from tuner.task import Task
-from tuner.testing import example_model
 
 
 @pytest.mark.slow

@@ -13,12 +13,12 @@ import pytest
 from tests.plugins.fleet.conftest import PHONE, Join
 from tuner.errors import RunError, UsageError
 from tuner.results.folder import TRIALS, read_run
-from tuner.results.kinds import as_seen
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import comparable
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.results.scores.pareto import front
 from tuner_fleet.address import read_address
+from tuner_fleet.kinds import as_seen
 from tuner_fleet.study import reader as fetching
 from tuner_fleet.study.claims import RETRIES
 from tuner_fleet.study.content import FIRST, NOT_FOR, RECORD

@@ -15,6 +15,7 @@ from tuner.backends.base import CHECKPOINT, Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.trial.checkpoint import Checkpoint
 from tuner.errors import TunerError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import RecipePlan, RuntimePlan, Scalar, Schedule, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.toml import from_toml, to_toml
@@ -26,10 +27,10 @@ from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner.testing import StrategyContract, example_model, example_task
 from tuner_growth import ADAPTERS, GROWS, Growth, Knobs
 from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail
+from tuner_testing import StrategyContract
 
 RULE = Edit(start=0.1, cap=1.0, controller="ric", horizon=3, penalty=0.1, adapter="dspa")
 
@@ -77,8 +78,8 @@ def test_a_fixed_width_has_no_knobs_of_growing() -> None:
 def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
     host = build_host()
     assert {"parameters", "flops"} <= host.objectives.keys()
-    assert {"grow-scratch", "grow-tail"} <= host.lowerings("torch").keys()
-    assert not {"grow-scratch", "grow-tail"} & host.lowerings("ort").keys()
+    assert {"grow-scratch", "grow-tail"} <= host.extensions("torch").lowerings.keys()
+    assert not {"grow-scratch", "grow-tail"} & host.extensions("ort").lowerings.keys()
 
 
 def trained(

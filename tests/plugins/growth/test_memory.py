@@ -10,10 +10,10 @@ from tuner.backends.lowering import Training
 from tuner.backends.torch.model.graph.blocks import saved_bytes
 from tuner.backends.torch.model.resize import install
 from tuner.backends.torch.trial.edits.evolving import first_step
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES
-from tuner.testing import example_model, example_task
 from tuner_growth.edit import Edit
 from tuner_growth.torch.cost import network_cost
 from tuner_growth.torch.tail import BACKWARD, GrowingTail, training_bytes

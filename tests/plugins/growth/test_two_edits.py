@@ -55,7 +55,7 @@ def scaled(tail: Tail, settings: Mapping[str, Any]) -> Any:
 
 def session() -> Session:
     """Open the digits with growth's lowerings and the two of this file."""
-    lowerings = {**build_host().lowerings("torch"), "in-sequence": in_sequence, "scaled": scaled}
+    lowerings = {**build_host().extensions("torch").lowerings, "in-sequence": in_sequence, "scaled": scaled}
     return TorchBackend().open(digits(), Extensions(lowerings))
 
 

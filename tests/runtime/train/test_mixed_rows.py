@@ -5,7 +5,7 @@ import numpy as np
 from tuner.bundle.replay import Replay
 from tuner.plan.parts import DataPlan
 from tuner.runtime.train.tail import mixed_rows
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 
 
 def replay(labels: list[int]) -> Replay:

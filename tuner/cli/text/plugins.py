@@ -1,6 +1,6 @@
 """Installed plugins as text."""
 
-from tuner.commands.authors.plugins import EXAMPLE_BLOCKS, PluginList
+from tuner.commands.plugins import EXAMPLE_BLOCKS, PluginList
 from tuner.plugin.load.finding import Plugin
 
 #: An import that takes longer is said.

@@ -15,8 +15,7 @@ from tuner.commands.bundles.export import write_bundle
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.core import build_host
-from tuner.plugin.versions import differences, trained_by
+from tuner.plugin.core import build_host, differences, trained_by
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote

@@ -20,7 +20,7 @@ from tuner.plan.parts import RuntimePlan
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
-from tuner.plugin.versions import trained_by
+from tuner.plugin.core import trained_by
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
 from tuner.search.processes.remote import RemoteSession

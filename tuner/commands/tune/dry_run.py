@@ -16,8 +16,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError, compose
-from tuner.plugin.core import build_host
-from tuner.plugin.given import with_given
+from tuner.plugin.core import build_host, with_given
 from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy

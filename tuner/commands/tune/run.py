@@ -19,8 +19,7 @@ from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
 from tuner.plugin.load.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
-from tuner.results.folder import FILE, RunInfo, read_run
-from tuner.results.lock import lock_folder
+from tuner.results.folder import FILE, RunInfo, lock_folder, read_run
 from tuner.results.prior.file import Prior
 from tuner.results.records.config import RunConfig, RunRequest
 from tuner.results.records.origin import is_own

@@ -12,10 +12,9 @@ from tuner.backends.base import Session
 from tuner.errors import RunError
 from tuner.metrics import wilson
 from tuner.plan.info import ModelInfo
-from tuner.plugin.given import given_plans, with_given
+from tuner.plugin.core import differences, given_plans, taking_part, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.strategy import Strategy
-from tuner.plugin.versions import differences, taking_part
 from tuner.processors import usable_processors
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
 from tuner.results.prior.earlier import Earlier, earlier_plans, newest_run, remember_run
@@ -33,8 +32,8 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds, wanted_knobs
 from tuner.search.space import Space, check_knobs
 from tuner.search.trials.access import StudyAccess
-from tuner.store.engine_choice import choose_engine
 from tuner.store.files.disk import StoreFull
+from tuner.store.kept import choose_engine
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task.info import TaskOutline
 from tuner.units import format_bytes

@@ -35,11 +35,7 @@ _BLOCK_FILES = frozenset({__file__, contextlib.__file__})
 
 
 class OverdueError(BaseException):
-    """Raised in code that takes longer than it may; no `Exception`, which that code might catch.
-
-    Attributes:
-        seconds: The limit.
-    """
+    """Raised in code that takes longer than so many seconds; no `Exception`, which that code might catch."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"it took longer than {seconds:.2g} s")
@@ -52,9 +48,6 @@ def limited(seconds: float) -> Iterator[None]:
 
     Blocks may be inside each other; the shorter limit holds. Only the main thread can be interrupted, not where native
     code neither returns nor releases Python's lock, and not on Windows.
-
-    Args:
-        seconds: Limit on the block's wall time.
 
     Raises:
         OverdueError: (in the block) The time is up; again and again, where the block catches it.
@@ -106,11 +99,7 @@ def _can_interrupt() -> bool:
 
 
 def fault(error: BaseException) -> str:
-    """Return what a plugin's function did, for people: ``raised ValueError: no (mine.py, line 14)``.
-
-    Args:
-        error: Caught by whoever called the function.
-    """
+    """Return what a plugin's function did, for people: ``raised ValueError: no (mine.py, line 14)``."""
     did = (
         f"took longer than {error.seconds:.2g} s" if isinstance(error, OverdueError) else f"raised {first_line(error)}"
     )
@@ -127,11 +116,7 @@ def import_fault(error: BaseException) -> str:
 
 
 class PluginCalls:
-    """Calls of one host's plugins.
-
-    Args:
-        end: Clock (`time.monotonic`) at which the run is over, and with it every call; None for never.
-    """
+    """Calls of one host's plugins, which are all over at the end of the run, a clock of `time.monotonic`."""
 
     def __init__(self, end: float | None = None) -> None:
         self._end = end
@@ -147,14 +132,7 @@ class PluginCalls:
         return self._faults[plugin] >= MOST_FAULTS
 
     def run(self, plugin: str, what: str, seconds: float, function: Callable[..., R], *arguments: object) -> R:
-        """Call a plugin's function.
-
-        Args:
-            plugin: Name of the plugin.
-            what: The function, for people.
-            seconds: What it may take.
-            function: To call.
-            arguments: Of the function.
+        """Call a plugin's function, which may take so many seconds; `what` names it for people.
 
         Raises:
             PluginError: It raised, called `sys.exit`, took too long, or the plugin is called no more.

@@ -1,6 +1,6 @@
 """What the host requires of a plugin before it takes anything of it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from inspect import getmembers, signature
 from typing import Any, TypeVar
 
@@ -15,11 +15,7 @@ V = TypeVar("V")
 
 
 def check_api(plugin: object) -> None:
-    """Refuse a plugin that was written for a later interface; one without ``TUNER_API`` is of the first.
-
-    Raises:
-        PluginError: Its ``TUNER_API`` is higher than `tuner.plugin.API`, or no number of an interface.
-    """
+    """Refuse a plugin that was written for a later interface; one without ``TUNER_API`` is of the first."""
     wanted = getattr(plugin, "TUNER_API", 1)
     if type(wanted) is not int or wanted < 1:
         raise PluginError(f"TUNER_API must be a whole number from 1 to {hookspecs.API}, got {wanted!r}")
@@ -31,40 +27,25 @@ def check_api(plugin: object) -> None:
 
 
 def check_hooks(name: str, plugin: object, manager: pluggy.PluginManager) -> None:
-    """Name a misspelt hook or argument: pluggy would ignore an unmarked one and stop at a marked one.
-
-    Raises:
-        PluginError: A hook does not exist, is not marked, or has an argument that does not exist.
-    """
+    """Name a misspelt hook or argument: pluggy would ignore an unmarked one and stop at a marked one."""
     known = {hook for hook in vars(hookspecs) if hook.startswith("tuner_")}
-    for attribute, member in getmembers(plugin, callable):
-        marked = attribute not in known and _is_marked(plugin, attribute, manager)
-        if marked or (attribute.startswith("tuner_") and attribute not in known):
-            raise PluginError(f"there is no hook {attribute!r}{nearest(attribute, known)}")
-        if attribute in known and manager.parse_hookimpl_opts(plugin, attribute) is None:
-            raise PluginError(f"{attribute} is not marked: put @tuner.hookimpl above it in plugin {name!r}")
-        if attribute in known:
-            _check_arguments(attribute, member)
-
-
-def _is_marked(plugin: object, attribute: str, manager: pluggy.PluginManager) -> bool:
-    return attribute != "hookimpl" and manager.parse_hookimpl_opts(plugin, attribute) is not None
-
-
-def _check_arguments(hook: str, implementation: Callable[..., object]) -> None:
-    known = tuple(signature(getattr(hookspecs, hook)).parameters)
-    for argument in signature(implementation).parameters:
-        if argument not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes no argument"
-            raise PluginError(f"{hook} has no argument {argument!r}{nearest(argument, known)}: {takes}")
+    for hook, member in getmembers(plugin, callable):
+        marked = hook != "hookimpl" and manager.parse_hookimpl_opts(plugin, hook) is not None
+        if hook not in known and (marked or hook.startswith("tuner_")):
+            raise PluginError(f"there is no hook {hook!r}{nearest(hook, known)}")
+        if hook not in known:
+            continue
+        if not marked:
+            raise PluginError(f"{hook} is not marked: put @tuner.hookimpl above it in plugin {name!r}")
+        takes = list(signature(getattr(hookspecs, hook)).parameters)
+        for argument in signature(member).parameters:
+            if argument not in takes:
+                way_out = f"it takes {', '.join(takes) or 'no argument'}"
+                raise PluginError(f"{hook} has no argument {argument!r}{nearest(argument, takes)}: {way_out}")
 
 
 def check_strategy(strategy: Strategy[Any]) -> None:
-    """Require a strategy's name and stage.
-
-    Raises:
-        PluginError: The name is no identifier, or the stage is none.
-    """
+    """Require a strategy's name, an identifier, its stage, and the types of what else its class says."""
     name, stage = getattr(strategy, "name", None), getattr(strategy, "stage", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"a strategy's name must be an identifier, but {type(strategy).__name__} has {name!r}")
@@ -83,21 +64,13 @@ def check_strategy(strategy: Strategy[Any]) -> None:
 
 
 def check_returned(hook: str, what: str, returned: object) -> None:
-    """Refuse None from a hook that returns something: a forgotten ``return``.
-
-    Raises:
-        PluginError: It is None.
-    """
+    """Refuse None from a hook that returns something: a forgotten ``return``."""
     if returned is None:
         raise PluginError(f"{hook} must return {what}, but it returned None: is its `return` missing?")
 
 
 def offered_objects(hook: str, returned: object, kind: type) -> list[Any]:
-    """Return what a hook offers, a list of objects of one class.
-
-    Raises:
-        PluginError: It is anything else.
-    """
+    """Return what a hook offers, a list of objects of one class, and nothing else."""
     check_returned(hook, f"a list of {kind.__name__} objects", returned)
     if not isinstance(returned, Iterable):
         raise PluginError(f"{hook} returns a list of {kind.__name__} objects, but it returned {returned!r}")
@@ -114,17 +87,7 @@ def offered_objects(hook: str, returned: object, kind: type) -> list[Any]:
 
 
 def offered_by_name(hook: str, what: str, returned: object, kind: type | None = None) -> dict[str, Any]:
-    """Return what a hook offers by name: functions, or objects of one class.
-
-    Args:
-        hook: Name of the hook.
-        what: What it offers, for messages.
-        returned: What it returned.
-        kind: The class; None for functions.
-
-    Raises:
-        PluginError: It is anything else.
-    """
+    """Return what a hook offers by name: functions, or objects of one class. `what` they are is for messages."""
     check_returned(hook, f"{what} by name", returned)
     if not isinstance(returned, Mapping):
         raise PluginError(f"{hook} returns {what} by name, but it returned a {type(returned).__name__}")
@@ -135,11 +98,7 @@ def offered_by_name(hook: str, what: str, returned: object, kind: type | None = 
 
 
 def by_name(kind: str, offered: Iterable[V]) -> dict[str, V]:
-    """Return objects by their names.
-
-    Raises:
-        PluginError: Two have one name.
-    """
+    """Return objects by their names; no two may have one."""
     named: dict[str, V] = {}
     for item in offered:
         name = str(getattr(item, "name", ""))

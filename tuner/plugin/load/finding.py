@@ -2,26 +2,27 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from tuner.distribution import NAME, PLUGINS, SWITCH
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
 from tuner.reading import kind_of
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plugin before it is loaded.
+    """A plugin before it is loaded: `load` returns the module or object with hook implementations.
 
     Attributes:
-        name: Name to register it under.
         origin: Distribution and version, or a file and the digest of its content.
-        load: Returns the module or object with hook implementations.
         file: The plugin's file; empty where a package is installed.
         off: Whether it is switched off.
     """
@@ -57,11 +58,7 @@ class Plugin:
 
 
 def installed_plugins() -> tuple[list[Found], list[Found]]:
-    """Return the plugins of installed packages: the first-party ones, which load first, and all others.
-
-    Raises:
-        PluginError: ``TUNER_PLUGINS`` names one that is not installed.
-    """
+    """Return the plugins of installed packages: the first-party ones, which load first, and all others."""
     points = sorted(entry_points(group=PLUGINS), key=lambda point: point.name)
     off = _switched_off([point.name for point in points])
     ours, others = list[Found](), list[Found]()
@@ -75,9 +72,6 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
     """Return the plugin in a Python file or in the folder of a package, or that a module is.
 
     A module must have a file: the processes that trials run in load it from there.
-
-    Raises:
-        PluginError: The module has none.
     """
     place = getattr(given, "__file__", None) if isinstance(given, ModuleType) else given
     if place is None:
@@ -121,3 +115,18 @@ def _switched_off(names: Iterable[str]) -> set[str]:
 
 def _origin(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
+
+
+def select(kind: str, names: Collection[str], registered: Mapping[str, V]) -> list[V]:
+    """Return the named objects of a kind, in the order of the names.
+
+    Raises:
+        PluginError: One is not installed; the message suggests the nearest name.
+    """
+    for name in names:
+        if name not in registered:
+            raise PluginError(
+                f"there is no {kind} {name!r}{nearest(name, registered)}; installed: {', '.join(sorted(registered))}; "
+                "`tuner plugins` lists the plugins that were refused"
+            )
+    return [registered[name] for name in names]

@@ -19,12 +19,7 @@ MOST_PLANS = 6
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Plans to try first.
-
-    Attributes:
-        plans: Values of knobs by name; the best plan first.
-        task: Fingerprint of the task that they were tried on.
-    """
+    """Plans to try first, as values of knobs, best first, and the fingerprint of the task that they were tried on."""
 
     plans: tuple[Mapping[str, Scalar], ...] = ()
     task: str = ""

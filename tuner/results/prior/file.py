@@ -2,11 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from tuner.errors import RunError, SpaceError
 from tuner.files import write_private
@@ -23,6 +25,7 @@ FORMAT = 1
 MOST = 1000
 WAY_OUT = "`tuner prior build RUN` writes a prior"
 _READ: dict[str, Any] = {**FORBID, "allow_inf_nan": False}
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,9 @@ class Source:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READ
     kind: TaskKind
-    trials: int
-    untouched: dict[str, float]
-    area: float
+    trials: Annotated[int, Field(ge=1)]
+    untouched: dict[str, Annotated[float, Field(ge=-1, le=1)]]
+    area: Annotated[float, Field(gt=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,11 @@ class Expected:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READ
     task: int
-    near: float
-    on_front: float
-    local_accuracy: float
-    global_accuracy: float = 1.0
-    relative_seconds: float = 1.0
+    near: Annotated[float, Field(ge=0)]
+    on_front: Share
+    local_accuracy: Share
+    global_accuracy: Share = 1.0
+    relative_seconds: Annotated[float, Field(ge=0)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,8 @@ class Trains:
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READ
-    depth: float
-    flops: float
+    depth: Share
+    flops: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +102,15 @@ class PriorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Plans that did well.
-
-    Attributes:
-        task: The tasks that it was built from; none where somebody wrote it.
-        plan: The plans; without tasks, the best first.
-    """
+    """Plans that did well, and the tasks that they come from; where somebody wrote them, no tasks, the best first."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READ
     task: tuple[Source, ...] = ()
-    plan: tuple[PriorPlan, ...] = field(default=())
+    plan: tuple[PriorPlan, ...] = ()
 
 
 def write_prior(path: Path, prior: Prior) -> None:
-    """Write a prior as TOML, whole or not at all.
-
-    Raises:
-        RunError: The file cannot be written.
-    """
+    """Write a prior as TOML, whole or not at all."""
     import tomli_w
 
     counts = f"{len(prior.plan)} plans that did well on {len(prior.task)} task{'' if len(prior.task) == 1 else 's'}"
@@ -136,7 +130,7 @@ def read_prior(path: Path) -> Prior:
     """Read a prior.
 
     Raises:
-        SpaceError: The file is no prior that can be read; the message has the rule, the value and the way out.
+        SpaceError: The file is no prior that can be read.
     """
     from pydantic import ValidationError
 
@@ -159,46 +153,21 @@ def read_prior(path: Path) -> Prior:
     return prior
 
 
-def _rules(prior: Prior) -> Sequence[tuple[bool, str, object]]:
-    """Return whether each rule holds, the rule, and the value it is about."""
+def _rules(prior: Prior) -> Iterator[tuple[bool, str, object]]:
+    """Yield whether each rule holds that is about several values, the rule, and the value it is about."""
     plans, tasks = len(prior.plan), len(prior.task)
-    found: list[tuple[bool, str, object]] = [
-        (1 <= plans <= MOST, f"there must be 1 to {MOST} [[plan]] tables", plans),
-        (tasks <= MOST, f"there may be at most {MOST} [[task]] tables", tasks),
-    ]
+    yield 1 <= plans <= MOST, f"there must be 1 to {MOST} [[plan]] tables", plans
+    yield tasks <= MOST, f"there may be at most {MOST} [[task]] tables", tasks
     for place, source in enumerate(prior.task):
-        numbers = [value for value in asdict(source.kind).values() if isinstance(value, int)]
-        found += [
-            (min(numbers) >= 0, f"task.{place}.kind must have no negative number", min(numbers)),
-            (0 < source.area <= 1, f"task.{place}.area must be above 0 and at most 1", source.area),
-            (source.trials >= 1, f"task.{place}.trials must be at least 1", source.trials),
-        ]
-        found += [
-            (abs(value) <= 1, f"task.{place}.untouched.{name} must be in [-1, 1]", value)
-            for name, value in source.untouched.items()
-        ]
+        least = min(value for value in asdict(source.kind).values() if isinstance(value, int))
+        yield least >= 0, f"task.{place}.kind must have no negative number", least
     for place, plan in enumerate(prior.plan):
-        shares = {} if plan.trains is None else asdict(plan.trains)
         for number, one in enumerate(plan.expected):
-            where = f"plan.{place}.expected.{number}"
-            found += [
-                (1 <= one.task <= tasks, f"{where}.task must be in [1, {tasks}]", one.task),
-                (one.near >= 0, f"{where}.near must be at least 0", one.near),
-                (one.relative_seconds >= 0, f"{where}.relative_seconds must be at least 0", one.relative_seconds),
-            ]
-            names = ("on_front", "local_accuracy", "global_accuracy")
-            found += [
-                (0 <= getattr(one, name) <= 1, f"{where}.{name} must be in [0, 1]", getattr(one, name))
-                for name in names
-            ]
-        found += [
-            (0 <= value <= 1, f"plan.{place}.trains.{name} must be in [0, 1]", value) for name, value in shares.items()
-        ]
-        found += [
-            (not isinstance(value, float) or math.isfinite(value), f"plan.{place}.knobs.{name} must be finite", value)
-            for name, value in plan.knobs.items()
-        ]
-    return found
+            where = f"plan.{place}.expected.{number}.task"
+            yield 1 <= one.task <= tasks, f"{where} must be in [1, {tasks}]", one.task
+        for name, value in plan.knobs.items():
+            finite = not isinstance(value, float) or math.isfinite(value)
+            yield finite, f"plan.{place}.knobs.{name} must be finite", value
 
 
 @cache

@@ -41,11 +41,7 @@ def trains(plan: TrialPlan) -> Trains:
 
 
 def portfolio(runs: Sequence[Run]) -> Prior:
-    """Return the prior of some runs.
-
-    Raises:
-        RunError: None of them has a front.
-    """
+    """Return the prior of some runs; a `RunError` where none of them has a front."""
     seen = [one for run in runs if (one := _seen(run)) is not None]
     if not seen:
         raise RunError("the runs have no front to take plans from: give runs with trials that ended")
@@ -116,24 +112,15 @@ def _seen(run: Run) -> _Seen | None:
 
 def _best(untouched: Mapping[str, float], found: Sequence[Expected]) -> list[int]:
     """Return the places of plans that add most to the hypervolume one after another."""
-    chosen = list[int]()
-    points = [untouched]
-
-    def gain(place: int) -> float:
-        one = found[place]
-        return area([*points, {"local_accuracy": one.local_accuracy, "global_accuracy": one.global_accuracy}]) - area(
-            points
-        )
-
-    left = set(range(len(found)))
+    values = [{"local_accuracy": one.local_accuracy, "global_accuracy": one.global_accuracy} for one in found]
+    chosen, points, left = list[int](), [untouched], list(range(len(found)))
     while left and len(chosen) < MOST_PLANS:
-        best = max(sorted(left), key=gain)
-        if gain(best) < LEAST_GAIN:
+        before = area(points)
+        gains = {place: area([*points, values[place]]) - before for place in left}
+        best = max(gains, key=gains.__getitem__)
+        if gains[best] < LEAST_GAIN:
             break
-        points = [
-            *points,
-            {"local_accuracy": found[best].local_accuracy, "global_accuracy": found[best].global_accuracy},
-        ]
+        points.append(values[best])
         chosen.append(best)
         left.remove(best)
     return chosen

@@ -11,10 +11,9 @@ MOST_NAMES, MOST_LETTERS = 4, 40
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Names of the classes, and which of them are whose.
+    """Names of the classes: `labels` by the rows of the union head, and which of them are whose.
 
     Attributes:
-        labels: Rows of the union head.
         local: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         several: Whether a sample may have several labels.

@@ -126,12 +126,7 @@ class RunConfig(RunRequest):
 
     @classmethod
     def of(cls, request: RunRequest, **known: Any) -> "RunConfig":
-        """Return what a request came to.
-
-        Args:
-            request: What was asked.
-            known: Values by the names of fields: those that a request has not, or has in another form.
-        """
+        """Return what a request came to, with values by the names of fields that it has not, or has in another form."""
         asked = {one.name: getattr(request, one.name) for one in fields(RunRequest)}
         texts = {name: text_from(value) if isinstance(value, str | Path) else value for name, value in asked.items()}
         return cls(**{**texts, **known})

@@ -25,12 +25,7 @@ class ClassCounts:
 
     @classmethod
     def of(cls, predicted: npt.NDArray[np.integer], labels: npt.NDArray[np.integer]) -> "ClassCounts":
-        """Count predictions.
-
-        Args:
-            predicted: Rows that were predicted, [n].
-            labels: Rows of the classes, [n].
-        """
+        """Count predictions: rows that were predicted, [n], and rows of the classes, [n]."""
         right = predicted == labels
         rows, totals = np.unique(labels, return_counts=True)
         hits = [int(right[labels == row].sum()) for row in rows]

@@ -21,13 +21,9 @@ KEY_BYTES = 32
 
 
 def mark_of(config: RunConfig) -> str:
-    """Return the mark of the code that a run names: without the same key nobody makes the same.
+    """Return the mark of the code that a run names, 64 hex digits: without the same key nobody makes the same.
 
-    Returns:
-        64 hex digits; nothing where the key cannot be read or written, and the run is then nobody's.
-
-    Raises:
-        StoreError: The user's cache cannot be used.
+    Nothing where the key cannot be read or written, and the run is then nobody's.
     """
     named = json.dumps([config.task, config.plugins]).encode()
     try:
@@ -38,11 +34,7 @@ def mark_of(config: RunConfig) -> str:
 
 
 def is_own(config: RunConfig, mark: str) -> bool:
-    """Return whether a run that carries a mark was made on this device.
-
-    Raises:
-        StoreError: The user's cache cannot be used.
-    """
+    """Return whether a run that carries a mark was made on this device."""
     return mark != "" and hmac.compare_digest(mark_of(config).encode(), mark.encode())
 
 

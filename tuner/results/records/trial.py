@@ -152,6 +152,6 @@ def _told_apart(record: TrialRecord) -> Mapping[str, float]:
 
 
 def binding(name: str) -> str:
-    """Return the name of a record's constraint as text for people."""
+    """Return the name of a record's constraint for people."""
     texts = {"failed": "failures", "diverged": "diverged trainings", "support": "missing support of the backend"}
     return texts.get(name, f"--{name}")

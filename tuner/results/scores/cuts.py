@@ -15,8 +15,6 @@ class Cut:
         of: Number of the model's blocks.
         tried: Number of trials that were scored.
         trial: The best of them by local accuracy, on the highest rung that the cut reached; None where none was scored.
-        local_accuracy: Of that trial.
-        global_accuracy: The same; None for a task without global data.
         seconds: Wall time of all its trials, in which features may have been computed.
         reason: Why its last trial was not scored; empty where one was.
     """

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def frame(records: Sequence[TrialRecord], front: Sequence[int], best: int | None) -> "DataFrame":
-    """Return one row for each trial; see `tuner.Run.frame`.
-
-    Raises:
-        TunerError: pandas is not installed.
-    """
+    """Return one row for each trial; see `tuner.Run.frame`."""
     try:
         from pandas import DataFrame, Index
     except ModuleNotFoundError as error:

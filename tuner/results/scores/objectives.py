@@ -23,9 +23,7 @@ class Objective:
 
     Attributes:
         name: Name of the measure in a trial's outcome (``"local_accuracy"``).
-        direction: Which way is better.
-        unit: Unit for people: ``"%"`` (of a fraction), ``"s"``, ``"B"``, ``"FLOP"``, ``"R²"`` or
-            ``"AUC"``.
+        unit: For people: ``"%"`` (of a fraction), ``"s"``, ``"B"``, ``"FLOP"``, ``"R²"`` or ``"AUC"``.
         needs_global: Whether it needs global data.
     """
 
@@ -65,9 +63,7 @@ class Objective:
     def text(self, value: float, scored: Mapping[str, int] = MappingProxyType({})) -> str:
         """Return the value with its unit, for people.
 
-        Args:
-            value: The value.
-            scored: Number of validation samples by domain: an accuracy on them has its 95 % interval (Wilson).
+        `scored` has the validation samples by domain: an accuracy on them has its 95 % interval (Wilson).
         """
         if self.unit in _OF_UNIT:
             return _OF_UNIT[self.unit].text(value, scored.get(DOMAINS.get(self.name, ""), 0))

@@ -1,4 +1,4 @@
-"""The Pareto front and its knee."""
+"""The Pareto front, its knee, its best member, and those that are worth a look."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,14 @@ COST_UNITS = frozenset({"s", "B"})
 GAIN_SHARE, GLOBAL_DROP = 0.9, 0.05
 #: Global accuracy that the best pick may lose where no limit is given.
 FORGETTING = 0.02
+#: As many members as a person reads.
+MOST = 12
+#: Costs that differ by less, in log, are near-equal: a tenth.
+NEAR_COST = math.log(1.1)
 
 
 def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective]) -> list[int]:
-    """Return the keys that nothing dominates, in ascending order; of equal members the lowest key stays.
-
-    Args:
-        values: Measured values by trial number.
-        objectives: What counts.
-    """
+    """Return the keys that nothing dominates, in ascending order; of equal members the lowest key stays."""
     losses = {key: tuple(one.loss(value) for one in objectives) for key, value in values.items()}
     kept: list[int] = []
     for key in sorted(losses, key=lambda key: (losses[key], key)):  # what beats a member comes before it
@@ -46,11 +45,6 @@ def knee(
 
     Members with at least 90 % of the best local gain and a global drop of at most 5 points come first; where there is
     none, all members are candidates.
-
-    Args:
-        members: Values of the front by trial number.
-        objectives: The study's objectives.
-        untouched: The given model's own accuracies.
     """
     if not members:
         return None
@@ -93,8 +87,7 @@ def best(
     """Return the member with the highest local accuracy of those that keep the known classes; None where there is none.
 
     Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
-    samples cannot. Where no member keeps the known classes, the one with the
-    largest sum of both accuracies.
+    samples cannot. Where no member keeps the known classes, the one with the largest sum of both accuracies.
 
     Args:
         members: Values of the front by trial number.
@@ -132,14 +125,7 @@ def is_alike(
     samples: Mapping[str, int],
     objectives: Sequence[Objective],
 ) -> bool:
-    """Return whether no accuracy of a member is surely below that of the chosen one.
-
-    Args:
-        values: Of the member.
-        chosen: Of the member that is picked.
-        samples: Number of validation samples by domain.
-        objectives: The study's.
-    """
+    """Return whether no accuracy of a member is surely below that of the chosen one."""
     return all(values[one.name] >= _interval(one, chosen, samples)[0] for one in _scores(objectives, values, chosen))
 
 
@@ -170,3 +156,62 @@ def scaled_loss(objective: Objective, value: Mapping[str, float]) -> float:
     """Return an objective's value with the sign that makes smaller better, seconds and bytes as logarithms."""
     number = value[objective.name]
     return math.log(max(number, 1e-9)) if objective.unit in COST_UNITS else objective.sign * number
+
+
+def useful(
+    members: Mapping[int, Mapping[str, float]], untouched: Mapping[str, float], most_frequent: float
+) -> dict[int, Mapping[str, float]]:
+    """Return the members whose local accuracy is not below what comes free; all of them where none is above.
+
+    The untouched model comes free, and so does whoever always answers with the most frequent class.
+    """
+    floor = max(untouched.get("local_accuracy", 0.0), most_frequent)
+    kept = {trial: values for trial, values in members.items() if values.get("local_accuracy", math.inf) >= floor}
+    return kept or dict(members)
+
+
+def shortlist(
+    members: Mapping[int, Mapping[str, float]],
+    objectives: Sequence[Objective],
+    samples: Mapping[str, int],
+    first: int | None,
+    most: int = MOST,
+) -> tuple[int, ...]:
+    """Return at most so many members, ascending: of those that no difference tells apart, the one that comes first.
+
+    Members are near-equal where their accuracies differ by less than the standard error of the validation set, and
+    their other values by less than a tenth. Where too many are left, they are looked at more coarsely. `first` is kept
+    in any case.
+    """
+    order = sorted(members, key=lambda trial: (trial != first, objectives[0].loss(members[trial]), trial))
+    coarse = 1.0
+    while True:
+        kept: list[int] = []
+        for trial in order:
+            if not any(_is_near(members[trial], members[other], objectives, samples, coarse) for other in kept):
+                kept.append(trial)
+        if len(kept) <= most:
+            return tuple(sorted(kept))
+        coarse *= 1.5
+
+
+def _is_near(
+    a: Mapping[str, float],
+    b: Mapping[str, float],
+    objectives: Sequence[Objective],
+    samples: Mapping[str, int],
+    coarse: float,
+) -> bool:
+    return all(
+        abs(scaled_loss(one, a) - scaled_loss(one, b)) <= coarse * _tolerance(one, b, samples) for one in objectives
+    )
+
+
+def _tolerance(objective: Objective, values: Mapping[str, float], samples: Mapping[str, int]) -> float:
+    count = samples.get(DOMAINS.get(objective.name, ""), 0)
+    if count:
+        share = values[objective.name]
+        return math.sqrt(max(share * (1 - share), 0.25 / count) / count)  # of 0 % and 100 % too
+    if objective.unit in COST_UNITS:
+        return NEAR_COST
+    return 0.1 * abs(values[objective.name])

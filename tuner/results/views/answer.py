@@ -1,10 +1,12 @@
 """The answer of a run in one sentence."""
 
+from collections.abc import Callable
+
 from tuner.plan.text import trained_part
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
-from tuner.results.scores.objectives import OBJECTIVES, Objective
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.results.views.pick import nothing_feasible
 from tuner.targets.base import ACCURACY, ERROR
 from tuner.units import format_seconds
@@ -18,9 +20,6 @@ def answer(run: Run) -> str:
     """Return what the run found, in one sentence: what the best trial trains, what it gains, and what it costs.
 
     Accuracies are on validation samples; their intervals are in the table.
-
-    ``Training the last block on 180 of the user's samples and 49 old ones for 1.3 s takes 7–9 from 0.0 % to 97.2 % and
-    0–6 from 99.6 % to 96.0 %.``
     """
     if not run.front:
         return f"No trial obeys every limit: {nothing_feasible(run)}."
@@ -53,7 +52,7 @@ def _subject(run: Run, record: TrialRecord, plan: TrialPlan) -> str:
 def _object(run: Run, record: TrialRecord) -> str:
     """Say from where to where each accuracy goes, and the cost of a prediction where exits change it."""
     parts = [
-        f"{samples} {_change(run.objective(name), run.info.untouched.get(name), record.values[name])}"
+        f"{samples} {_change(run.objective(name).text, run.info.untouched.get(name), record.values[name])}"
         f"{_error(run, record, name)}"
         for name, samples in ((LOCAL, _local(run)), (GLOBAL, _global(run)))
         if name in record.values
@@ -61,23 +60,21 @@ def _object(run: Run, record: TrialRecord) -> str:
     flops = next((objective for objective in run.objectives if objective.name == "mean_flops"), None)
     whole = float(sum(block.flops for block in run.info.model.blocks))
     if flops is not None and flops.text(record.values.get(flops.name, whole)) != flops.text(whole):
-        parts.append(f"a prediction {_change(flops, whole, record.values[flops.name])}")
+        parts.append(f"a prediction {_change(flops.text, whole, record.values[flops.name])}")
     return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + "".join(parts[-1:])
 
 
-def _change(objective: Objective, before: float | None, after: float) -> str:
-    start = "" if before is None else f"from {objective.text(before)} "
-    return f"{start}to {objective.text(after)}"
+def _change(text: Callable[[float], str], before: float | None, after: float) -> str:
+    return f"to {text(after)}" if before is None else f"from {text(before)} to {text(after)}"
 
 
 def _error(run: Run, record: TrialRecord, name: str) -> str:
     """Say from where to where the mean absolute error goes; nothing of tasks without one."""
     error = name.replace(ACCURACY, ERROR)
-    before, after = run.info.untouched.get(error), record.values.get(error)
-    if after is None:
+    if error not in record.values:
         return ""
-    start = "" if before is None else f"from {before:,.3g} "
-    return f" (mean absolute error {start}to {after:,.3g})"
+    change = _change("{:,.3g}".format, run.info.untouched.get(error), record.values[error])
+    return f" (mean absolute error {change})"
 
 
 def _local(run: Run) -> str:

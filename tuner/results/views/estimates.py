@@ -17,10 +17,8 @@ class EstimateErrors:
 
     Attributes:
         trials: How many were estimated and measured.
-        median: Of the estimates that decided.
-        nine_in_ten: Nine of ten of them are off by at most this.
-        plain_median: Of the estimates before finished trials corrected them; None where no trial has one.
-        plain_nine_in_ten: The same of nine in ten.
+        median: Of the estimates that decided; nine of ten of them are off by at most `nine_in_ten`.
+        plain_median: Of the estimates before finished trials corrected them, as `plain_nine_in_ten`; None without any.
     """
 
     trials: int

@@ -12,7 +12,6 @@ class ClassScore:
     """Accuracy on one class of one domain.
 
     Attributes:
-        name: Name of the class.
         samples: Number of validation samples.
         before: Share of them that the given model has right; None where that is not known.
         after: Share of them that the trial's model has right.
@@ -36,14 +35,7 @@ class ClassScore:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Samples of one class that were taken for another.
-
-    Attributes:
-        name: Name of their class.
-        taken_for: Name of the other.
-        count: Number of these samples.
-        samples: Number of all validation samples of the class.
-    """
+    """Samples of one class, `count` of all its `samples`, that were taken for another."""
 
     name: str
     taken_for: str

@@ -13,11 +13,9 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A trial, or the untouched model, in numbers.
+    """A trial (``"trial 9"``), or the model (``"untouched"``), in numbers: measured values by name.
 
     Attributes:
-        name: What a person calls it: ``"trial 9"``, ``"untouched"``.
-        values: Measured values by name.
         intervals: Lowest and highest value of each accuracy with 95 % confidence, by name.
     """
 

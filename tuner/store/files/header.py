@@ -12,7 +12,7 @@ import numpy as np
 from tuner.errors import StoreError, first_line
 from tuner.files import remove_parts, write_private
 from tuner.reading import read_bytes
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.store.files.disk import full_disk_as_store_full
 from tuner.untrusted import MOST_BYTES, parse_json, reason_of
 
@@ -57,12 +57,7 @@ class StoreKey:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What identifies a record file.
-
-    Attributes:
-        key: Key of the records.
-        codec: Codec with the file's scales.
-    """
+    """What identifies a record file: its key, and the codec with its scales."""
 
     key: StoreKey
     codec: Codec
@@ -74,11 +69,7 @@ class Header:
         return _FRONT.pack(_MAGIC, _VERSION, len(body), _checksum(_VERSION, body)) + body
 
     def refuse_other(self, key: StoreKey, path: Path) -> None:
-        """Refuse to read these records as those of another key.
-
-        Raises:
-            StoreError: A field differs; the message names the fields.
-        """
+        """Refuse to read these records as those of another key; the message names the fields that differ."""
         names = [field.name for field in fields(key)]
         differing = [name for name in names if getattr(key, name) != getattr(self.key, name)]
         if differing:
@@ -118,11 +109,7 @@ def read(path: Path) -> Header | None:
 
 
 def write(path: Path, header: Header) -> None:
-    """Put a header in place, under the store's lock.
-
-    Raises:
-        StoreFull: The disk is full.
-    """
+    """Put a header in place, under the store's lock."""
     with full_disk_as_store_full(path.parent):
         remove_parts(path)
         write_private(path, header.pack())

@@ -8,7 +8,7 @@ from another file has no valid entry.
 import os
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,8 @@ _CHECKED = 20
 _EMPTY = bytes(ENTRY_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Position of a record.
-
-    Attributes:
-        slot: Slot number in the data file.
-        checksum: Checksum of the record.
-    """
+class Place(NamedTuple):
+    """Slot of a record in the data file, and its checksum."""
 
     slot: int
     checksum: int
@@ -37,41 +31,21 @@ class Place:
 class Index:
     """A file's entries, mirrored in memory; the caller holds the lock around everything that touches the file.
 
-    Args:
-        salt: Ties the checksums to the file.
+    Attributes:
+        places: Where each sample's record is.
+        free: Slots that hold nothing.
     """
 
     def __init__(self, salt: bytes) -> None:
         self._salt = zlib.crc32(salt)
         self._rows: npt.NDArray[np.uint8] = np.zeros((0, ENTRY_BYTES), np.uint8)
-        self._places: dict[bytes, Place] = {}
-        self._free: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._places)
+        self.places: dict[bytes, Place] = {}
+        self.free: set[int] = set()
 
     @property
     def slots(self) -> int:
         """Number of slots in the file, used or free."""
         return len(self._rows)
-
-    @property
-    def free(self) -> int:
-        """Number of slots that hold nothing."""
-        return len(self._free)
-
-    @property
-    def free_slots(self) -> list[int]:
-        """Slots that hold nothing."""
-        return sorted(self._free)
-
-    def find(self, sample: bytes) -> Place | None:
-        """Return the position of a sample's record; None where it has none."""
-        return self._places.get(sample)
-
-    def samples(self) -> list[bytes]:
-        """Return every sample in the index, sorted."""
-        return sorted(self._places)
 
     def checksum(self, sample: bytes, record: memoryview) -> int:
         """Return a checksum that ties a record to its sample and its file."""
@@ -98,7 +72,7 @@ class Index:
 
     def allot(self, count: int) -> list[int]:
         """Return slots for new records: free ones first, then new ones at the end."""
-        free = sorted(self._free)[:count]
+        free = sorted(self.free)[:count]
         return free + list(range(self.slots, self.slots + count - len(free)))
 
     def put(self, descriptor: int, slots: Sequence[int], samples: Sequence[bytes], checksums: Sequence[int]) -> None:
@@ -120,12 +94,12 @@ class Index:
 
     def drop(self, descriptor: int, samples: Iterable[bytes]) -> list[int]:
         """Empty the entries of samples; return their slots."""
-        slots = [place.slot for sample in samples if (place := self._places.get(sample)) is not None]
+        slots = [self.places[sample].slot for sample in samples if sample in self.places]
         for slot in slots:
             write_at(descriptor, _EMPTY, slot * ENTRY_BYTES)
             self._remove(slot)
             self._rows[slot] = 0
-            self._free.add(slot)
+            self.free.add(slot)
         return slots
 
     def _entry(self, sample: bytes, checksum: int, slot: int) -> bytes:
@@ -137,15 +111,15 @@ class Index:
         entry: bytes = self._rows[slot].tobytes()
         sample, checksum = entry[:16], int.from_bytes(entry[16:_CHECKED], "little")
         if entry != _EMPTY and entry == self._entry(sample, checksum, slot):
-            self._places[sample] = Place(slot, checksum)
-            self._free.discard(slot)
+            self.places[sample] = Place(slot, checksum)
+            self.free.discard(slot)
             return True
-        self._free.add(slot)
+        self.free.add(slot)
         return entry == _EMPTY
 
     def _remove(self, slot: int) -> None:
         """Remove a slot's entry from the mirror."""
-        self._free.discard(slot)
+        self.free.discard(slot)
         sample = self._rows[slot, :16].tobytes()
-        if (place := self._places.get(sample)) is not None and place.slot == slot:
-            del self._places[sample]
+        if (place := self.places.get(sample)) is not None and place.slot == slot:
+            del self.places[sample]

@@ -16,10 +16,9 @@ from filelock import BaseFileLock, FileLock
 from tuner.arrays import Codes, Floats
 from tuner.errors import StoreError
 from tuner.files import mark_changed, remove_parts
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.store.files import header
-from tuner.store.files.cost import COST_BYTES, write_cost
-from tuner.store.files.disk import full_disk_as_store_full
+from tuner.store.files.disk import COST_BYTES, full_disk_as_store_full, write_cost
 from tuner.store.files.header import DamagedHeaderError, Header, StoreKey
 from tuner.store.files.slots import SlotFile
 from tuner.untrusted import reason_of, require_plain
@@ -30,11 +29,7 @@ _SAMPLE_DIGITS = 32
 
 
 class BadRecord(StoreError):  # noqa: N818 - named for what it carries
-    """Records that are not what was written; they have been dropped, and are to be computed again.
-
-    Attributes:
-        sample_ids: Ids of the records' samples.
-    """
+    """Records of these samples are not what was written: they were dropped, and are to be computed again."""
 
     def __init__(self, sample_ids: Sequence[str]) -> None:
         super().__init__(f"{len(sample_ids)} stored records are missing or damaged; they will be computed again")
@@ -82,8 +77,8 @@ class RecordFile:
         Args:
             folder: Folder of this file alone.
             key: What the records are; every field must be the file's own.
-            low: float32 `[C]` scales at 8 bits and less; not needed to open an existing file.
-            high: float32 `[C]`, likewise.
+            low: float32 `[C]` scales at 8 bits and less, as `high`; not needed to open an existing file.
+            high: Their upper ends.
             guard: Enforces the cap; without one there is none.
 
         Raises:
@@ -110,11 +105,11 @@ class RecordFile:
         self.close()
 
     def __len__(self) -> int:
-        return len(self._slots.index)
+        return len(self._slots.index.places)
 
     def __contains__(self, sample_id: str) -> bool:
         self._refresh()
-        return self._slots.index.find(_binary(sample_id)) is not None
+        return _binary(sample_id) in self._slots.index.places
 
     @property
     def nbytes(self) -> int:
@@ -124,12 +119,12 @@ class RecordFile:
     def missing(self, sample_ids: Iterable[str]) -> list[str]:
         """Return the samples that have no record, in the order given."""
         self._refresh()
-        return [sample_id for sample_id in sample_ids if self._slots.index.find(_binary(sample_id)) is None]
+        return [sample_id for sample_id in sample_ids if _binary(sample_id) not in self._slots.index.places]
 
     def sample_ids(self) -> list[str]:
         """Return every sample with a record, sorted."""
         self._refresh()
-        return [sample.hex() for sample in self._slots.index.samples()]
+        return [sample.hex() for sample in sorted(self._slots.index.places)]
 
     def take_notices(self) -> list[str]:
         """Return the damage noticed since the last call, a sentence each, for the user."""
@@ -137,11 +132,7 @@ class RecordFile:
         return notices
 
     def append(self, sample_ids: Sequence[str], records: Codes) -> None:
-        """Add records; samples that have one are skipped.
-
-        Args:
-            sample_ids: `n` ids of 32 hex digits.
-            records: uint8 `[n, record_bytes]`.
+        """Add records, uint8 `[n, record_bytes]`; samples that have one are skipped.
 
         Raises:
             StoreFull: The cap or the disk leaves no room; the file holds what it held before.
@@ -153,21 +144,14 @@ class RecordFile:
             )
         rows = dict(zip(map(_binary, sample_ids), np.ascontiguousarray(records), strict=True))
         with self._locked():
-            samples = [sample for sample in rows if self._slots.index.find(sample) is None]
+            samples = [sample for sample in rows if sample not in self._slots.index.places]
             if samples:
                 if self._guard:
                     self._guard.admit(self._slots.growth(len(samples)), self.folder)
                 self._slots.append(samples, np.stack([rows[sample] for sample in samples]))
 
     def read(self, sample_ids: Sequence[str], out: Codes | None = None) -> Codes:
-        """Read and check records.
-
-        Args:
-            sample_ids: `n` ids; one may come more than once.
-            out: uint8 `[n, record_bytes]`, contiguous, to be filled; a new array without it.
-
-        Returns:
-            uint8 `[n, record_bytes]`.
+        """Read and check records; return uint8 `[n, record_bytes]`, which is `out` where it is given.
 
         Raises:
             BadRecord: Some records are missing or damaged. They have been dropped.
@@ -191,11 +175,7 @@ class RecordFile:
         return out
 
     def forget(self, sample_ids: Iterable[str]) -> int:
-        """Remove samples and overwrite their records with zeros, and so every slot that holds nothing any more.
-
-        Returns:
-            How many there were.
-        """
+        """Overwrite the records of samples, and all free slots, with zeros; return how many records there were."""
         with self._locked():
             remove_parts(self.folder / HEADER)
             return self._slots.erase(map(_binary, sample_ids))
@@ -211,11 +191,7 @@ class RecordFile:
         return total.hexdigest()
 
     def note(self, seconds_per_record: float) -> None:
-        """Write down what one record costs to compute again; eviction and admission read it.
-
-        Raises:
-            StoreFull: The disk leaves no room for it.
-        """
+        """Write down what one record costs to compute again; eviction and admission read it."""
         with self._locked():
             write_cost(self.folder, seconds_per_record)
 

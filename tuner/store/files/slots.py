@@ -20,15 +20,8 @@ DATA, INDEX = "data", "index"
 class SlotFile:
     """The data file and the index of a folder, opened and closed, and kept as other processes leave them.
 
-    The caller holds the lock around every method that changes the files or takes changes over.
-
-    Args:
-        folder: Of the two files.
-        record_bytes: Size of a record.
-        salt: Ties the checksums to this file.
-
-    Attributes:
-        index: The entries, as they were last read.
+    The caller holds the lock around every method that changes the files or takes changes over. `salt` ties checksums
+    to this file; `index` has the entries as last read.
     """
 
     def __init__(self, folder: Path, record_bytes: int, salt: bytes) -> None:
@@ -84,20 +77,12 @@ class SlotFile:
 
     def growth(self, count: int) -> int:
         """Return the bytes that `count` more records will add."""
-        added = max(0, count - self.index.free)
+        added = max(0, count - len(self.index.free))
         data_bytes = (self.index.slots + added) * self._record_bytes
         return max(0, data_bytes - os.fstat(self._data).st_size) + added * ENTRY_BYTES
 
     def append(self, samples: Sequence[bytes], records: Codes) -> None:
-        """Add records of samples that have none.
-
-        Args:
-            samples: `n` ids.
-            records: uint8 `[n, record_bytes]`.
-
-        Raises:
-            StoreFull: The disk is full; the files hold what they held before.
-        """
+        """Add records, uint8 `[n, record_bytes]`, of samples that have none; with a full disk nothing is added."""
         slots = self.index.allot(len(samples))
         checksums = [self.index.checksum(sample, record.data) for sample, record in zip(samples, records, strict=True)]
         try:
@@ -125,9 +110,10 @@ class SlotFile:
         In this order: whenever the process is killed, a record whose bytes are left has its entry, by which the next
         call finds it.
         """
-        found = {sample: place.slot for sample in samples if (place := self.index.find(sample)) is not None}
+        places = self.index.places
+        found = {sample: places[sample].slot for sample in samples if sample in places}
         end = os.fstat(self._data).st_size
-        for slot in (*found.values(), *self.index.free_slots):
+        for slot in (*found.values(), *sorted(self.index.free)):
             begin = slot * self._record_bytes
             write_at(self._data, bytes(max(0, min(self._record_bytes, end - begin))), begin)
         os.fdatasync(self._data)
@@ -136,17 +122,8 @@ class SlotFile:
         return dropped
 
     def read(self, out: Codes, samples: Sequence[bytes], rows: Sequence[int]) -> list[int]:
-        """Read and check records.
-
-        Args:
-            out: uint8 `[n, record_bytes]`, contiguous, to be filled.
-            samples: `n` ids, one for each row of `out`.
-            rows: Rows to fill.
-
-        Returns:
-            Rows whose records are missing or damaged.
-        """
-        places = {row: place for row in rows if (place := self.index.find(samples[row])) is not None}
+        """Read records into rows of `out`, uint8 `[n, record_bytes]`; return the rows that are missing or damaged."""
+        places = {row: place for row in rows if (place := self.index.places.get(samples[row])) is not None}
         present = list(places)
         whole: set[int] = set()  # what the file does not hold must not pass because memory still does
         for first, last in _runs([places[row].slot for row in present], present):

@@ -13,13 +13,13 @@ from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.exits.steps import HeadsSteps, mirrored
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, torch_loss
+from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.ridge.sums import coded, step_of
 from tuner.runtime.train.exit_targets import linear_features
 from tuner.targets import MultiLabel
-from tuner.testing import example_model, example_task
 
 pytestmark = pytest.mark.slow
 LABELS = torch.tensor([0, 2, 1, 1])

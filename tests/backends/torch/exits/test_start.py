@@ -22,7 +22,7 @@ from tuner.plan.parts import CachePlan, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.heads_terms import start_bytes
 from tuner.runtime import ExitsTrainer
-from tuner.store.starts import read_start
+from tuner.store.kept import read_start
 from tuner.store.store import Store
 from tuner.task import Subset, Task, digits
 from tuner.task.info import task_info

@@ -12,7 +12,7 @@ from tuner.backends.torch.features.selection import Selection
 from tuner.bundle.replay import Replay
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.task import Domain, InputSpec, ModelSpec, Task
 from tuner.task.data.samples import ArraySamples
 

@@ -19,7 +19,7 @@ from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.plugin.core import build_host
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
-from tuner.store.engine_choice import choose_engine
+from tuner.store.kept import choose_engine
 from tuner.task import Task
 
 pytestmark = pytest.mark.slow

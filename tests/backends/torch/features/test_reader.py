@@ -16,7 +16,7 @@ from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel
-from tuner.store.scales import write_scales
+from tuner.store.kept import write_scales
 from tuner.store.store import Store
 from tuner.task import Task
 

@@ -29,7 +29,7 @@ from tuner.planner.heads_terms import START_HEADS, START_RECIPE, TARGETS
 from tuner.ridge.sums import Sums, coded, step_of
 from tuner.runtime.train.exit_targets import exit_targets, linear_features
 from tuner.store.files.disk import StoreFull
-from tuner.store.starts import read_start, sample_set, start_name, write_start
+from tuner.store.kept import read_start, sample_set, start_name, write_start
 from tuner.targets import Targets
 from tuner.training.epoch import EpochLoop
 from tuner.training.schedule import batches_of

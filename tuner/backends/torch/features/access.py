@@ -14,12 +14,10 @@ from tuner.backends.torch.model.open.fingerprint import state_hash, structure_ha
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.parts import Precision
 from tuner.planner.data_terms import EXACT_BITS
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.sizes import has_own_scales
-from tuner.store.engine_choice import chosen_engine
+from tuner.store.codec import Codec, has_own_scales
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile
-from tuner.store.scales import Scales, read_scales
+from tuner.store.kept import Scales, chosen_engine, read_scales
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report

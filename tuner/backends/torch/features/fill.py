@@ -19,8 +19,7 @@ from tuner.backends.torch.features.selection import Selection, training_selectio
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import CODED_BITS, feature_records
 from tuner.process_memory import PeakMeter
-from tuner.store.files.cost import read_cost
-from tuner.store.files.disk import StoreFull
+from tuner.store.files.disk import StoreFull, read_cost
 from tuner.store.files.records import BadRecord, RecordFile
 
 #: A shorter pass measures its start-up.

@@ -11,9 +11,9 @@ from tuner.backends.torch.features.batches import Batch, batches
 from tuner.backends.torch.features.prefix import Prefix
 from tuner.planner.data_terms import EXACT_BITS
 from tuner.planner.device import CALIBRATION_SAMPLES, FILL_BATCH, UNSCALED_BYTES
-from tuner.store.codes.quantiles import calibrate
+from tuner.store.codec import calibrate
 from tuner.store.files.disk import StoreFull
-from tuner.store.scales import scales, write_scales
+from tuner.store.kept import scales, write_scales
 from tuner.task import Task
 
 CALIBRATION_POSITIONS = 64

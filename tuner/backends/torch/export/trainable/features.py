@@ -12,9 +12,7 @@ from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import CODED_BITS
 from tuner.runtime.train.files import CHECK, REPLAY
-from tuner.store.codes.codec import Codec
-from tuner.store.codes.quantiles import calibrate
-from tuner.store.codes.sizes import has_own_scales
+from tuner.store.codec import Codec, calibrate, has_own_scales
 from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 

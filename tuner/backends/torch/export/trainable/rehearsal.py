@@ -16,7 +16,7 @@ from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.service.watch.gate import Rules
 from tuner.runtime.train.files import TAIL
 from tuner.runtime.train.tail import TailTraining, mixed_rows
-from tuner.store.codes.codec import Codec
+from tuner.store.codec import Codec
 from tuner.targets import Targets
 from tuner.task import Task
 from tuner.task.mixing import filling_order

@@ -1,0 +1,99 @@
+"""Check whether a plugin obeys the rules, as its own tests would."""
+
+import importlib
+import importlib.util
+import traceback
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Literal
+
+from tuner.distribution import PLUGINS
+from tuner.errors import PluginError, nearest
+from tuner.plugin.load.calls import IMPORT_SECONDS, OverdueError, limited
+from tuner.plugin.load.finding import local_plugin
+from tuner.reading import kind_of
+
+Verdict = Literal["held", "broken", "not checked"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRule:
+    """A rule, and whether a part of a plugin obeys it.
+
+    Attributes:
+        subject: What the rule is about: ``strategy bias``.
+        verdict: ``held``, ``broken``, or ``not checked`` where another rule's breach is in the way.
+        message: How it is broken, with the value and the way out; empty otherwise.
+        place: Where the subject is written: ``mine.py, line 14``; empty where that is not known.
+    """
+
+    subject: str
+    rule: str
+    verdict: Verdict
+    message: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """Every rule for a plugin; `dataclasses.asdict` gives the JSON of ``tuner plugins check --json``."""
+
+    plugin: str
+    rules: tuple[CheckedRule, ...]
+    held: int
+    broken: int
+
+
+def check_plugin(package: str) -> PluginReport:
+    """Run all contracts on a plugin: a module, an installed plugin's name, a Python file, or a package's folder."""
+    from tuner_testing.rules import rules_of
+
+    name = _module_of(package)
+    checked: list[CheckedRule] = []
+    try:
+        with limited(IMPORT_SECONDS):
+            plugin = importlib.import_module(name) if name else local_plugin(package).load()
+    except (Exception, SystemExit, OverdueError) as error:  # noqa: BLE001 - a plugin's import may raise anything
+        called = name or local_plugin(package).name
+        message = f"importing {called} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
+        checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))
+    else:
+        reported = set[tuple[str, str]]()
+        for rule in rules_of(plugin):
+            broken = rule.broken()
+            again = bool(broken) and (rule.subject, broken) in reported  # the first fault is in the way of other rules
+            reported.add((rule.subject, broken or ""))
+            verdict: Verdict = "not checked" if broken is None or again else "broken" if broken else "held"
+            checked.append(CheckedRule(rule.subject, rule.text, verdict, "" if again else broken or "", rule.place))
+    verdicts = [rule.verdict for rule in checked]
+    return PluginReport(package, tuple(checked), verdicts.count("held"), verdicts.count("broken"))
+
+
+def _raised_in(error: BaseException) -> str:
+    """Return where an import raised, as `` (mine.py, line 14)``; a syntax error says it itself."""
+    written = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if not frame.filename.startswith("<")]
+    outside = [frame for frame in written if frame.filename != __file__]
+    known = outside and not isinstance(error, SyntaxError)
+    return f" ({Path(outside[-1].filename).name}, line {outside[-1].lineno})" if known else ""
+
+
+def _module_of(package: str) -> str:
+    """Return the name of a plugin's module; empty where a file or a package's folder is named."""
+    points = {point.name: point.module for point in entry_points(group=PLUGINS)}
+    if package in points:
+        return points[package]
+    if package.endswith(".py") and kind_of(package) != "file":
+        raise PluginError(f"there is no file {package}: check the path")
+    if package.endswith(".py") or kind_of(Path(package) / "__init__.py") == "file":
+        return ""
+    try:
+        found = importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise PluginError(
+            f"there is no module and no installed plugin {package!r}{nearest(package, points)}: give one of them, or "
+            "the path of a .py file or of a package's folder"
+        )
+    return package

@@ -1,0 +1,72 @@
+"""The commands ``tuner plugins check`` and ``tuner plugins new``."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tuner.cli.options import Json, Out, print_line
+from tuner.errors import TunerError
+
+if TYPE_CHECKING:
+    from tuner_testing.check import PluginReport
+
+
+def new(
+    name: str,
+    /,
+    *,
+    kind: Annotated[str, Parameter(name="--kind")] = "lowering",
+    out: Out = None,
+    json_output: Json = False,
+) -> None:
+    """Write a package with a plugin: its module, its test, a search space, a README and a CI file.
+
+    Parameters
+    ----------
+    name
+        Name of the plugin, such as sparse; the package is then tuner-sparse.
+    kind
+        What it adds: backend, data, loss, lowering (a strategy with an edit of the tail), objective, strategy or task.
+    out
+        Folder of the package, which must be empty or not exist yet [default: NAME].
+    """
+    from tuner_testing.scaffold import write_package
+
+    folder, files = write_package(name, kind, out or Path(name))
+    if json_output:
+        print_line(json.dumps({"folder": str(folder), "files": files}))
+        return
+    print_line(f"{folder}: {', '.join(files)}")
+    print_line(f"next: cd {folder} && pip install --editable . && pytest && tuner plugins")
+
+
+def check(package: str, /, *, json_output: Json = False) -> None:
+    """Check whether a plugin obeys every rule; exit with 1 where one is broken.
+
+    Parameters
+    ----------
+    package
+        A module, the name of an installed plugin, a Python file, or a package's folder.
+    """
+    from tuner_testing.check import check_plugin
+
+    report = check_plugin(package)
+    print_line(json.dumps(asdict(report)) if json_output else _as_text(report))
+    if report.broken:
+        raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")
+
+
+def _as_text(report: "PluginReport") -> str:
+    """Return each rule by what it is about; how it is broken, and where, below it."""
+    lines, subject = [f"{report.plugin}:"], ""
+    for rule in report.rules:
+        if rule.subject != subject:
+            subject = rule.subject
+            lines.append(f"  {subject}{f' ({rule.place})' if rule.place else ''}")
+        lines.append(f"    {rule.verdict:<12} {rule.rule}")
+        lines += [f"      {rule.message}"] if rule.message else []
+    lines.append(f"{report.held} of {len(report.rules)} rules held")
+    return "\n".join(lines)

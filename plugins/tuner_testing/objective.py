@@ -1,0 +1,87 @@
+"""What every objective obeys, and every measure of one."""
+
+import math
+from typing import ClassVar, get_args
+
+import pytest
+
+from tuner.backends.measuring import Measure, MeasuredTrial
+from tuner.plan.example import example_model, example_task
+from tuner.plan.trial import TrialPlan
+from tuner.results.records.trial import Outcome
+from tuner.results.scores.objectives import Direction, Objective
+from tuner_testing.hosting import require_hosted
+
+#: Letters of a unit.
+LONGEST_UNIT = 8
+#: Units with a prefix: values are in the unit without it.
+PREFIXED = {"ms": "s", "us": "s", "kB": "B", "MB": "B", "GB": "B", "mJ": "J", "kJ": "J", "MFLOP": "FLOP"}
+
+
+class ObjectiveContract:
+    """What every objective obeys.
+
+    Attributes:
+        objective: The one under test.
+    """
+
+    objective: ClassVar[Objective]
+
+    def test_its_name_is_free(self) -> None:
+        """The name is an identifier, as it is a key of a trial's values, and none of the core's."""
+        name = self.objective.name
+        if not name.isidentifier():
+            pytest.fail(f"an objective's name must be an identifier, got {name!r}: use letters, digits and _")
+        require_hosted("tuner_objectives", self.objective, f"the one of objective {name}")
+
+    def test_its_direction_is_known(self) -> None:
+        """The study knows which way is better."""
+        if self.objective.direction not in get_args(Direction):
+            pytest.fail(
+                f"{self._who}: direction must be 'maximise' or 'minimise', got {self.objective.direction!r}: name one"
+            )
+
+    def test_its_unit_is_a_base_unit(self) -> None:
+        """Values are in base units (bytes, seconds, joules), and a fraction's unit is ``%``."""
+        unit = self.objective.unit
+        if not isinstance(unit, str) or len(unit) > LONGEST_UNIT or unit.split() not in ([], [unit]):
+            pytest.fail(f"{self._who}: unit must be a word of at most {LONGEST_UNIT} letters, got {unit!r}: shorten it")
+        if unit in PREFIXED:
+            pytest.fail(f"{self._who}: values must be in base units, got {unit!r}: give them in {PREFIXED[unit]!r}")
+
+    @property
+    def _who(self) -> str:
+        return f"objective {self.objective.name!r}"
+
+
+class MeasureContract:
+    """What every measure obeys, shown on a made-up trial.
+
+    Attributes:
+        measure: The one under test, as the plugin's ``tuner_measures`` returns it for the backend ``torch``.
+    """
+
+    measure: ClassVar[Measure]
+
+    def test_its_value_is_a_finite_number(self) -> None:
+        """One that a device cannot take is not offered there."""
+        value = self._taken()
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            pytest.fail(f"a measure must return a finite number, got {value!r}: offer it only where it can be taken")
+
+    def test_it_can_be_taken_again(self) -> None:
+        """Every trial begins one of its own: nothing of the last is left."""
+        for _ in range(2):
+            self._taken()
+
+    def _taken(self) -> float:
+        import torch
+
+        end = type(self).measure()
+        if not callable(end):
+            pytest.fail(f"a measure must return a function that ends it, but it returned {end!r}")
+        plan = TrialPlan(example_model(4), example_task(), split=3)
+        outcome = Outcome(
+            {"local_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}, ({"loss": 1.0, "seconds": 1.0},)
+        )
+        return end(MeasuredTrial(plan, torch.nn.Linear(8, 10), outcome))

@@ -1,0 +1,69 @@
+"""The contract of plugins: pytest makes a test of every rule."""
+
+from types import ModuleType
+
+import pytest
+
+import tuner_distill
+import tuner_freeze
+from tests.plugins.testing.faults import GOOD
+from tuner.plugin import hookimpl
+from tuner_testing import PluginContract
+from tuner_testing.rules import rules_of
+
+pytest_plugins = ("pytester",)
+
+
+class TestFreeze(PluginContract):
+    plugin = tuner_freeze
+
+
+class Nothing:
+    """A plugin without a hook."""
+
+
+class Raises:
+    """A plugin whose rule raises what no contract expects."""
+
+    def tuner_lowerings(self, backend: str) -> None:
+        raise OSError(backend)
+
+
+def test_a_plugin_without_a_hook_breaks_a_rule() -> None:
+    broken = {rule.text: rule.broken() for rule in rules_of(Nothing())}
+    assert broken["the host loads it"] == ""
+    assert "must have a hook, but there is no function tuner_" in (broken["it offers something"] or "")
+
+
+def test_a_hook_that_raises_breaks_a_rule() -> None:
+    broken = {rule.text: rule.broken() for rule in rules_of(Raises())}
+    assert broken["it offers functions by kind"] == "OSError: torch"
+
+
+def test_a_loss_term_that_no_strategy_adds_breaks_a_rule() -> None:
+    misspelt = ModuleType("misspelt")
+    vars(misspelt).update(
+        tuner_strategies=tuner_distill.tuner_strategies,
+        tuner_losses=hookimpl(lambda backend: {"distil": tuner_distill.divergence}),  # noqa: ARG005 - the hook's own
+    )
+    rules = {rule.text: rule for rule in rules_of(misspelt)}
+    assert "loss term 'distil' must be added by a strategy" in (rules["its loss terms are in plans"].broken() or "")
+    broken = rules["every sample has one finite loss"].broken()
+    assert broken == "loss term 'distill' must be computed by tuner_losses, which has: distil"
+
+
+@pytest.mark.slow
+def test_the_whole_test_of_a_plugin_is_three_lines(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(tuner_seeded=GOOD.replace("value.ndim == 1", "value.ndim / 0"))
+    pytester.makepyfile(
+        test_seeded="""
+        import tuner_seeded
+        from tuner_testing import PluginContract
+
+        class TestSeeded(PluginContract):
+            plugin = tuner_seeded
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "ignore")
+    result.assert_outcomes(passed=14, failed=1, skipped=11)
+    result.stdout.fnmatch_lines(["lowering 'bias' (from block 1, full 2): ZeroDivisionError*tuner_seeded.py, l*"])

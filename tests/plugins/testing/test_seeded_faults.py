@@ -1,0 +1,123 @@
+"""Faults that authors of plugins make: the host, the kit or the trial names each, and the study continues."""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from tests.plugins.testing.faults import FAULTS, GOOD, TRAITS, Fault
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
+from tuner.errors import TunerError
+from tuner.plan.parts import EditTraits, RecipePlan, TailEdit
+from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
+from tuner.store.store import Store
+from tuner.task.builtin import digits
+from tuner.task.info import task_info
+from tuner_testing.lowering import LoweringContract
+from tuner_testing.rules import rules_of
+from tuner_testing.strategy import StrategyContract
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Write `GOOD` with something replaced, and import it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def imported(edits: dict[str, str]) -> ModuleType:
+        source = GOOD
+        for old, new in edits.items():
+            assert old in source
+            source = source.replace(old, new)
+        path = tmp_path / "tuner_seeded.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, path.stem, module)
+        spec.loader.exec_module(module)
+        return module
+
+    return imported
+
+
+def named_by(who: str) -> list[ParameterSet]:
+    return [pytest.param(fault, id=name) for name, fault in FAULTS.items() if getattr(fault, who)]
+
+
+@pytest.mark.parametrize("fault", named_by("host"))
+def test_the_host_refuses(fault: Fault, module: Callable[..., ModuleType]) -> None:
+    host = build_host({"seeded": module(fault.edits)}, installed=False)
+    (plugin,) = host.refused
+    assert re.search(fault.host, plugin.refused), plugin.refused
+    assert "bias" not in host.strategies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [*named_by("host"), *named_by("kit")])
+def test_the_kit_names(fault: Fault, module: Callable[..., ModuleType]) -> None:
+    wanted = fault.kit or {
+        "the host loads it": f"plugin 'tuner_seeded' must be loaded, but it is refused: .*{fault.host}"
+    }
+    rules = rules_of(module(fault.edits))
+    for text, message in wanted.items():
+        broken = next(reason for rule in rules if rule.text == text and (reason := rule.broken()))
+        assert re.search(message, broken), broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", named_by("trial"))
+def test_the_trial_fails_and_the_study_goes_on(fault: Fault, module: Callable[..., ModuleType], tmp_path: Path) -> None:
+    task = replace(digits(), model=replace(digits().model, pretrain=None))
+    host = build_host({"seeded": module(fault.edits)}, installed=False)
+    session = TorchBackend().open(task, host.extensions("torch"))
+    traits = EditTraits(keeps_weights=TRAITS not in fault.edits)
+    plan = TrialPlan(
+        session.model,
+        task_info(task),
+        split=2,
+        shape=(TailEdit.of("bias", traits, full=1),),
+        recipe=RecipePlan(epochs=1, batch_size=64),
+    )
+    with pytest.raises(TunerError, match=fault.trial):  # told in one line, and the record is `failed`
+        session.train(Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "trial" / "w"))
+
+
+@pytest.mark.slow
+def test_the_plugin_without_a_fault_obeys_every_rule(module: Callable[..., ModuleType]) -> None:
+    rules = rules_of(module({}))
+    assert {f"{rule.subject}: {rule.text}": broken for rule in rules if (broken := rule.broken()) != ""} == {}
+    assert len(rules) == 26
+
+
+@pytest.mark.slow
+def test_a_contract_of_its_own_tries_given_edits_and_may_start_elsewhere(module: Callable[..., ModuleType]) -> None:
+    plugin = module(FAULTS["starts elsewhere"].edits)
+    own = {"plugin": plugin, "kind": "bias", "edits": (TailEdit.of("bias", full=3),)}
+    contract = type("Contract", (LoweringContract,), own)()
+    assert [(plan.split, dict(plan.shape[0].settings)) for plan in contract._plans] == [
+        (1, {"full": 3}),
+        (0, {"full": 3}),
+    ]
+    with pytest.raises(pytest.fail.Exception, match=r"lowering 'bias' \(from block 1, full 3\): before training"):
+        contract.test_it_starts_as_the_given_model()
+    type("Contract", (LoweringContract,), {**own, "starts_as_given": False})().test_it_starts_as_the_given_model()
+
+
+def test_every_rule_of_strategies_and_lowerings_has_a_fault() -> None:
+    """The others are in `test_strategy` and, for objectives, in `test_objective`."""
+    checked = {text for fault in FAULTS.values() for text in fault.kit}
+    rules = {
+        name.removeprefix("test_").replace("_", " ") for name in vars(LoweringContract) if name.startswith("test_")
+    }
+    assert rules - checked == {"importing the plugin loads no tensor library"}
+    assert len(rules) == 13
+    assert {name for name in vars(StrategyContract) if "others" in name} == {"test_what_others_wrote_stays"}

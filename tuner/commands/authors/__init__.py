@@ -1,1 +1,0 @@
-"""For authors of plugins."""
