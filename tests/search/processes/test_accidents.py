@@ -65,8 +65,6 @@ def test_it_ends_at_its_deadline(code: str, obey: Obey) -> None:
 @pytest.mark.parametrize(
     ("code", "line"),
     [
-        ("os.write(pipe, b'a stray write')", "its process sent what is no message"),
-        ("os.write(pipe, bytes(7) + bytes([2]) + b'no')", "its process sent what is no message"),
         ("report(None)", "a progress message must be a table of numbers and texts, got None"),
         ("report({'step': 1})", "a progress message must give steps as a number, got None"),
         ("report({'loss': 'high'})", "a progress message must give loss as a number, got 'high'"),

@@ -22,12 +22,7 @@ MOST_PROCESSES = max(32, 4 * (os.cpu_count() or 1))
 
 
 class Sizes(NamedTuple):
-    """Memory of one process in bytes.
-
-    Attributes:
-        resident: All that is in memory.
-        own: Without what is mapped from files on a disk.
-    """
+    """Memory of one process in bytes: all that is resident, and that without what is mapped from files on a disk."""
 
     resident: int
     own: int
@@ -107,14 +102,18 @@ class JobMemory:
 def sizes(pid: int) -> Sizes | None:
     """Return the memory of a process; None where it has ended."""
     values: dict[bytes, int] = {}
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            for line in file:
-                if line.startswith((b"VmRSS:", b"RssAnon:", b"RssShmem:")):
-                    name, number, _ = line.split()
-                    values[name] = 1024 * int(number)
-    except OSError:
-        return None
-    if len(values) < len(Sizes._fields) + 1:  # of a process that has ended
+    with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        for line in file:
+            if line.startswith((b"VmRSS:", b"RssAnon:", b"RssShmem:")):
+                name, number, _ = line.split()
+                values[name] = 1024 * int(number)
+    if len(values) <= len(Sizes._fields):  # of a process that has ended
         return None
     return Sizes(values[b"VmRSS:"], values[b"RssAnon:"] + values[b"RssShmem:"])
+
+
+def oom_kills() -> int:
+    """Return how many processes the system has killed so far because memory ran out."""
+    with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    return 0

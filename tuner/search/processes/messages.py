@@ -29,12 +29,14 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.printable import printable
 from tuner.results.records.trial import Outcome
-from tuner.search.processes.channel import MOST_BYTES, MessageError, pack
+from tuner.search.processes.channel import pack
 from tuner.task import Task
 
 #: Of a job: progress, and its last word. Of the process that children are forked from: the task, loaded; it is open; a
 #: child's process id; its exit code; why the task cannot be opened.
 Kind = Literal["progress", "result", "failure", "task", "opened", "forked", "exited"]
+#: Longest message of a job: one that returns more by mistake fails.
+MOST_BYTES = 4_000_000
 #: What is done, by the name of that; and what it is out of.
 OUT_OF = {"step": "steps", "filled": "of"}
 #: Numbers of progress messages that the parent reckons with.
@@ -51,6 +53,10 @@ PLAIN: Mapping[Any, Callable[[Any], Any]] = {
 ERRORS = (TaskError, ModelError, PluginError, StoreError, BudgetError)
 
 
+class MessageError(TunerError):
+    """What is sent, or what arrives, is no message."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """The first message: what the process that children are forked from prepares.
@@ -63,7 +69,7 @@ class Start:
         plugins: Files of local plugins to load.
         refused: Names of plugins that the main process refused: they are not loaded.
         memory_bytes: Memory that what opens the task may add to its process, as far as it asks; None for no limit.
-        adapt: Makes the task of the loaded one; as it is where it is not given.
+        adapt: Makes the task of the loaded one.
     """
 
     preload: tuple[str, ...]
@@ -87,7 +93,7 @@ class Job:
         reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
         frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
         metered: Whether the child's memory counts from the start of the job.
-        plan: Plan that the session is prepared for before the child is forked; None for nothing to prepare.
+        plan: Plan that the session is prepared for before the child is forked.
         file_bytes: Longest file that the job may write; None for no limit.
     """
 
@@ -115,7 +121,7 @@ class Failure:
     """
 
     text: str
-    trace: str
+    trace: str = ""
     unsupported: bool = False
     edit: str = ""
     is_bug: bool = False
@@ -150,19 +156,6 @@ def encode(kind: Kind, value: Any = None) -> bytes:
     if len(content) > MOST_BYTES:
         raise MessageError(f"a message of {len(content):,} bytes is too long: at most {MOST_BYTES:,} are allowed")
     return pack(content)
-
-
-def decode(content: bytes) -> tuple[Kind, Any]:
-    """Return the kind of a message, and its value as JSON has it.
-
-    Raises:
-        MessageError: It is no message.
-    """
-    try:
-        kind, value = json.loads(content)
-    except (TypeError, ValueError, RecursionError):
-        raise MessageError("its process sent what is no message") from None
-    return kind, value
 
 
 def encode_progress(progress: Mapping[str, Any]) -> bytes:
@@ -232,9 +225,7 @@ def _part(name: Any, declared: Any, value: Any) -> Any:
         raise ValueError(f"{name}: {error}") from None
 
 
-@cache
-def _types(declared: type) -> dict[str, Any]:
-    return get_type_hints(declared)
+_types = cache(get_type_hints)
 
 
 def _plain(value: Any) -> Any:

@@ -41,8 +41,8 @@ class RemoteSession(Session):
     Args:
         supervisor: Runs the jobs.
         backend: Its name.
-        kill_at: Clock (`time.monotonic`) at which a job without limits of its own is killed; None for never.
-        memory_bytes: Memory that such a job may add to its process; None for no limit.
+        kill_at: Clock (`time.monotonic`) at which a job without limits of its own is killed.
+        memory_bytes: Memory that such a job may add to its process.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class RemoteSession(Session):
         folds: int = 0,
     ) -> Outcome:
         """Score the given model."""
-        arguments = {"store": store, "threads": threads, "share": share, **({"folds": folds} if folds else {})}
-        outcome: Outcome = self._call("scoring the untouched model", "untouched", **arguments)
+        asked = {"store": store, "threads": threads, "share": share} | ({"folds": folds} if folds else {})
+        outcome: Outcome = self._call("scoring the untouched model", "untouched", **asked)
         return outcome
 
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
@@ -114,8 +114,7 @@ class RemoteSession(Session):
 
     def train(self, trial: Trial) -> Outcome:
         """Carry a plan out."""
-        report = trial.report
-        return self.try_train(trial, self._limits, report).unwrap("training")
+        return self.try_train(trial, self._limits, trial.report).unwrap("training")
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
         """Write the personalised model and check it."""
@@ -133,22 +132,16 @@ class RemoteSession(Session):
         self, plans: Sequence[TrialPlan], store: Store, limits: JobLimits, progress: Progress | None = None
     ) -> JobResult[Filling]:
         """Run a filling pass under limits and say how it ended."""
-        arguments = {"plans": plans, "store": store}
-        frees = limits.memory_bytes is not None
+        arguments, frees = {"plans": plans, "store": store}, limits.memory_bytes is not None
         job = Job(self._backend, "fill", arguments, reports=True, frees=frees, file_bytes=limits.file_bytes)
         return self._supervisor.run(job, limits, progress)
 
     def try_train(self, trial: Trial, limits: JobLimits, progress: Progress | None = None) -> JobResult[Outcome]:
         """Carry a plan out under limits and say how it ended."""
         frees = limits.memory_bytes is not None and not trial.plan.cached  # its prefix runs in the same process
+        arguments = {"trial": replace(trial, report=silent)}
         job = Job(
-            self._backend,
-            "train",
-            {"trial": replace(trial, report=silent)},
-            reports=False,
-            frees=frees,
-            plan=trial.plan,
-            file_bytes=limits.file_bytes,
+            self._backend, "train", arguments, reports=False, frees=frees, plan=trial.plan, file_bytes=limits.file_bytes
         )
         return self._supervisor.run(job, limits, progress)
 
@@ -187,9 +180,9 @@ def open_remote(
         backends: Names; the sessions come by name.
         interrupt: Read while a job runs.
         kill_at: See `RemoteSession`.
-        memory_bytes: See `RemoteSession`.
+        memory_bytes: The same.
         many_jobs: Whether what every job needs is computed before the first.
-        adapt: Makes the task of the loaded one, in the other process; as it is where it is not given.
+        adapt: Makes the task of the loaded one, in the other process.
 
     Raises:
         PluginError: A backend is not installed.
