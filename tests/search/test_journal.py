@@ -89,9 +89,9 @@ def test_a_tail_of_zeros_or_of_half_lines_is_cut_off(journal: bytes, tmp_path: P
     path = tmp_path / "cut.log"
     for tail in (b"\0" * 512, b'{"op_code":5,\n{"op', b"\0" * 512 + b"\n"):
         path.write_bytes(journal + tail)
-        assert trim(path) == len(tail)
+        trim(path)
         assert path.read_bytes() == journal
-    assert trim(tmp_path / "none.log") == 0
+    trim(tmp_path / "none.log")
 
 
 def outcomes(study: Study) -> list[tuple[object, ...]]:

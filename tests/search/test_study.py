@@ -14,9 +14,8 @@ from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
-from tuner.search import ending
-from tuner.search.propose.structures import KEEPING, SLOWER
-from tuner.search.scoring import DIVERGED
+from tuner.search import stopping
+from tuner.search.propose.structures import DIVERGED, KEEPING, SLOWER
 from tuner.search.study import Study
 from tuner.search.trials.journal import open_study
 
@@ -28,8 +27,8 @@ DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """End a study without progress after ten trials instead of fifty."""
-    assert ending.REFUSALS_IN_A_ROW == 50
-    monkeypatch.setattr(ending, "REFUSALS_IN_A_ROW", 10)
+    assert stopping.REFUSALS_IN_A_ROW == 50
+    monkeypatch.setattr(stopping, "REFUSALS_IN_A_ROW", 10)
 
 
 def constraints(folder: Path) -> list[dict[str, float]]:

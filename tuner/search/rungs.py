@@ -16,6 +16,7 @@ from tuner.planner.price import price
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.objectives import Objective
 from tuner.results.scores.pareto import area, front
+from tuner.search.fill.filling import Filler
 from tuner.search.propose.structures import can_continue
 from tuner.search.setting import CLOSING_SECONDS, GENERATIONS, Setting
 
@@ -41,6 +42,8 @@ LEAST_STEPS = 64
 FILL_SHARE = 0.25
 #: The least number of local samples on a rung: fewer do not tell plans apart.
 LEAST_SAMPLES = 128
+#: The same in a slice of a device that is slower than it was measured; and the lowest rung that this may lead to.
+LEAST_SLICE, MOST_RUNGS = 32, 7
 #: A plan goes up at once when less than so many times what that takes is left.
 LATE = 1.5
 #: Share of the time after which a plan is tried on the top rung, whatever the ranks; and the share of what that takes
@@ -52,10 +55,6 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """Return what a plan trains on a rung: fewer samples, of validation too, no folds, and fewer epochs.
 
     A training that can be continued keeps its epochs: it is first tried with few.
-
-    Args:
-        plan: The plan as it is on the top rung.
-        rung: Counted from the top, which is 0.
     """
     if not rung:
         return plan
@@ -69,12 +68,7 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
 
 
 def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
-    """Return the rung that plans are first tried on; 0 where the search space asks for one rung only.
-
-    Args:
-        first: The study's first plans.
-        setting: The study's.
-    """
+    """Return the rung that plans are first tried on; 0 where the search space asks for one rung only."""
     trials, plan = setting.limits.trials, first[0]
     if not setting.rungs or (trials is not None and trials < FEW_TRIALS):
         return 0
@@ -87,6 +81,23 @@ def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
             break
         rung += 1
     return rung
+
+
+def prepare_slice(filler: Filler, plans: Sequence[TrialPlan], rung: int, within: float) -> int:
+    """Fill the store for plans on a rung, or on a lower one whose samples there is time for; return that rung.
+
+    A pass that is stopped shows how slow the device is. What it computed stays; the next slice is one that fits. The
+    smallest one takes what it takes, and so does the top rung.
+    """
+    lower = range(rung + 1, MOST_RUNGS + 1)
+    enough = (one for one in lower if plans[0].task.local_train * SAMPLES**one >= LEAST_SLICE)
+    rungs = [rung, *enough] if rung else [0]
+    while True:
+        rung = rungs.pop(0)
+        if filler.prepare((at_rung(plan, rung) for plan in plans), within if rungs else math.inf) or not rungs:
+            return rung
+        fitting = (at for at, lower in enumerate(rungs) if filler.fits(at_rung(plans[0], lower), within))
+        rungs = rungs[next(fitting, -1) :]
 
 
 class Promotion(NamedTuple):
@@ -106,10 +117,6 @@ def nobody_has_it(_record: TrialRecord, _rung: int) -> bool:
 
 class Ladder:
     """Decides for one study which plan goes up, and when: by rank, and in time for the top rung before the end.
-
-    Args:
-        setting: The study's.
-        seconds: Returns what it takes to try a trial's plan on another rung.
 
     Attributes:
         lowest: Rung that plans are first tried on, counted from the top, which is 0.
@@ -136,12 +143,7 @@ class Ladder:
             self.lowest -= 1
 
     def leave(self, records: Sequence[TrialRecord], fill_seconds: Callable[[int], float]) -> None:
-        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one.
-
-        Args:
-            records: The finished trials.
-            fill_seconds: Returns what it takes to fill what the first plans need on a rung.
-        """
+        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one."""
         left = self._setting.seconds_left
         if not math.isfinite(left) or self._setting.sampler == GENERATIONS:
             return
@@ -151,12 +153,7 @@ class Ladder:
             self.lowest -= 1
 
     def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = nobody_has_it) -> Promotion | None:
-        """Return the plan to promote now; None where a new one is to be tried instead.
-
-        Args:
-            records: The finished trials.
-            is_taken: Whether another worker tries a trial's plan on a rung now: then it is passed over.
-        """
+        """Return the plan to promote now, but for those that others try; None where a new one is to be tried."""
         if not self.lowest:
             return None
         return self._before_the_end(records, is_taken) or self._by_rank(records, is_taken)

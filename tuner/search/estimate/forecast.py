@@ -48,13 +48,7 @@ class Expected:
 
 
 class Memory(NamedTuple):
-    """An estimate of training's memory.
-
-    Attributes:
-        nbytes: Of training, whatever filling takes.
-        errors: What its error depends on.
-        least: What the record of a trial says at least: the memory of filling.
-    """
+    """Bytes of training as estimated, what their error depends on, and the least that a record says: filling's."""
 
     nbytes: int
     errors: Errors
@@ -91,7 +85,7 @@ class Forecast:
             missing: Samples whose features are not stored yet.
             records: Finished trials, whose measured costs calibrate the estimate.
             pace: Ratio of the seconds that filling takes now to those expected from the rates.
-            due: What is still to be trained of it, where it continues an earlier trial; all of it where it is None.
+            due: What is still to be trained of it, where it continues an earlier trial.
         """
         plain = price(plan, self._setting.rates).estimate(missing)
         if due is not None:
@@ -127,8 +121,8 @@ class Forecast:
     def _spread(self, plan: TrialPlan, seconds: Errors, memory: Memory) -> tuple[float, float]:
         """Return by which factors seconds and bytes lie around the estimate.
 
-        They do not where the trial obeys the limit itself, nor before the first trial: a study that refuses all plans
-        for what it does not know never learns.
+        They do not where the trial obeys the limit itself, nor before the first trial: a study that refuses all plans for
+        what it does not know never learns.
         """
         time = self._seconds.spread(seconds, (1 + TIME_LEVEL) / 2) if self._seconds.trials else 1.0
         sure = plan.traits.changes_shapes or not self._bytes.trials
@@ -211,14 +205,7 @@ class Forecast:
 
 
 def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> dict[Hashable, float]:
-    """Return what the error of an estimate of memory depends on.
-
-    Args:
-        plan: The plan.
-        tensors: Bytes of tensors.
-        rest: Bytes of all else.
-        planned: Whether the planner counted the tensors.
-    """
+    """Return what the error of an estimate of memory depends on: of tensors, planned or not, and of all else."""
     kind = (*_kind(plan), planned)
     if plan.traits.changes_shapes:
         return {kind: PART_BYTES}
@@ -232,12 +219,7 @@ def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> 
 
 
 def seconds_errors(plan: TrialPlan, rates: Rates) -> dict[Hashable, float]:
-    """Return what the error of an estimate of seconds depends on.
-
-    Args:
-        plan: The plan.
-        rates: This device's rates.
-    """
+    """Return what the error of an estimate of seconds depends on."""
     if plan.traits.solves:  # its seconds say nothing of steps
         return {("solved", *_kind(plan)): READY_SECONDS}
     priced = price(plan, rates)

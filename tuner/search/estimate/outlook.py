@@ -33,11 +33,9 @@ class Curve(NamedTuple):
 class Outlook:
     """Judges the trials of one study; not those with exits or edits of the tail, whose curves jump, or with folds.
 
-    Nor those that end in a head that is solved for: what it scores is not in the loss of the head before.
-
-    Args:
-        setting: The study's. Where it has other objectives than accuracies and costs, or is deterministic, every trial
-            runs to its end: at which step a request to stop arrives depends on the clock.
+    Nor those that end in a head that is solved for: what it scores is not in the loss of the head before. Where a study
+    has other objectives than accuracies and costs, or is deterministic, every trial runs to its end: at which step a
+    request to stop arrives depends on the clock.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -51,14 +49,7 @@ class Outlook:
         self._gave_up = False
 
     def begin(self, plan: TrialPlan, estimate: Estimate, rung: int, records: Sequence[TrialRecord]) -> None:
-        """Watch a trial from its first epoch on.
-
-        Args:
-            plan: What it trains.
-            estimate: Its cost.
-            rung: Its rung.
-            records: The finished trials.
-        """
+        """Watch a trial from its first epoch on."""
         self._curves = [
             Curve(tuple(epoch["loss"] for epoch in record.epochs), record.values)
             for record in records
@@ -71,18 +62,10 @@ class Outlook:
             False,
         )
         self._margins = _standard_errors(plan)
-        self._costs = {
-            "train_seconds": CHEAPER * estimate.train_seconds,
-            "peak_bytes": CHEAPER * estimate.peak_bytes,
-        }
+        self._costs = {"train_seconds": CHEAPER * estimate.train_seconds, "peak_bytes": CHEAPER * estimate.peak_bytes}
 
     def hopeless(self, loss: float, seconds: float) -> bool:
-        """Note an epoch of the trial, and return whether the front is out of its reach.
-
-        Args:
-            loss: Of the epoch.
-            seconds: It took.
-        """
+        """Note the loss and the seconds of an epoch, and return whether the front is out of the trial's reach."""
         if self._plan is None or len(self._losses) >= self._plan.recipe.epochs:  # whatever a backend reports
             return self._gave_up
         self._losses.append(loss)
@@ -107,13 +90,7 @@ class Outlook:
 
 
 def optimistic_end(loss: float, share: float, curves: Sequence[Curve]) -> dict[str, float]:
-    """Return the best accuracies that a plan may end with.
-
-    Args:
-        loss: After a share of its epochs.
-        share: In (0, 1).
-        curves: Of trials on the same samples; at least one.
-    """
+    """Return the best accuracies that a plan may end with, by its loss after a share of its epochs."""
     falls = [curve.losses[-1] / max(_after(curve.losses, share), 1e-12) for curve in curves]
     least = loss * min([1.0, *falls])
     lower = max((curve.losses[-1] for curve in curves if curve.losses[-1] < least), default=0.0)

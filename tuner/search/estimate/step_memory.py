@@ -35,10 +35,7 @@ class StepBytes(NamedTuple):
 def expected_bytes(plan: TrialPlan, step: StepPlan, rates: Rates) -> int:
     """Return the peak bytes of a trial whose steps the planned executor runs, before any trial.
 
-    Args:
-        plan: The trial's plan.
-        step: The plan of its steps.
-        rates: This device's rates: the prefix takes memory too, before every step or while it fills the store.
+    The prefix takes memory too, before every step or while it fills the store.
     """
     training = sum(planned_bytes(plan, StepBytes.of(step), rates))
     return max(training, rates.fill_peak_bytes) if plan.cached else training

@@ -41,13 +41,7 @@ class RecordSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilledRange:
-    """What is stored of one record set.
-
-    Attributes:
-        share: Share of the local samples and of those for validation that are stored.
-        mixed: Fraction of the global training data that is stored.
-        folders: Folders of the record files.
-    """
+    """What is stored of a record set: shares of the local samples and of the global training data, and its folders."""
 
     share: float
     mixed: float
@@ -133,15 +127,7 @@ class Filler:
     def prepare(self, plans: Iterable[TrialPlan], within: float = math.inf) -> bool:
         """Fill every cut the study may ask for first, in one pass, as far as cap and time allow; the first plans first.
 
-        Args:
-            plans: As they are on the rung that they are tried on first.
-            within: Seconds that the pass should take at most.
-
-        Returns:
-            Whether the first plan's features are there.
-
-        Raises:
-            BudgetError: A limit leaves nothing filled.
+        Return whether the first plan's features are there. BudgetError where a limit leaves nothing filled.
         """
         cached = [plan for plan in plans if plan.cached]
         if not cached:
@@ -215,16 +201,10 @@ class Filler:
         return next((error for keys, error in self._too_large.items() if keys <= needed), None)
 
     def fill(self, plans: Sequence[TrialPlan], stop_at: float = math.inf) -> None:
-        """Fill what the plans need and this study has not filled yet.
+        """Fill what the plans need and this study has not filled yet, in one pass for each precision.
 
-        Args:
-            plans: To fill for, in one pass for each precision.
-            stop_at: Clock (`time.monotonic`) at which the pass stops; it stops when the study's time is up in any case.
-
-        Raises:
-            UnfilledError: The time was up, or memory was too small; what was filled stays. A pass that memory was too
-                small for is not begun again.
-            TunerError: A sample or the model cannot be used.
+        A pass stops at ``stop_at`` (`time.monotonic`), and when the study's time is up. UnfilledError says that it had
+        no time or memory; what was filled stays, and a pass that memory was too small for is not begun again.
         """
         for alike in self._by_precision(plan for plan in plans if self.missing(plan)):
             self._pass(alike, stop_at)

@@ -134,14 +134,6 @@ class Guard:
     Attributes:
         most_bytes: The largest memory seen, above the baseline.
         heard_all: Whether its process has said its last word, and is about to end by itself.
-
-    Args:
-        channel: To its process.
-        method: The session's method that it calls.
-        limits: What it may take.
-        interrupt: Read while it runs.
-        progress: Called with what it reports.
-        memory: Reads its memory.
     """
 
     def __init__(

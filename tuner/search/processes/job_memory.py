@@ -31,14 +31,11 @@ class Sizes(NamedTuple):
 class JobMemory:
     """Reads the memory of one job above its baseline: what it had when it was forked, or when it said that it rests.
 
+    Processes are excluded that the one that forks had started before.
+
     Attributes:
         pid: The job's process, which leads the group of those that it starts.
         has_ended: Whether that process had ended at the last reading.
-
-    Args:
-        pid: The job's process.
-        server: Process that it was forked from.
-        excluded: Processes that the latter had started before.
     """
 
     def __init__(self, pid: int, server: int, excluded: Collection[int]) -> None:

@@ -53,6 +53,10 @@ PLAIN: Mapping[Any, Callable[[Any], Any]] = {
 ERRORS = (TaskError, ModelError, PluginError, StoreError, BudgetError)
 
 
+#: What building a value of another type raises.
+MISFITS = (AttributeError, KeyError, TypeError, ValueError)
+
+
 class MessageError(TunerError):
     """What is sent, or what arrives, is no message."""
 
@@ -144,11 +148,7 @@ class Failure:
 
 
 def encode(kind: Kind, value: Any = None) -> bytes:
-    """Return a message, packed. NumPy's numbers are numbers.
-
-    Raises:
-        MessageError: The value holds what JSON does not have, or is too long.
-    """
+    """Return a message, packed. NumPy's numbers are numbers."""
     try:
         content = json.dumps([kind, value], default=_plain, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -159,11 +159,7 @@ def encode(kind: Kind, value: Any = None) -> bytes:
 
 
 def encode_progress(progress: Mapping[str, Any]) -> bytes:
-    """Return a progress message, packed, with its texts cut.
-
-    Raises:
-        MessageError: It is none: whoever shows it counts on numbers.
-    """
+    """Return a progress message, packed, with its texts cut; whoever shows it counts on numbers."""
     if not isinstance(progress, Mapping):
         raise MessageError(f"a progress message must be a table of numbers and texts, got {progress!r:.100}")
     values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in progress.items()}
@@ -176,17 +172,13 @@ def encode_progress(progress: Mapping[str, Any]) -> bytes:
 
 
 def result_from(method: str, value: Any) -> Any:
-    """Return what a session's method returned, as the type that it declares; as JSON has it, of any other method.
-
-    Raises:
-        MessageError: It is of another type; one line.
-    """
+    """Return what a session's method returned, as the type that it declares; as JSON has it, of any other method."""
     declared = getattr(Session, method, None)
     if declared is None:
         return value
     try:
         result = build(get_type_hints(getattr(declared, "fget", declared))["return"], value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except MISFITS as error:
         raise MessageError(f"what {method} returned: {error}") from None
     if isinstance(result, ModelInfo) and not result.blocks:
         raise MessageError("a model must have at least one block, got none")
@@ -196,11 +188,7 @@ def result_from(method: str, value: Any) -> Any:
 
 
 def build(declared: Any, value: Any) -> Any:
-    """Return a value of a declared type from what JSON has for it.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: It is of another type.
-    """
+    """Return a value of a declared type from what JSON has for it, or raise one of `MISFITS`."""
     if declared in PLAIN:
         return PLAIN[declared](value)
     if is_dataclass(declared) and isinstance(declared, type):
@@ -221,7 +209,7 @@ def build(declared: Any, value: Any) -> Any:
 def _part(name: Any, declared: Any, value: Any) -> Any:
     try:
         return build(declared, value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except MISFITS as error:
         raise ValueError(f"{name}: {error}") from None
 
 

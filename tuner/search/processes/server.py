@@ -105,12 +105,7 @@ class ForkServer:
         self._channel.send(pack(pickle.dumps((job.backend, job.plan, job.file_bytes, pickle.dumps(job)))), descriptor)
 
     def listen(self, seconds: float) -> None:
-        """Take in what the process says, and wait for that for so long at most.
-
-        Raises:
-            LostError: It has ended, or is stopped.
-            TunerError: It cannot open the task; one line.
-        """
+        """Take in what the process says, and wait for that for so long at most; raise what opening the task raised."""
         try:
             messages = self._channel.listen(seconds)
         except EOFError:

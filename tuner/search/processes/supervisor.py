@@ -27,12 +27,7 @@ LOST = "the process that trials are forked from"
 
 
 class Supervisor:
-    """Runs jobs one at a time, each in a fresh child.
-
-    Args:
-        start: What the process that children are forked from prepares.
-        interrupt: Read while a job runs.
-    """
+    """Runs jobs one at a time, each in a fresh child."""
 
     def __init__(self, start: Start, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
@@ -50,9 +45,6 @@ class Supervisor:
 
         Where the process that children are forked from ends, or does not answer, it is started again, and so is the
         job: what ended it may have been the job or not. A job that it ends under twice has failed.
-
-        Raises:
-            TunerError: The task cannot be loaded, or the process that children are forked from ended too often.
         """
         started = time.monotonic()
         for _ in range(ATTEMPTS):
@@ -105,12 +97,7 @@ class Supervisor:
         )
 
     def task(self, limits: JobLimits) -> TaskOutline:
-        """Return the task, as the other process has loaded it; without a deadline it has `LOADING_SECONDS`.
-
-        Raises:
-            TunerError: It cannot be loaded, or not in time.
-            KeyboardInterrupt: The user ended it.
-        """
+        """Return the task, as the other process has loaded it; without a deadline it has `LOADING_SECONDS`."""
         verdict = self._wait_beginning("loading", limits, lambda: self._server.task is not None)
         if self._server.task is None:
             nothing: JobResult[TaskOutline] = JobResult(verdict or "interrupted")
@@ -118,11 +105,7 @@ class Supervisor:
         return self._server.task
 
     def _wait_beginning(self, what: str, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:
-        """Wait while the task is loaded and opened.
-
-        Raises:
-            TunerError: It took too long where the user gave no time, or the process ended: there was no first job.
-        """
+        """Wait while the task is loaded and opened; raise where that fails: there was no first job."""
         try:
             verdict = self._wait(limits.kill_at or self._started + LOADING_SECONDS, is_done)
         except LostError as error:
@@ -144,8 +127,7 @@ class Supervisor:
     def _end(self, guard: Guard, limits: JobLimits, verdict: Verdict) -> int | None:
         """End all that a job has started, and return the exit code of its process; None where that had to be killed.
 
-        Raises:
-            LostError: The process that it was forked from has ended, and the job's result is not known.
+        LostError where the process that it was forked from has ended, and the job's result is not known.
         """
         server = self._server
         try:
@@ -190,12 +172,7 @@ class Supervisor:
         return None
 
     def _replace(self, reason: str) -> None:
-        """Start the process that children are forked from again.
-
-        Raises:
-            KeyboardInterrupt: The user ended the run: whoever ended the parent ended its whole group.
-            TunerError: It was started too often.
-        """
+        """Start the process that children are forked from again, but not if the user ended the run, nor too often."""
         self._server.close()
         self.interrupt.check()
         if self._starts == MOST_STARTS:

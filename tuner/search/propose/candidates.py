@@ -57,12 +57,8 @@ MOST_ASKED = 32
 class Candidates:
     """Chooses for one study.
 
-    Args:
-        queue: The trials of the study.
-        setting: The study's. Where it has other objectives than accuracies and costs, whose gain is not foreseen, the
-            sampler's first suggestion is taken.
-        compose: Composes a plan from a source of values.
-        structures: Knows at which training a plan is first tried.
+    Where it has other objectives than accuracies and costs, whose gain is not foreseen, the sampler's first suggestion
+    is taken.
 
     Attributes:
         weighs: Whether plans are weighed by their gain.
@@ -88,11 +84,8 @@ class Candidates:
     ) -> Composed | None:
         """Return the plan to try next; None where the study is to be asked, or one cannot be composed.
 
-        Args:
-            seconds: Returns what it takes to try a plan; infinity where it was tried before.
-            admits: Returns whether a plan is within the limits.
-            records: The finished trials.
-            rung: Rung that it is tried on.
+        ``seconds`` returns what it takes to try a plan, infinity where it was tried before; ``admits`` whether it is
+        within the limits.
         """
         if self._setting.sampler == GENERATIONS:
             return None
@@ -112,8 +105,9 @@ class Candidates:
             if not new:
                 self.gain = 0.0
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
-            if len(alike) < LEAST_TRIALS:
-                order = self._short_first(new)
+            if len(alike) < LEAST_TRIALS:  # the short ones as they come, then the others
+                affordable = FIRST_SHARE * self._setting.seconds_left
+                order = [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
             else:
                 gains = self._gains([one for one, _ in new], alike)
                 self.gain = float(gains.max())
@@ -167,11 +161,6 @@ class Candidates:
             drawn = self._drawn(random.Random(0), LOOKED_AT)
             self._knobs = {name: one.knobs[name] for one in drawn for name in one.searched}
         return self._knobs
-
-    def _short_first(self, new: Sequence[tuple[Composed, float]]) -> list[Composed]:
-        """Return the plans that are short as they come, then the others."""
-        affordable = FIRST_SHARE * self._setting.seconds_left
-        return [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
 
     def _is_sensible(self, composed: Composed, alike: Sequence[TrialRecord]) -> bool:
         """Return whether a plan's learning rate suits its depth, and it is not one more head among many."""

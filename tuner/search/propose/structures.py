@@ -12,7 +12,6 @@ Source: Lee et al. 2020, "Cost-aware Bayesian optimization", on the fault of imp
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
@@ -23,7 +22,6 @@ from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.pareto import area
-from tuner.search.scoring import DIVERGED
 from tuner.search.setting import Setting
 
 EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
@@ -44,6 +42,8 @@ KEEPING = 0.15
 FIRST_HEADS = 2
 #: A limit on forgetting from which on it is allowed.
 CARELESS = 0.5
+#: The constraint of a trial whose loss rose: it says something of its learning rate, and nothing of its depth.
+DIVERGED = "diverged"
 #: A training that diverged is tried again at this share of its learning rate, so often.
 SLOWER, RETRIES = 1 / 3, 2
 
@@ -51,7 +51,7 @@ Structure = tuple[int, tuple[str, ...], str, bool]
 
 
 def structure_of(plan: TrialPlan) -> Structure:
-    """Return a plan's structure: its cut, the kinds of its edits, its exits, and whether only a head is solved for."""
+    """Return a plan's cut, the kinds of its edits, its exits, and whether only a head is solved for."""
     return plan.split, tuple(edit.kind for edit in plan.shape), plan.heads.mode, plan.traits.solves
 
 
@@ -68,11 +68,7 @@ def can_continue(plan: TrialPlan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One training on one rung.
-
-    Attributes:
-        records: Its trials, by their epochs.
-    """
+    """One training on one rung: its trials, by their epochs."""
 
     records: tuple[TrialRecord, ...]
 
@@ -114,32 +110,11 @@ class Line:
         return min(1.0, max(AT_BEST, math.pow(errors[1] / errors[0], 1 / doublings)))
 
 
-class Prospect(NamedTuple):
-    """A plan to try next.
-
-    Attributes:
-        composed: The plan as it is on the top rung.
-        gain: By how much it may enlarge the area under the front by the end.
-    """
-
-    composed: Composed
-    gain: float
-
-
 class Structures:
-    """Decides for one study.
-
-    Args:
-        setting: The study's.
-        compose: Composes a plan from a source of values.
-        seconds: Returns what it takes to try a plan on a rung now; infinity where that rung has tried it.
-    """
+    """Decides for one study; ``seconds`` returns what a plan takes on a rung now, infinity where it was tried there."""
 
     def __init__(
-        self,
-        setting: Setting,
-        compose: Callable[[ValueSource], Composed],
-        seconds: Callable[[Composed, int], float],
+        self, setting: Setting, compose: Callable[[ValueSource], Composed], seconds: Callable[[Composed, int], float]
     ) -> None:
         self._setting, self._compose, self._seconds = setting, compose, seconds
         self.anchors: tuple[Composed, ...] = ()
@@ -150,8 +125,7 @@ class Structures:
 
         Where the model knows classes already, at a lower learning rate: it decides how much of them is forgotten.
         """
-        rates = self._setting.rates
-        forgetting = self._setting.limits.forgetting
+        rates, forgetting = self._setting.rates, self._setting.limits.forgetting
         if self._setting.task.global_per_class and (forgetting is None or forgetting < CARELESS):
             first = [self._slowly(composed) for composed in first]
         if any(composed.plan.traits.solves for composed in first):
@@ -179,13 +153,7 @@ class Structures:
         return self._with(composed.values, {EPOCHS: least}) or composed
 
     def next(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
-        """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder.
-
-        Args:
-            records: The finished trials.
-            rung: Rung that plans are first tried on.
-            left: Seconds that are left.
-        """
+        """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
     def longer(
@@ -194,19 +162,12 @@ class Structures:
         rung: int,
         left: float,
         admits: Callable[[Composed], bool] = lambda _composed: True,
-    ) -> Prospect | None:
-        """Return the line to continue: the one that is expected to add most; None where none is worth it.
-
-        Args:
-            records: The finished trials.
-            rung: Rung that plans are first tried on.
-            left: Seconds that are left.
-            admits: Returns whether a plan is within the limits.
-        """
-        here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
+    ) -> Composed | None:
+        """Return the line to continue: the one that is expected to add most; None where none is worth it."""
+        here = _known_of(records, rung)
         found = [one for line in self.lines(here) if (one := self._longer(line, here, rung, left)) is not None]
-        best = sorted(found, key=lambda one: one.gain, reverse=True)
-        return next((one for one in best if admits(one.composed)), None)
+        best = sorted(found, key=lambda one: one[1], reverse=True)
+        return next((composed for composed, _ in best if admits(composed)), None)
 
     def hope(
         self,
@@ -215,42 +176,29 @@ class Structures:
         left: float,
         admits: Callable[[Composed], bool] = lambda _composed: True,
     ) -> float:
-        """Return by how much the area under the front may grow at best: by untried anchors, by longer training.
-
-        Args:
-            records: The finished trials.
-            rung: Rung that plans are tried on.
-            left: Seconds that are left.
-            admits: Returns whether a plan is within the limits.
-        """
-        here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
+        """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
+        here = _known_of(records, rung)
         best = _best(here)
         untried = self._untried(records, rung, left)
         gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
         for line in self.lines(here):
-            longer = self._longer(line, here, rung, left)
-            if longer is not None and admits(longer.composed):
-                doublings = math.log2(longer.composed.plan.recipe.epochs / line.epochs)
-                values = line.last.values
-                hoped = _fewer_errors(values, AT_BEST**doublings)
-                gains.append(_gain(here, {**hoped, **_best_global(best, values)}))
+            longer, _ = self._longer(line, here, rung, left) or (None, 0.0)
+            if longer is not None and admits(longer):
+                doublings, values = math.log2(longer.plan.recipe.epochs / line.epochs), line.last.values
+                gains.append(_gain(here, _fewer_errors(values, AT_BEST**doublings) | _best_global(best, values)))
         return max(gains, default=0.0) if here else math.inf
 
     def most(self, plan: TrialPlan, here: Sequence[TrialRecord]) -> float:
         """Return by how much a plan may enlarge the area under the front at best; infinity where that is not known.
 
         A structure that was tried may lose half of the errors that its best trial has left.
-
-        Args:
-            plan: Plan to try.
-            here: The finished trials of its rung.
         """
         structure = structure_of(plan)
         alike = _best([one for one in here if one.plan is not None and structure_of(one.plan) == structure])
         if not alike:
             return math.inf
         known = max(here, key=lambda one: one.values.get("global_accuracy", 0.0)).values
-        return _gain(here, {**_fewer_errors(alike, AT_BEST), **_best_global(known, alike)})
+        return _gain(here, _fewer_errors(alike, AT_BEST) | _best_global(known, alike))
 
     def lines(self, records: Sequence[TrialRecord]) -> list[Line]:
         """Return the lines of trials on one rung whose training can be continued."""
@@ -315,8 +263,8 @@ class Structures:
                 return slower
         return None
 
-    def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> Prospect | None:
-        """Return a line's continuation, twice as long where there is time for that."""
+    def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> tuple[Composed, float] | None:
+        """Return a line's continuation, twice as long where there is time for that, and by how much it may add."""
         if line.stalled > 1 or line.last.state == "stopped":
             return None
         epochs, plan = 2 * line.epochs, plan_of(line.last)
@@ -333,7 +281,7 @@ class Structures:
             return None
         doublings = math.log2(longer.plan.recipe.epochs / line.epochs)
         expected = _fewer_errors(line.last.values, math.pow(line.pace, doublings))
-        return Prospect(longer, _gain(here, expected))
+        return longer, _gain(here, expected)
 
     def _with(self, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
         """Return a plan with some values changed; None where it cannot be composed."""
@@ -355,6 +303,11 @@ def _says(record: TrialRecord) -> bool:
     return record.state != "killed" and not ({DIVERGED, "time"} & record.constraint.keys())
 
 
+def _known_of(records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
+    """Return the trials of a rung that are within every limit."""
+    return [record for record in records if record.rung == rung and eligible(record) and record.plan]
+
+
 def _best(records: Sequence[TrialRecord]) -> Mapping[str, float]:
     return max((one.values for one in records), key=lambda one: one.get("local_accuracy", 0.0), default={})
 
@@ -367,8 +320,7 @@ def _best_global(best: Mapping[str, float], values: Mapping[str, float]) -> dict
 
 def _fewer_errors(values: Mapping[str, float], share: float) -> dict[str, float]:
     """Return scores with a share of the local errors left."""
-    left = 1.0 - (1.0 - values.get("local_accuracy", 0.0)) * share
-    return {**values, "local_accuracy": left}
+    return {**values, "local_accuracy": 1.0 - (1.0 - values.get("local_accuracy", 0.0)) * share}
 
 
 def _gain(records: Sequence[TrialRecord], values: Mapping[str, float]) -> float:

@@ -29,11 +29,7 @@ LEARNS_FROM = 256
 
 
 class Coordinates:
-    """Plans as points: one column for each knob that is a number, one for each option of the others.
-
-    Args:
-        knobs: Knobs that are searched, by name.
-    """
+    """Plans as points: one column for each searched knob that is a number, one for each option of the others."""
 
     def __init__(self, knobs: Mapping[str, Knob]) -> None:
         self._knobs = {name: knob for name, knob in sorted(knobs.items()) if not knob.fixed}
@@ -73,11 +69,7 @@ def _columns(knob: Knob, value: Scalar | None) -> list[float]:
 
 
 class Surrogate:
-    """Predicts scores from those of other plans.
-
-    Args:
-        coordinates: Of the plans.
-    """
+    """Predicts scores from those of other plans."""
 
     def __init__(self, coordinates: Coordinates) -> None:
         self._coordinates = coordinates

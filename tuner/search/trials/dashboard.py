@@ -26,11 +26,7 @@ STATES = {"rejected": TrialState.PRUNED, "killed": TrialState.FAIL, "failed": Tr
 
 
 def dashboard_app(run: Run) -> "WSGIApplication":
-    """Return optuna-dashboard for a run.
-
-    Raises:
-        ModuleNotFoundError: optuna-dashboard is not installed.
-    """
+    """Return optuna-dashboard for a run; ModuleNotFoundError where it is not installed."""
     from optuna_dashboard import wsgi
 
     app: WSGIApplication = wsgi(study_of(run)._storage)  # noqa: SLF001 - a study has no public way to its storage

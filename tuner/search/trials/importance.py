@@ -31,14 +31,9 @@ def trials_of_largest_rung(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def knob_importance(records: Sequence[TrialRecord], objective: Objective) -> dict[str, float]:
-    """Return how much each knob decides whether a trial is among the best quarter, as shares of 1.
+    """Return how much each knob decides whether a trial is among the best quarter, as shares of 1, the largest first.
 
-    Args:
-        records: Trials scored on the same samples.
-        objective: What they are good at.
-
-    Returns:
-        Shares by knob, the largest first; empty for fewer than 20 trials, or where no knob had two values.
+    Empty for fewer than 20 trials, which are all of the same samples, or where no knob had two values.
     """
     if len(records) < LEAST_TRIALS:
         return {}
