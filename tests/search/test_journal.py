@@ -14,15 +14,7 @@ from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.space import SAMPLERS
 from tuner.search.study import Study
-from tuner.search.trials.journal import (
-    PROMOTED,
-    STARTUP_TRIALS,
-    next_trial,
-    open_study,
-    optuna_values,
-    sound,
-    trim,
-)
+from tuner.search.trials.journal import PROMOTED, STARTUP_TRIALS, next_trial, open_study, optuna_values, sound, trim
 from tuner.search.trials.seeds import seeded
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]

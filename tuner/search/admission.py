@@ -25,12 +25,9 @@ REFUSALS = 10
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a plan may run.
+    """Whether a plan may run: what it is expected to cost, and the reason why it is not run, empty where it may.
 
-    Attributes:
-        expected: What it is expected to cost.
-        reason: Why it is not run, for people; empty where it may.
-        constraint: By how much it breaks each limit: log(value / limit); ``support`` where the backend cannot do it.
+    ``constraint`` has by how much it breaks each limit, log(value / limit); ``support`` where the backend cannot do it.
     """
 
     expected: Expected
@@ -62,11 +59,8 @@ class Admission:
     ) -> Decision:
         """Return the plan's estimate, and why it is not run, if it is not.
 
-        Args:
-            plan: The plan to decide on.
-            records: The study's finished trials.
-            full: The plan as it is on the top rung, which has to obey the limits too, where that is another one.
-            due: What is still to be trained of it, where it continues an earlier trial.
+        On the top rung the plan is ``full``, which has to obey the limits too; of one that continues a trial, ``due``
+        is still to be trained.
         """
         expected = self._forecast.expected(plan, self._filler.missing(plan), records, self._filler.pace, due)
         if reason := self._unsupported(plan) or _failed_before(plan, records):
@@ -106,9 +100,8 @@ class Admission:
     def _over(self, now: Expected, whole: Expected, caution: float) -> tuple[list[str], dict[str, float]]:
         """Return which limits a plan breaks as it would run now, or as a whole, for people and as a constraint.
 
-        Of memory it must be sure that the plan fits; of time, that it does not: a trial that takes a little too long
-        costs less than a good plan that was never tried. With caution 1 the end of memory's interval decides, with 0
-        the estimate itself.
+        Of memory it must be sure that the plan fits: with caution 1 by the interval's end, with 0 by the estimate. Of
+        time it must be sure that it does not: a good plan that was never tried costs more than a trial that takes long.
         """
         limits, reasons, constraint = self._setting.limits, list[str](), dict[str, float]()
 

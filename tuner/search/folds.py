@@ -1,8 +1,7 @@
 """Folds: a plan is trained once on all samples, and once more without each fold, which then judges it.
 
-The local training samples are divided into folds. Each is scored by a training that left it out, and the local
-validation samples by the training on all of them, whose weights are kept: every local sample judges once, by weights
-that never saw it.
+The weights of the training on all samples are kept, which the local validation samples judge: so every local sample
+judges once, by weights that never saw it.
 """
 
 import math

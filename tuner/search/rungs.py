@@ -1,8 +1,7 @@
 """Rungs: a plan is first tried on a share of the samples and epochs, and promoted if it does well there.
 
-The rule is that of asynchronous successive halving for several objectives. Source: MO-ASHA; Schmucker et al. 2021,
-"Multi-objective Asynchronous Successive Halving"; ranks by non-domination in all objectives, ties by contribution to
-the hypervolume of the accuracies: by costs alone a plan without use would go up.
+Asynchronous successive halving for several objectives: MO-ASHA; Schmucker et al. 2021. Ties are broken by contribution
+to the hypervolume of the accuracies: by costs alone a plan without use would go up.
 """
 
 import math
@@ -110,17 +109,11 @@ class Promotion(NamedTuple):
 IsTaken = Callable[[TrialRecord, int], bool]
 
 
-def nobody_has_it(_record: TrialRecord, _rung: int) -> bool:
-    """Say that no other worker tries a plan."""
-    return False
-
-
 class Ladder:
     """Decides for one study which plan goes up, and when: by rank, and in time for the top rung before the end.
 
-    Attributes:
-        lowest: Rung that plans are first tried on, counted from the top, which is 0.
-        floor: Local accuracy that a plan needs to go up.
+    Plans are first tried on the rung ``lowest``, counted from the top, which is 0; ``floor`` is the local accuracy that
+    a plan needs to go up.
     """
 
     def __init__(self, setting: Setting, seconds: Callable[[TrialRecord, int], float]) -> None:
@@ -131,7 +124,6 @@ class Ladder:
     def climb(self, records: Sequence[TrialRecord]) -> None:
         """Leave the lowest rung for good where the next higher one is as quick, and has trials enough to go on from.
 
-        Lower rungs save the filling of features at first; where they are stored, starting a trial takes the longest.
         The first trials decide, so that a resumed study climbs as far. With NSGA-II the search stays: its generations
         compare all new plans.
         """
@@ -152,7 +144,7 @@ class Ladder:
                 return
             self.lowest -= 1
 
-    def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = nobody_has_it) -> Promotion | None:
+    def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = lambda *_: False) -> Promotion | None:
         """Return the plan to promote now, but for those that others try; None where a new one is to be tried."""
         if not self.lowest:
             return None

@@ -45,25 +45,20 @@ def record_of(
     if result.value is not None:
         return scored_record(setting, base, result.value, fill_seconds, given)
     if result.verdict == "memory" and limits.memory_bytes:
-        allowed = f"{limits.memory_bytes / 1e6:,.0f} MB are allowed"
-        reason = f"--memory: took {result.most_bytes / 1e6:,.0f} MB, but {allowed}"
+        took, allowed = (f"{nbytes / 1e6:,.0f} MB" for nbytes in (result.most_bytes, limits.memory_bytes))
+        reason = f"--memory: took {took}, but {allowed} are allowed"
         over = math.log(result.most_bytes / limits.memory_bytes)
         return replace(base, state="killed", reason=reason, constraint={"memory": over})
     if result.verdict == "deadline":
         reason = "--time: it did not end before the time was up"
         return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
-    if result.failure is not None:
-        return _failed_record(setting, base, result.failure)
-    return replace(base, reason=f"its process {result.ending}", constraint={"failed": 1.0})
-
-
-def _failed_record(setting: Setting, base: TrialRecord, failure: Failure) -> TrialRecord:
-    """Return the record of a trial that raised; OSError where the disk was full."""
+    failure = result.failure or Failure(f"its process {result.ending}")
     if failure.unsupported:
         return replace(base, state="rejected", reason=failure.text, constraint={"support": 1.0})
     if failure.error == DivergedError.__name__:
         return replace(base, reason=f"diverged: {failure.text}", constraint={DIVERGED: 1.0})
-    refuse_full_disk(setting, base.plan)
+    if result.failure is not None:
+        refuse_full_disk(setting, base.plan)
     notes = (failure.trace,) if failure.trace else ()
     return replace(base, reason=failure.text, notes=notes, constraint={"failed": 1.0})
 

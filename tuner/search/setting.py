@@ -43,17 +43,12 @@ class Setting:
 
     Attributes:
         strategies: Strategies that take part.
-        objectives: The study's objectives.
         wanted: What the search space and the command line ask of each knob.
         sampler: ``tpe``, ``gp``, ``nsga2`` or ``random``.
-        seed: The study's seed.
         deterministic: Whether costs come from FLOPs instead of clocks.
-        model: The model's blocks.
-        task: The task in numbers.
         rates: This device's rates on the model.
         limits: The user's limits.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
-        folder: The run's folder.
         rungs: Whether plans are first tried on lower rungs.
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.

@@ -82,11 +82,7 @@ def load_prior(file: str | Path) -> Prior:
 
 
 def load_space(text: str) -> Space:
-    """Read a search space by name or by path.
-
-    Raises:
-        SpaceError: There is no such search space, or it has an unknown key or a value that cannot be read.
-    """
+    """Read a search space by name or by path; SpaceError where there is none, or it cannot be read."""
     known = shipped()
     path = known.get(text, Path(text))
     if kind_of(path) in {"nothing", "folder"}:

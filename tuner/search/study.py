@@ -79,15 +79,13 @@ class Study:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
-        self._ladder = Ladder(setting, self._spend_seconds)
+        self._ladder = Ladder(
+            setting, lambda record, rung: self._admission.seconds(self._at(record, rung), self.records)
+        )
         self.ended = ""
 
     def prepare(self) -> None:
-        """Put the first plans in the queue and fill the store for all that may follow.
-
-        Raises:
-            BudgetError: The limits leave no room for one trial.
-        """
+        """Put the first plans in the queue and fill the store for all that may follow, as far as the limits allow."""
         if self.records:
             self._ladder.floor = self._given.floor(self.records[-1].rung)
         self._queue.catch_up(self._ladder.floor)
@@ -219,7 +217,7 @@ class Study:
         self._ladder.leave(self.records, self._fill_seconds)
 
         def is_taken(record: TrialRecord, rung: int) -> bool:
-            return self._queue.is_taken(at_rung(self._full(record).plan, rung))
+            return self._queue.is_taken(self._at(record, rung))
 
         if promotion := self._ladder.next([one for one in self.records if self._repeatable(one)], is_taken):
             composed = self._full(promotion.record)
@@ -274,9 +272,13 @@ class Study:
             self._composed[record.config] = self._compose(preferred_values(record.knobs))
         return self._composed[record.config]
 
+    def _at(self, record: TrialRecord, rung: int) -> TrialPlan:
+        """Return the plan of a trial as it is on a rung."""
+        return at_rung(self._full(record).plan, rung)
+
     def _repeatable(self, record: TrialRecord) -> bool:
         """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
-        return not self._strikes.barred or record.plan == at_rung(self._full(record).plan, record.rung)
+        return not self._strikes.barred or record.plan == self._at(record, record.rung)
 
     def _try(self, trial: OptunaTrial) -> TrialRecord | None:
         """Carry one suggestion through to its record; None where another worker trains its plan."""
@@ -335,10 +337,6 @@ class Study:
         first, *_, last = sorted([plan.split, plan.split, *(one.split for one in tried)])
         between = (one for one in self._reachable if first <= one.split <= last)
         yield from (at_rung(one, rung) for one in (*tried, *between))
-
-    def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
-        """Return what it takes to try a trial's plan on another rung."""
-        return self._admission.seconds(at_rung(self._full(record).plan, rung), self.records)
 
     def _progress(self, progress: Mapping[str, Any]) -> bool:
         """Pass progress on; return whether the trial is to stop."""

@@ -1,8 +1,7 @@
 """Whether a trial that trains can still reach the front: its own curve, and how earlier curves went on.
 
-The optimistic end of a curve: its loss falls from here on as much as that of any earlier trial did, and the plan then
-has the best accuracies of all trials that ended with as high a loss, and of the one with the next lower. Where even
-that is dominated, the trial ends.
+At best its loss falls from here on as much as that of any earlier trial did, and the plan then has the best accuracies
+of all trials that ended with as high a loss, and of the next lower. Where even that is dominated, the trial ends.
 """
 
 import math

@@ -13,12 +13,9 @@ LINE_BYTES = 60_000
 
 
 class StepBytes(NamedTuple):
-    """What a backend's plan of a step says of its memory.
+    """What a backend's plan of a step says of its memory: most bytes alive at once, and those that last through all.
 
-    Attributes:
-        peak: Most bytes alive at once.
-        lasting: Those that stay from step to step: the optimiser's state, and what libraries keep.
-        traced: Left by tracing and compiling the step.
+    Tracing and compiling the step leaves some more.
     """
 
     peak: int

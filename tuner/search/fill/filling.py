@@ -69,6 +69,8 @@ def record_sets(plan: TrialPlan) -> set[RecordSet]:
 AHEAD_SHARE = 0.25
 STORAGE_SHARE = 0.9
 TIGHT_SHARE = 0.7
+#: What a pass reports, by the name of how much of it is done.
+STEPS = {"filled": "features", "quantised": "int8 calibration", "started": "side heads"}
 #: A shorter pass measures its start-up.
 PACED_SAMPLES = 64
 
@@ -84,10 +86,8 @@ class UnfilledError(BudgetError):
 class Filler:
     """Fills the store for the plans of one study.
 
-    Attributes:
-        seconds: Wall time of all filling passes so far.
-        samples: Samples that went through the prefix so far.
-        pace: Ratio of the seconds that the last pass took to those expected from the rates.
+    ``seconds`` and ``samples`` count all passes so far; ``pace`` is the ratio of the seconds that the last one took to
+    those expected from the rates.
     """
 
     def __init__(
@@ -99,9 +99,7 @@ class Filler:
         #: Those that need no quantising, or none any more.
         self._precisions: set[Precision] = {"fp32", *(("int8",) if has_blocks(setting.model.identity) else ())}
         self._seconds_each: dict[tuple[Precision, int], float] = {}
-        self.seconds = 0.0
-        self.samples = 0
-        self.pace = 1.0
+        self.seconds, self.samples, self.pace = 0.0, 0, 1.0
         self._stopped_each = 0.0
 
     def seconds_each(self, plan: TrialPlan) -> float:
@@ -129,10 +127,9 @@ class Filler:
 
         Return whether the first plan's features are there. BudgetError where a limit leaves nothing filled.
         """
-        cached = [plan for plan in plans if plan.cached]
+        cached = [replace(plan, data=plan.pool) for plan in plans if plan.cached]
         if not cached:
             return True
-        cached = [replace(plan, data=plan.pool) for plan in cached]
         first_alpha, most_alpha = cached[0].data.alpha, max(plan.data.alpha for plan in cached)
         left = self._setting.seconds_left
         ahead = replace(cached[0], data=replace(cached[0].data, alpha=most_alpha))
@@ -259,19 +256,14 @@ class Filler:
     def _progress(self, progress: Mapping[str, Any]) -> None:
         if "warning" in progress:
             self._listener.say(f"warning: {progress['warning']}")
-        elif "filled" in progress:
-            self._listener.step("features", progress["filled"], progress["of"])
-        elif "quantised" in progress:
-            self._listener.step("int8 calibration", progress["quantised"], progress["of"])
-        elif "started" in progress:
-            self._listener.step("side heads", progress["started"], progress["of"])
+        for name in STEPS.keys() & progress.keys():
+            self._listener.step(STEPS[name], progress[name], progress["of"])
 
     def _pass_seconds(self, plans: Sequence[TrialPlan]) -> float:
-        rates = self._setting.rates
-        return sum(
-            max(self.missing(plan) * price(plan, rates).fill_seconds for plan in alike)
-            for alike in self._by_precision(plans)
-        )
+        def seconds(plan: TrialPlan) -> float:
+            return self.missing(plan) * price(plan, self._setting.rates).fill_seconds
+
+        return sum(max(map(seconds, alike)) for alike in self._by_precision(plans))
 
     @staticmethod
     def _by_precision(plans: Iterable[TrialPlan]) -> list[list[TrialPlan]]:

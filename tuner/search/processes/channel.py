@@ -35,7 +35,6 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket, self._received = connection, bytearray()
-        self.close = connection.close
 
     def send(self, content: bytes, *descriptors: int) -> None:
         """Send what is packed, after descriptors if any; where the other end is gone, `listen` says so."""
@@ -45,11 +44,7 @@ class Channel:
             self._socket.sendall(content)
 
     def listen(self, seconds: float) -> list[bytes] | None:
-        """Return the messages that have arrived whole; None where nothing arrives for so long.
-
-        Raises:
-            EOFError: The other end is closed.
-        """
+        """Return the messages that have arrived whole; None where nothing arrives for so long, EOFError at the end."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if not poll.poll(1000 * seconds):
@@ -68,3 +63,7 @@ class Channel:
             messages.append(bytes(self._received[LENGTH.size : end]))
             del self._received[:end]
         return messages
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,8 +1,7 @@
 """The process that trials run in: it opens the task once and forks a fresh child for every job.
 
-Run as ``python -m tuner.search.processes.child FD``. A forked child starts with the libraries in memory and the task
-opened, so a fresh process per trial costs milliseconds, and its memory's high-water mark is the trial's own. Both sides
-end when the parent does: the pipe closes.
+Run as ``python -m tuner.search.processes.child FD PARENT``. A child starts with the libraries in memory and the task
+opened, and its memory's high-water mark is the trial's own. Both end when the parent does: the pipe closes.
 """
 
 import gc

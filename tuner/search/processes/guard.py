@@ -33,11 +33,8 @@ Progress = Callable[[Mapping[str, Any]], object]
 class JobLimits:
     """The limits of a job; None for none.
 
-    Attributes:
-        warn_at: Clock (`time.monotonic`) at which the child is asked to stop.
-        kill_at: Clock at which it is killed.
-        memory_bytes: Memory of the job's processes above the child's resting size.
-        file_bytes: Longest file that the job may write.
+    It is asked to stop at ``warn_at`` (`time.monotonic`), and killed at ``kill_at``, or where its processes have more
+    memory than ``memory_bytes`` above its resting size. No file that it writes is longer than ``file_bytes``.
     """
 
     warn_at: float | None = None
@@ -48,16 +45,10 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobResult(Generic[T]):
-    """How a job ended.
+    """How a job ended: what it returned, raised, or was killed for.
 
-    Attributes:
-        verdict: Whether it gave a result, failed, or was killed and for what.
-        value: What it returned; None without a result.
-        failure: What it raised; None if it did not.
-        exit_code: Exit code of a process that crashed; None where it had to be killed.
-        out_of_memory: Whether the system killed a process meanwhile because memory ran out.
-        seconds: Wall time.
-        most_bytes: The largest memory seen, above the resting size.
+    ``exit_code`` is that of a process that crashed, None where it had to be killed; ``out_of_memory`` says that the
+    system killed a process meanwhile. ``most_bytes`` is the largest memory seen, above the resting size.
     """
 
     verdict: Verdict
@@ -85,10 +76,7 @@ class JobResult(Generic[T]):
         return f"was ended by {name}"
 
     def unwrap(self, what: str) -> T:
-        """Return the value.
-
-        Args:
-            what: A user's name for the job, for the message.
+        """Return the value, or raise: ``what`` is a user's name for the job.
 
         Raises:
             TunerError: It was a user's mistake, or broke a limit; one line.
@@ -131,9 +119,8 @@ class Interrupt:
 class Guard:
     """Watches one job.
 
-    Attributes:
-        most_bytes: The largest memory seen, above the baseline.
-        heard_all: Whether its process has said its last word, and is about to end by itself.
+    ``most_bytes`` is the largest memory seen, above the baseline; ``heard_all`` says that its process has said its last
+    word, and is about to end by itself.
     """
 
     def __init__(

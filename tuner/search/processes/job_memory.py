@@ -1,8 +1,7 @@
 """The memory of a job: of its process, and of all that this starts. Linux: read from ``/proc``.
 
-The job's process alone is judged by its resident memory, as it measures itself: one small file to read. Where it has
-started others, pages that they share count once: proportional shares are added up, over the process that it was forked
-from too.
+The process alone is judged by its resident memory, as it measures itself; with others, by proportional shares, so that
+pages that they share with each other and with the process that it was forked from count once.
 """
 
 # ruff: noqa: PTH123 - read every 10 ms, and paths as objects take as long as the reading
@@ -31,11 +30,8 @@ class Sizes(NamedTuple):
 class JobMemory:
     """Reads the memory of one job above its baseline: what it had when it was forked, or when it said that it rests.
 
-    Processes are excluded that the one that forks had started before.
-
-    Attributes:
-        pid: The job's process, which leads the group of those that it starts.
-        has_ended: Whether that process had ended at the last reading.
+    Its process ``pid`` leads the group of those that it starts. Excluded are those that ``server``, from which it was
+    forked, had started before. ``has_ended`` says what the last reading found.
     """
 
     def __init__(self, pid: int, server: int, excluded: Collection[int]) -> None:

@@ -65,15 +65,9 @@ class MessageError(TunerError):
 class Start:
     """The first message: what the process that children are forked from prepares.
 
-    Attributes:
-        preload: Modules to import.
-        task: The text that names the task, or the task itself.
-        backends: Names of the backends to open it on.
-        many_jobs: Whether to compute what every job needs before the first.
-        plugins: Files of local plugins to load.
-        refused: Names of plugins that the main process refused: they are not loaded.
-        memory_bytes: Memory that what opens the task may add to its process, as far as it asks; None for no limit.
-        adapt: Makes the task of the loaded one.
+    It imports the modules of ``preload`` and opens the task, as ``adapt`` makes it, on the backends; with
+    ``many_jobs``, what every job needs is computed before the first. Of plugins, the local files are loaded, and those
+    that the main process refused are not. ``memory_bytes`` is what opening the task may add to its process.
     """
 
     preload: tuple[str, ...]
@@ -88,17 +82,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A session's method to call in a child.
+    """A session's method to call in a child; ``model`` is a property.
 
-    Attributes:
-        backend: Whose session.
-        method: Its name; ``model`` is a property.
-        arguments: By name.
-        reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
-        frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
-        metered: Whether the child's memory counts from the start of the job.
-        plan: Plan that the session is prepared for before the child is forked.
-        file_bytes: Longest file that the job may write; None for no limit.
+    A method takes ``report`` where it ``reports``; a `Trial` among its arguments always does. Freed memory goes back
+    to the system where the job ``frees``, which takes time; that of a ``metered`` one counts from its start. The
+    session is prepared for ``plan`` before the child is forked.
     """
 
     backend: str
@@ -113,15 +101,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a job raised.
+    """What a job raised, in one line, and its traceback where the user needs it.
 
-    Attributes:
-        text: One line.
-        trace: The traceback; empty where the user can put it right without it.
-        unsupported: Whether the backend cannot carry the plan out.
-        edit: Kind of the tail edit, data edit or loss term whose function is at fault; empty where none is.
-        is_bug: Whether it was none of the errors that a user can act on.
-        error: Name of its class in `tuner.errors`; empty where that makes no difference.
+    ``unsupported`` says that the backend cannot carry the plan out, ``is_bug`` that a user cannot act on it. ``edit``
+    is the kind of the edit or loss term that is at fault, ``error`` the name of the class in `tuner.errors` where that
+    makes a difference.
     """
 
     text: str

@@ -149,17 +149,14 @@ def open_remote(
     many_jobs: bool = False,
     adapt: Callable[[Task], Task] | None = None,
 ) -> Iterator[dict[str, RemoteSession]]:
-    """Open a task on backends in another process, and end that process when the block is left.
+    """Open a task on backends, which name the sessions, in another process, and end that when the block is left.
 
-    Args:
-        host: Names the backends and what they preload.
-        task: The text that names the task, or the task itself.
-        backends: Names; the sessions come by name.
-        interrupt: Read while a job runs.
-        kill_at: See `RemoteSession`.
-        memory_bytes: The same.
-        many_jobs: Whether what every job needs is computed before the first.
-        adapt: Makes the task of the loaded one, in the other process.
+    For ``kill_at`` and ``memory_bytes``, see `RemoteSession`. With ``many_jobs``, what every job needs is computed
+    before the first. ``adapt`` makes the task of the loaded one, in the other process.
+
+    Raises:
+        PluginError: A backend is not installed.
+        RunError: This system is not Linux.
     """
     require_linux()
     preload = tuple(module for name in backends for module in host.backend(name).preload)

@@ -60,12 +60,7 @@ class LostError(TunerError):
 class ForkServer:
     """A process with the libraries in memory and the task opened, which forks a child for every job.
 
-    Attributes:
-        state: What it is doing.
-        task: The task; None until it is loaded.
-        child: Process id of the last child.
-        exit_code: Exit code of the last child; None until it has ended.
-        excluded: Processes that it had started before the last job.
+    ``child`` and ``exit_code`` are those of the last job; ``excluded`` are the processes that were started before it.
     """
 
     def __init__(self, start: Start) -> None:

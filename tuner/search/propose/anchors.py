@@ -3,16 +3,16 @@
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError
-from tuner.plugin.knobs import ValueSource
 from tuner.plugin.load.calls import CALL_SECONDS, fault, limited
 from tuner.plugin.sources import preferred_values, random_values
+from tuner.search.propose.structures import Compose
 from tuner.search.setting import Setting
 
 log = logging.getLogger(__name__)
@@ -24,16 +24,14 @@ EARLIER_SHARE = 0.3
 DRAWN = 128
 
 
-def earlier(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+def earlier(setting: Setting, compose: Compose) -> Iterator[Composed]:
     """Yield the plans of an earlier run to try first, each once, but for those that would take too long here."""
     for composed in _each_once(setting.earlier, compose):
         if not _is_too_long(composed.plan, setting, EARLIER_SHARE):
             yield composed
 
 
-def anchors(
-    setting: Setting, compose: Callable[[ValueSource], Composed], *, climbs: bool = False
-) -> Iterator[Composed]:
+def anchors(setting: Setting, compose: Compose, *, climbs: bool = False) -> Iterator[Composed]:
     """Yield the strategies' anchors, each once; where there is none, what the start values give.
 
     Where the study ``climbs`` a ladder of structures, it decides itself for which there is time.
@@ -44,7 +42,7 @@ def anchors(
             yield composed
 
 
-def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Compose) -> Iterator[Composed]:
     """Yield plans that can be composed, each once."""
     seen: set[str] = set()
     for values in plans:
@@ -57,7 +55,7 @@ def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Callable[[ValueSo
             yield composed
 
 
-def reachable(compose: Callable[[ValueSource], Composed]) -> Iterator[TrialPlan]:
+def reachable(compose: Compose) -> Iterator[TrialPlan]:
     """Yield plans drawn at random: what a study may ask the store for."""
     draw = random_values(random.Random(0))
     for _ in range(DRAWN):

@@ -15,6 +15,7 @@ from tuner.results.scores.likeness import device_kind, kind_of_task, likeness
 from tuner.results.scores.pareto import area
 from tuner.search.admission import Admission
 from tuner.search.listener import Listener
+from tuner.search.propose.structures import Compose
 from tuner.search.setting import Setting
 from tuner.search.trials.journal import PRIOR
 
@@ -39,7 +40,7 @@ class Fitting(NamedTuple):
 
 
 def prior_plans(
-    setting: Setting, compose: Callable[[ValueSource], Composed], admission: Admission, listener: Listener
+    setting: Setting, compose: Compose, admission: Admission, listener: Listener
 ) -> list[tuple[Composed, dict[str, int]]]:
     """Return the plans of the setting's prior to try first, in order, each with the attributes of its trial.
 
@@ -73,7 +74,7 @@ def prior_plans(
     return [(one.composed, {PRIOR: one.number}) for one in chosen]
 
 
-def _composed(plan: PriorPlan, setting: Setting, compose: Callable[[ValueSource], Composed]) -> Composed | str:
+def _composed(plan: PriorPlan, setting: Setting, compose: Compose) -> Composed | str:
     """Return a plan as it is here, or why it cannot be."""
     names = {strategy.name for strategy in setting.strategies}
     try:

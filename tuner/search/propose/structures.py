@@ -1,12 +1,9 @@
 """Structures: which cuts are tried, which trainings are continued, and what the rest of the time may bring.
 
 A *structure* is what a plan edits and where it cuts the model; a *line* is one training, whose trials differ in their
-epochs alone, as each continues the one before. The anchors of the strategies that train are a ladder: each is tried at
-the least training that says something, from the cheap end. Then the line that may add most to the front by the end is
-continued, twice as long each time, and plans like the best are varied. A plan is weighed by what it may bring, not by
-that per second: a head that is solved in a tenth of a second, with nothing left to gain, would beat every tail.
-
-Source: Lee et al. 2020, "Cost-aware Bayesian optimization", on the fault of improvement per second.
+epochs alone. The anchors that train are a ladder, tried from the cheap end at the least training that says something.
+A plan is weighed by what it may bring, not by that per second: a head that is solved in no time would beat every tail
+(Lee et al. 2020, "Cost-aware Bayesian optimization").
 """
 
 import math
@@ -48,6 +45,9 @@ DIVERGED = "diverged"
 SLOWER, RETRIES = 1 / 3, 2
 
 Structure = tuple[int, tuple[str, ...], str, bool]
+#: Composes a plan from a source of values; says whether it is within the limits.
+Compose = Callable[[ValueSource], Composed]
+Admits = Callable[[Composed], bool]
 
 
 def structure_of(plan: TrialPlan) -> Structure:
@@ -85,8 +85,8 @@ class Line:
     @property
     def continued(self) -> list[TrialRecord]:
         """The trials that trained for longer than the first one."""
-        first = min(self.records, key=lambda one: one.trial)
-        return [one for one in self.records if plan_of(one).recipe.epochs > plan_of(first).recipe.epochs]
+        least = plan_of(min(self.records, key=lambda one: one.trial)).recipe.epochs
+        return [one for one in self.records if plan_of(one).recipe.epochs > least]
 
     @property
     def stalled(self) -> int:
@@ -113,9 +113,7 @@ class Line:
 class Structures:
     """Decides for one study; ``seconds`` returns what a plan takes on a rung now, infinity where it was tried there."""
 
-    def __init__(
-        self, setting: Setting, compose: Callable[[ValueSource], Composed], seconds: Callable[[Composed, int], float]
-    ) -> None:
+    def __init__(self, setting: Setting, compose: Compose, seconds: Callable[[Composed, int], float]) -> None:
         self._setting, self._compose, self._seconds = setting, compose, seconds
         self.anchors: tuple[Composed, ...] = ()
         self._lines: dict[int, str] = {}
@@ -157,11 +155,7 @@ class Structures:
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
     def longer(
-        self,
-        records: Sequence[TrialRecord],
-        rung: int,
-        left: float,
-        admits: Callable[[Composed], bool] = lambda _composed: True,
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
     ) -> Composed | None:
         """Return the line to continue: the one that is expected to add most; None where none is worth it."""
         here = _known_of(records, rung)
@@ -170,11 +164,7 @@ class Structures:
         return next((composed for composed, _ in best if admits(composed)), None)
 
     def hope(
-        self,
-        records: Sequence[TrialRecord],
-        rung: int,
-        left: float,
-        admits: Callable[[Composed], bool] = lambda _composed: True,
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
     ) -> float:
         """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
         here = _known_of(records, rung)
@@ -233,7 +223,8 @@ class Structures:
 
         The deepest cut that there is time for goes first where there is none for all: shallow ones bring less.
         """
-        plans = [one.plan for one in records if one.plan and one.rung == rung and _says(one)]
+        ended = [one for one in records if one.state != "killed" and not ({DIVERGED, "time"} & one.constraint.keys())]
+        plans = [one.plan for one in ended if one.plan and one.rung == rung]
         tried, heads = set(map(structure_of, plans)), {plan.line() for plan in plans if is_head(plan)}
 
         def is_new(plan: TrialPlan) -> bool:
@@ -271,8 +262,7 @@ class Structures:
         longer = self._with(line.last.knobs, {EPOCHS: epochs})
         if longer is None or longer.plan.line() != plan.line() or not can_continue(longer.plan):
             return None
-        takes = self._seconds(longer, rung)
-        if not math.isfinite(takes):
+        if not math.isfinite(takes := self._seconds(longer, rung)):
             return None
         if takes > CONTINUE_SHARE * left:
             epochs = line.epochs + int(line.epochs * CONTINUE_SHARE * left / takes)
@@ -296,11 +286,6 @@ def plan_of(record: TrialRecord) -> TrialPlan:
     if record.plan is None:
         raise ValueError("a trial of a line has a plan")
     return record.plan
-
-
-def _says(record: TrialRecord) -> bool:
-    """Return whether a trial says something of its structure: not where it diverged, or was out of time."""
-    return record.state != "killed" and not ({DIVERGED, "time"} & record.constraint.keys())
 
 
 def _known_of(records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:

@@ -30,13 +30,7 @@ class StudyAccess:
         return 0.0
 
     def require_same(self, identity: Identity, model: str, objectives: Sequence[str]) -> None:
-        """Raise RunError where a study that exists is about something else, before the device is measured for it.
-
-        Args:
-            identity: What is asked.
-            model: Fingerprint of the model.
-            objectives: Their names.
-        """
+        """Raise RunError where a study that exists is about something else, before the device is measured for it."""
 
     def join(self, setting: Setting, info: RunInfo) -> "tuple[Queue, RunInfo]":
         """Return the study's trials, and what the run's folder, which has ``info`` already, then says of itself."""

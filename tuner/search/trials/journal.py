@@ -103,13 +103,7 @@ def rewind(path: Path, recorded: int) -> None:
 def open_study(
     path: Path, directions: Sequence[Literal["minimize", "maximize"]], recorded: int | None = None
 ) -> optuna.Study:
-    """Open or make the study in a journal file.
-
-    Args:
-        path: The journal.
-        directions: Of the objectives.
-        recorded: Number of the first trial without a record, see `rewind`; None where there are no records.
-    """
+    """Open or make the study in a journal file; ``recorded`` is the number of the first trial without a record."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trim(path)
     if recorded is not None:

@@ -17,10 +17,7 @@ from tuner.search.trials.journal import RUNG, next_trial, tell, tell_unreported
 class Queue:
     """The trials of a study in the journal of its run folder; one process runs them all.
 
-    Attributes:
-        study: Optuna's.
-        records: Trials that had ended when the queue was opened.
-        seed: Seed of what is suggested.
+    ``records`` had ended when it was opened; ``seed`` is that of what is suggested.
     """
 
     def __init__(self, study: optuna.Study, setting: Setting, records: Sequence[TrialRecord]) -> None:

@@ -10,11 +10,7 @@ MOST_FAILURES = 3
 
 
 class Strikes:
-    """Counts for one study; ``say`` is called with one line when a strategy takes no further part.
-
-    Attributes:
-        barred: Names of the strategies and optimisers that take no further part.
-    """
+    """Counts for one study; ``say`` is called with one line when a strategy or an optimiser takes no further part."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.barred: set[str] = set()
