@@ -35,9 +35,7 @@ def record_of(
 ) -> TrialRecord:
     """Return the record of a trial that was run: ``base`` and how its job ended.
 
-    Raises:
-        KeyboardInterrupt: The user ended it: it has no record, and a resumed run runs it again.
-        OSError: It failed while the disk was full; see `refuse_full_disk`.
+    One that the user ended, or that failed while the disk was full, has none: a resumed run runs it again.
     """
     limits = setting.limits
     if result.verdict == "interrupted":

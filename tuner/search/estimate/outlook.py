@@ -32,9 +32,8 @@ class Curve(NamedTuple):
 class Outlook:
     """Judges the trials of one study; not those with exits or edits of the tail, whose curves jump, or with folds.
 
-    Nor those that end in a head that is solved for: what it scores is not in the loss of the head before. Where a study
-    has other objectives than accuracies and costs, or is deterministic, every trial runs to its end: at which step a
-    request to stop arrives depends on the clock.
+    Nor those that end in a head that is solved for, whose score is not in the loss. Where a study has objectives that
+    are not foreseen, or is deterministic, all run to their end: when a request to stop arrives depends on the clock.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -55,12 +54,11 @@ class Outlook:
             if record.rung == rung and eligible(record) and record.state == "done" and record.epochs
         ]
         jumps = plan.traits.changes_shapes or bool(plan.heads.exits)
-        self._plan, self._losses, self._gave_up = (
-            None if jumps or plan.data.folds or plan.recipe.solve_again else plan,
-            [],
-            False,
-        )
-        self._margins = _standard_errors(plan)
+        self._plan = None if jumps or plan.data.folds or plan.recipe.solve_again else plan
+        self._losses, self._gave_up = [], False
+        scored = {"local_accuracy": plan.local_scored, "global_accuracy": plan.global_scored}
+        # the largest standard error that each accuracy may have on so many samples
+        self._margins = {name: 0.5 / math.sqrt(count) for name, count in scored.items() if count}
         self._costs = {"train_seconds": CHEAPER * estimate.train_seconds, "peak_bytes": CHEAPER * estimate.peak_bytes}
 
     def hopeless(self, loss: float, seconds: float) -> bool:
@@ -101,9 +99,3 @@ def optimistic_end(loss: float, share: float, curves: Sequence[Curve]) -> dict[s
 def _after(losses: Sequence[float], share: float) -> float:
     """Return the loss after a share of the epochs, at least one."""
     return losses[max(0, min(len(losses) - 1, math.ceil(share * len(losses)) - 1))]
-
-
-def _standard_errors(plan: TrialPlan) -> dict[str, float]:
-    """Return the largest standard error that each accuracy may have on the samples that a plan is scored on."""
-    counts = {"local_accuracy": plan.local_scored, "global_accuracy": plan.global_scored}
-    return {name: 0.5 / math.sqrt(count) for name, count in counts.items() if count}

@@ -76,12 +76,11 @@ class JobResult(Generic[T]):
         return f"was ended by {name}"
 
     def unwrap(self, what: str) -> T:
-        """Return the value, or raise: ``what`` is a user's name for the job.
+        """Return the value; ``what`` is a user's name for the job, for the message.
 
         Raises:
             TunerError: It was a user's mistake, or broke a limit; one line.
             RuntimeError: It failed; with the child's traceback.
-            KeyboardInterrupt: The user ended it.
         """
         if self.verdict == "result":
             return cast("T", self.value)

@@ -66,12 +66,10 @@ class Surrogate:
         self._fitted: tuple[int, Doubles] = (0, np.empty(0))
 
     def fit(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles, counts: Sequence[int] = ()) -> None:
-        """Learn from the last plans; the length scales follow from the first ones, so that they change rarely.
+        """Learn from the last plans, whose scores are float64 [n, m].
 
-        Args:
-            plans: Values of their knobs, in the order that they were tried in.
-            scores: float64 [n, m].
-            counts: Number of samples that each score is of: what these cannot tell apart is noise.
+        The length scales follow from the first plans, so that they change rarely. What ``counts`` of samples cannot
+        tell apart is noise.
         """
         self._scales = self._likeliest(plans[:LEARNS_FROM], scores[:LEARNS_FROM])
         self._points, scores = self._coordinates.points(plans[-LEARNS_FROM:]), scores[-LEARNS_FROM:]
@@ -142,14 +140,9 @@ def expected_gain(
 ) -> Doubles:
     """Return by how much plans are expected to enlarge the area under a front: exact for independent normal scores.
 
-    The area beyond the front is cut into strips; in each, the expectation is a product of two of one variable.
-    Source: expected hypervolume improvement; Emmerich, Deutz and Klinkenberg 2011.
-
-    Args:
-        mean: float64 [n, 1 or 2], of local and, where there is any, global accuracy; so is deviation.
-        deviation: Of the same shape.
-        known: Scores of plans that were tried.
-        most: What a score cannot be above.
+    Their mean and deviation, float64 [n, 1 or 2], are of local and, where there is any, global accuracy; no score is
+    above ``most``. The area beyond the front of known scores is cut into strips; in each, the expectation is a product
+    of two of one variable. Source: expected hypervolume improvement; Emmerich, Deutz and Klinkenberg 2011.
     """
     front: list[tuple[float, float]] = []
     for local, global_ in sorted({(*score, 1.0)[:2] for score in known}, reverse=True):
