@@ -31,7 +31,7 @@ from tuner.search.propose.candidates import Candidates
 from tuner.search.propose.structures import Structures
 from tuner.search.rungs import ETA, Ladder, at_rung, lowest_rung, ranked
 from tuner.search.setting import Setting
-from tuner.search.trials.journal import PROMOTED, RUNG, has_open, next_trial, optuna_values, tell
+from tuner.search.trials.journal import PROMOTED, RUNG, next_trial, optuna_values, tell
 from tuner.search.trials.queue import Queue
 
 #: A budget is the time of so many trials of the table's mean length on the top rung.
@@ -200,14 +200,15 @@ def ours(table: Table, sampler: str, seed: int) -> Replay:
     first = replay.first()
     ladder.lowest, ladder.floor = lowest_rung([one.plan for one in first], setting), replay.floor
     structures = Structures(setting, table.compose, expected)
-    candidates = Candidates(Queue(study, setting, ()), setting, table.compose, structures)
+    queue = Queue(study, setting, ())
+    candidates = Candidates(queue, setting, table.compose, structures)
     if candidates.weighs:
         structures.begin(first)
     for one in () if candidates.weighs else first:
         study.enqueue_trial(one.searched)
     while not replay.over:
         begun = time.perf_counter()
-        if not has_open(study):
+        if not queue.has_waiting():
             ladder.climb(replay.records)
             promotion = ladder.next(replay.records)
             if promotion is not None:

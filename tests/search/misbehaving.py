@@ -9,7 +9,6 @@ one for good.
 import math
 import os
 import re
-import resource
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -167,11 +166,6 @@ class MisbehavingSession(Session):
         Path(note).write_text(f"{os.getpid()} {os.getppid()} {started}")
         re.fullmatch("(a+)+", "a" * 60 + "b")
 
-    def deaf(self, report: Report = silent) -> None:
-        while True:
-            report({"step": 1, "steps": 2})
-            time.sleep(0.005)
-
     def hurry(self, report: Report = silent) -> float:
         """Report a thousand steps and two epochs at once; return the seconds that it took."""
         started = time.monotonic()
@@ -207,13 +201,6 @@ class MisbehavingSession(Session):
         names: dict[str, Any] = {"os": os, "signal": signal, "time": time, "report": report, "pipe": pipe}
         exec(code, names)  # noqa: S102 - what a plugin may do
         return names.get("answer")
-
-    def leave(self, code: int) -> None:
-        os._exit(code)
-
-    def fault(self) -> None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.kill(os.getpid(), signal.SIGSEGV)
 
     def stumble(self) -> None:
         raise ValueError("this is no tensor\nnor is this")

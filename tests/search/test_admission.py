@@ -11,7 +11,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate, price
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
-from tuner.search.admission import REFUSALS, Admission, Admitted, Refused
+from tuner.search.admission import REFUSALS, Admission, Decision
 from tuner.search.estimate.forecast import Expected
 from tuner.search.fill.filling import UnfilledError
 from tuner.search.processes.guard import JobResult
@@ -35,9 +35,7 @@ def plan(study: Study) -> TrialPlan:
     return plan
 
 
-def decide(
-    study: Study, plan: TrialPlan, limits: Budget = PLENTY, records: Sequence[TrialRecord] = ()
-) -> Admitted | Refused:
+def decide(study: Study, plan: TrialPlan, limits: Budget = PLENTY, records: Sequence[TrialRecord] = ()) -> Decision:
     """Decide with other limits than the study's own."""
     filler = study._filler
     setting = replace(study._setting, limits=limits)
@@ -46,7 +44,7 @@ def decide(
 
 def test_a_plan_within_every_limit_is_admitted_with_its_estimate(study: Study, plan: TrialPlan) -> None:
     decision = decide(study, plan)
-    assert isinstance(decision, Admitted)
+    assert decision.admits
     assert decision.expected.estimate == price(plan, study._setting.rates).estimate(0)
 
 
@@ -60,7 +58,7 @@ def test_a_plan_within_every_limit_is_admitted_with_its_estimate(study: Study, p
 )
 def test_each_limit_refuses_by_name_and_by_how_much(study: Study, plan: TrialPlan, limits: Budget, name: str) -> None:
     decision = decide(study, plan, limits)
-    assert isinstance(decision, Refused)
+    assert not decision.admits
     assert list(decision.constraint) == [name]
     assert decision.reason.startswith(f"--{name}: needs ")
     if name == "train-time":
@@ -69,7 +67,7 @@ def test_each_limit_refuses_by_name_and_by_how_much(study: Study, plan: TrialPla
 
 def test_every_broken_limit_is_named(study: Study, plan: TrialPlan) -> None:
     decision = decide(study, plan, Budget(train_seconds=1e-3, memory_bytes=1000))
-    assert isinstance(decision, Refused)
+    assert not decision.admits
     assert set(decision.constraint) == {"train-time", "memory"}
     assert decision.reason.count("; ") == 1
 
@@ -77,16 +75,16 @@ def test_every_broken_limit_is_named(study: Study, plan: TrialPlan) -> None:
 def test_what_the_backend_cannot_do_is_refused_first(study: Study, plan: TrialPlan, moods: Moods) -> None:
     moods("unsupported")
     decision = decide(study, plan, Budget(memory_bytes=1000))
-    assert decision == Refused(decision.expected, "it sulks", {"support": 1.0})
+    assert decision == Decision(decision.expected, "it sulks", {"support": 1.0})
 
 
 def test_what_failed_for_the_backends_sake_is_not_tried_again(study: Study, plan: TrialPlan) -> None:
     failed = TrialRecord(0, "rejected", plan, reason="no form", spent_seconds=1.0, constraint={"support": 1.0})
     decision = study._admission.admit(plan, [failed])
-    assert isinstance(decision, Refused)
+    assert not decision.admits
     assert decision.reason == "no form"
-    assert isinstance(study._admission.admit(replace(plan, split=plan.split + 1), [failed]), Admitted)
-    assert isinstance(study._admission.admit(plan, [replace(failed, spent_seconds=0.0)]), Admitted)
+    assert study._admission.admit(replace(plan, split=plan.split + 1), [failed]).admits
+    assert study._admission.admit(plan, [replace(failed, spent_seconds=0.0)]).admits
 
 
 def test_a_filling_pass_that_memory_was_too_small_for_is_not_begun_again(
@@ -99,11 +97,11 @@ def test_a_filling_pass_that_memory_was_too_small_for_is_not_begun_again(
     study._filler._filled.clear()
     sessions: Any = study._filler._sessions["misbehaving"]
     monkeypatch.setattr(sessions._supervisor, "run", lambda *_: JobResult("memory", most_bytes=2 * 10**12))
-    assert isinstance(study._admission.admit(plan, []), Admitted)
+    assert study._admission.admit(plan, []).admits
     with pytest.raises(UnfilledError):
         study._filler.fill([plan])
     decision = study._admission.admit(plan, [])
-    assert isinstance(decision, Refused)
+    assert not decision.admits
     assert decision.constraint == {"memory": pytest.approx(math.log(2))}
     assert "is too small to run the frozen prefix" in decision.reason
 
@@ -116,11 +114,11 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
     expected = Expected(middle, middle, low, high)
     monkeypatch.setattr(study._admission._forecast, "expected", lambda *_: expected)
     tight = decide(study, plan, Budget(memory_bytes=450_000_000))
-    assert isinstance(tight, Refused)
+    assert not tight.admits
     assert tight.reason == "--memory: needs 410 to 470 MB (90 %), but 450 MB are left"
     assert tight.constraint == {"memory": pytest.approx(math.log(470 / 450))}
-    assert isinstance(decide(study, plan, Budget(memory_bytes=470_000_000)), Admitted)
-    assert isinstance(decide(study, plan, Budget(train_seconds=3.5)), Admitted)
+    assert decide(study, plan, Budget(memory_bytes=470_000_000)).admits
+    assert decide(study, plan, Budget(train_seconds=3.5)).admits
     refused = TrialRecord(0, "rejected", plan, constraint={"memory": 0.1})
     done = replace(refused, state="done", constraint={})
     for records, limit, admitted in (
@@ -131,7 +129,7 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
         ([*[refused] * REFUSALS, done, refused], 460, False),
     ):
         decision = decide(study, plan, Budget(memory_bytes=limit * 10**6), records)
-        assert isinstance(decision, Admitted) == admitted
+        assert decision.admits == admitted
     long = decide(study, plan, Budget(train_seconds=2.5))
-    assert isinstance(long, Refused)
+    assert not long.admits
     assert long.reason == "--train-time: needs 3 to 6 s (50 %), but 2.5 s are left"

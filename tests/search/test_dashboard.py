@@ -48,9 +48,9 @@ def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) ->
 
 
 def test_a_knob_that_spans_decades_has_a_logarithmic_range() -> None:
-    from tuner.search.trials.dashboard import _range
+    from tuner.search.trials.dashboard import distribution_of
 
-    assert _range([1e-4, 1e-2]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
-    assert _range([1, 3]) == optuna.distributions.IntDistribution(1, 3)
-    assert _range(["sgd", "adam", "sgd"]) == optuna.distributions.CategoricalDistribution(["adam", "sgd"])
-    assert _range([True, False]) == optuna.distributions.CategoricalDistribution([False, True])
+    assert distribution_of([1e-4, 1e-2]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
+    assert distribution_of([1, 3]) == optuna.distributions.IntDistribution(1, 3)
+    assert distribution_of(["sgd", "adam", "sgd"]) == optuna.distributions.CategoricalDistribution(["adam", "sgd"])
+    assert distribution_of([True, False]) == optuna.distributions.CategoricalDistribution([False, True])

@@ -211,13 +211,6 @@ def test_blocks_that_were_quantised_before_cost_nothing(begin: Begin, plan: Tria
     assert filler.missing(in_int8) == plan.read_samples
 
 
-def test_quantising_shows_its_progress(filler: Filler, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = list[tuple[str, float, float]]()
-    monkeypatch.setattr(filler._listener, "step", lambda *step: shown.append(step))
-    filler._progress({"quantised": 8, "of": 128})
-    assert shown == [("int8 calibration", 8, 128)]
-
-
 def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
     stand_in.jobs.clear()
     filler._store.cap_bytes = int(1.5 * feature_bytes(at(plan, alpha=0.1)))

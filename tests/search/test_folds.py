@@ -16,10 +16,8 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.records.config import Budget
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
-from tuner.search.admission import Admitted
 from tuner.search.folds import check_folds, check_possible_folds, joined, train
 from tuner.search.processes.guard import JobResult
-from tuner.search.propose.checkpoints import States
 from tuner.search.study import Study
 from tuner.task import Task
 from tuner.task.info import outline
@@ -77,7 +75,7 @@ def test_the_budget_knows_what_folds_cost(begin: Begin) -> None:
     plans = [next(iter(one._reachable)) for one in (once, folded)]
     seconds = [one._admission.seconds(plan, []) for one, plan in zip((once, folded), plans, strict=True)]
     assert 3 * seconds[0] < seconds[1] < 5.5 * seconds[0]
-    assert isinstance(folded._admission.admit(plans[1], []), Admitted)
+    assert folded._admission.admit(plans[1], []).admits
 
 
 @pytest.mark.parametrize("ending", ["failure", "memory", "stopped"])
@@ -103,7 +101,7 @@ def test_a_training_without_a_result_ends_the_trial(
     plan = study._reachable[0]
     setting_now = replace(study._setting, end=end)
     weights = setting_now.folder / "w.safetensors"
-    result = train(setting_now, session, plan, study._store, weights, States(None, keeps=False), lambda _: None)
+    result = train(setting_now, session, Trial(plan, 0, study._store, weights), lambda _: None)
     assert result.verdict == {"failure": "crashed", "memory": "memory", "stopped": "deadline"}[ending]
     assert result.value is None
     assert not weights.with_name("fold.safetensors").exists()

@@ -14,15 +14,7 @@ from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.space import SAMPLERS
 from tuner.search.study import Study
-from tuner.search.trials.journal import (
-    PROMOTED,
-    STARTUP_TRIALS,
-    next_trial,
-    open_study,
-    optuna_values,
-    sound,
-    trim,
-)
+from tuner.search.trials.journal import PROMOTED, STARTUP_TRIALS, next_trial, open_study, optuna_values, sound, trim
 from tuner.search.trials.seeds import seeded
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
@@ -89,9 +81,9 @@ def test_a_tail_of_zeros_or_of_half_lines_is_cut_off(journal: bytes, tmp_path: P
     path = tmp_path / "cut.log"
     for tail in (b"\0" * 512, b'{"op_code":5,\n{"op', b"\0" * 512 + b"\n"):
         path.write_bytes(journal + tail)
-        assert trim(path) == len(tail)
+        trim(path)
         assert path.read_bytes() == journal
-    assert trim(tmp_path / "none.log") == 0
+    trim(tmp_path / "none.log")
 
 
 def outcomes(study: Study) -> list[tuple[object, ...]]:

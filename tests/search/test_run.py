@@ -20,7 +20,6 @@ from tuner.task import Task
 pytestmark = pytest.mark.slow
 Tune = Callable[..., Run]
 Moods = Callable[..., None]
-WITH_A_BUG = 'strategies = ["gdm", "freeze", "cache", "raises"]\n'
 
 
 def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_continues(tune: Tune, moods: Moods) -> None:
@@ -139,34 +138,9 @@ def test_another_seed_or_space_is_not_the_same_run(tune: Tune, moods: Moods) -> 
         tune(space='strategies = ["freeze"]', trials=2, resume=True)
 
 
-def test_a_strategy_with_a_bug_is_removed_and_the_run_continues(tune: Tune, moods: Moods) -> None:
-    moods("well")
-    run = tune(space=WITH_A_BUG, trials=5)
-    assert [record.state for record in run.records] == ["failed"] * 3 + ["done"] * 2
-    assert all(record.reason.startswith("strategy 'raises': apply raised KeyError") for record in run.records[:3])
-
-
 def test_a_run_without_an_end_is_refused(tune: Tune) -> None:
     with pytest.raises(BudgetError, match=r"a run ends by --time or by --trials, but neither is given: add one"):
         tune()
-
-
-def test_the_run_folder_is_private(tune: Tune, moods: Moods, tmp_path: Path, task: Task) -> None:
-    moods("well")
-    run = tune(trials=1)
-    assert run.folder.stat().st_mode & 0o077 == 0
-    files: list[Any] = [path for path in run.folder.iterdir() if path.is_file()]
-    assert files
-    assert all(path.stat().st_mode & 0o077 == 0 for path in files)
-
-
-def test_an_empty_folder_of_the_users_becomes_private(tune: Tune, moods: Moods, tmp_path: Path) -> None:
-    moods("well")
-    for name in ("run", "cache", "store"):
-        (tmp_path / name).mkdir(mode=0o755)
-    tune(trials=1, store=tmp_path / "store")
-    for name in ("run", "cache", "store"):
-        assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
 
 
 def failing(*_: object, **__: object) -> None:

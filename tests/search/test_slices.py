@@ -10,8 +10,7 @@ import pytest
 from tests.plan.plans import PLAN
 from tuner.plan.trial import TrialPlan
 from tuner.search.fill.filling import Filler
-from tuner.search.rungs import at_rung
-from tuner.search.slices import LEAST_SAMPLES, prepare_slice, smaller
+from tuner.search.rungs import LEAST_SLICE, at_rung, prepare_slice
 
 WITHIN = 10.0
 LARGE = replace(PLAN, task=replace(PLAN.task, local_train=4096, local_val=512))
@@ -58,14 +57,13 @@ def test_a_slower_device_begins_with_the_largest_slice_that_it_has_time_for(slow
 def test_no_slice_is_too_small_to_tell_plans_apart_however_slow_the_device_is() -> None:
     device = Device(1000 * WITHIN)
     rung = began(LARGE, 2, device)
-    assert LEAST_SAMPLES <= at_rung(LARGE, rung).local_samples < 2 * LEAST_SAMPLES
+    assert LEAST_SLICE <= at_rung(LARGE, rung).local_samples < 2 * LEAST_SLICE
     assert [within for _, within in device.passes] == [WITHIN, math.inf]
 
 
 def test_the_top_rung_and_small_tasks_take_what_they_take() -> None:
     device: Any = Device(1000 * WITHIN)
     assert began(LARGE, 0, device) == 0
-    few = replace(PLAN, task=replace(PLAN.task, local_train=LEAST_SAMPLES))
-    assert smaller(few, 1) == []
+    few = replace(PLAN, task=replace(PLAN.task, local_train=LEAST_SLICE))
     assert began(few, 1, device) == 1
     assert [within for _, within in device.passes] == [math.inf, math.inf]

@@ -17,8 +17,15 @@ from tuner.plugin.compose import Composed
 from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.results.records.trial import TrialRecord
 from tuner.search.propose.checkpoints import Checkpoints
-from tuner.search.propose.structures import KEEPING, UNKNOWN_PACE, Structures, can_continue, is_head, structure_of
-from tuner.search.scoring import DIVERGED
+from tuner.search.propose.structures import (
+    DIVERGED,
+    KEEPING,
+    UNKNOWN_PACE,
+    Structures,
+    can_continue,
+    is_head,
+    structure_of,
+)
 
 DEPTH, EPOCHS, RATE = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate"
 KNOBS: dict[str, Knob] = {
@@ -119,10 +126,9 @@ def test_the_line_with_most_to_gain_is_continued_for_twice_as_long() -> None:
     records = [record(0, 2, 0.7), record(1, 5, 0.9)]
     longer = ladder.longer(records, 0, 100.0)
     assert longer is not None
-    assert (longer.composed.plan.trainable, longer.composed.plan.recipe.epochs) == (5, 8)
-    assert longer.gain > 0
+    assert (longer.plan.trainable, longer.plan.recipe.epochs) == (5, 8)
     short_of_time = ladder.longer(records, 0, 4.0)
-    assert short_of_time is None or short_of_time.composed.plan.recipe.epochs < 8
+    assert short_of_time is None or short_of_time.plan.recipe.epochs < 8
 
 
 def test_a_line_that_longer_training_left_as_it_was_twice_is_given_up() -> None:
@@ -160,7 +166,7 @@ def test_what_a_head_and_a_structure_are() -> None:
 
 
 def test_a_checkpoint_is_continued_by_longer_training_and_kept_of_the_best_alone(tmp_path: Path) -> None:
-    kept = Checkpoints(setting(), lambda trial: tmp_path / str(trial) / "w")
+    kept = Checkpoints(lambda trial: tmp_path / str(trial) / "w")
     records = [record(0, 5, 0.8), record(1, 5, 0.7, rate=1e-4), record(2, 2, 0.6)]
     for one in records:
         (tmp_path / str(one.trial)).mkdir()
@@ -170,8 +176,9 @@ def test_a_checkpoint_is_continued_by_longer_training_and_kept_of_the_best_alone
     due = kept.due(longer)
     assert due is not None
     assert due.recipe.epochs == 8
-    assert kept.states(longer, None) == (tmp_path / "0" / CHECKPOINT, True)
-    assert kept.states(longer, 1000).keeps is False, "no room for it"
+    assert kept.earlier(longer) == tmp_path / "0" / CHECKPOINT
+    assert kept.has_room(longer, None)
+    assert not kept.has_room(longer, 1000)
     assert kept.due(composed(5, 2).plan) is None, "shorter than what was trained"
     assert kept.due(composed(20, 8).plan) is None
     kept.prune(records, [])
@@ -194,4 +201,4 @@ def test_a_line_is_expected_to_learn_as_fast_as_it_did_the_last_time() -> None:
     deep, shallow = record(0, 20, 0.78), record(1, 2, 0.85)
     longer = structures().longer([deep, shallow, record(2, 2, 0.855, 8)], 0, 1000.0)
     assert longer is not None
-    assert longer.composed.plan.trainable == 20, "how fast it learns is not known yet"
+    assert longer.plan.trainable == 20, "how fast it learns is not known yet"

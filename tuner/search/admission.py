@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
@@ -25,41 +24,24 @@ REFUSALS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """A plan that may run.
+class Decision:
+    """Whether a plan may run: what it is expected to cost, and the reason why it is not run, empty where it may.
 
-    Attributes:
-        expected: What it is expected to cost.
+    ``constraint`` has by how much it breaks each limit, log(value / limit); ``support`` where the backend cannot do it.
     """
 
     expected: Expected
+    reason: str = ""
+    constraint: Mapping[str, float] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A plan that is not run.
-
-    Attributes:
-        expected: What it would cost.
-        reason: Why it is not run, for people.
-        constraint: By how much it breaks each limit: log(value / limit); ``support`` where the backend cannot do it.
-    """
-
-    expected: Expected
-    reason: str
-    constraint: Mapping[str, float]
+    @property
+    def admits(self) -> bool:
+        """Whether the plan may run."""
+        return not self.reason
 
 
 class Admission:
-    """Decides for one study.
-
-    Args:
-        setting: The study's.
-        host: For the backends, and the tail edits that plugins realise on them.
-        forecast: Estimates plans.
-        filler: Knows what is stored, and which filling passes memory was too small for.
-        barred: Names of optimisers that failed too often, among others; more may come.
-    """
+    """Decides for one study; ``barred`` has the names of optimisers that failed too often, and may grow."""
 
     def __init__(
         self, setting: Setting, host: Host, forecast: Forecast, filler: Filler, barred: Collection[str] = frozenset()
@@ -74,27 +56,21 @@ class Admission:
         records: Sequence[TrialRecord],
         full: TrialPlan | None = None,
         due: TrialPlan | None = None,
-    ) -> Admitted | Refused:
-        """Return the plan's estimate, or why it is not run.
+    ) -> Decision:
+        """Return the plan's estimate, and why it is not run, if it is not.
 
-        Args:
-            plan: The plan to decide on.
-            records: The study's finished trials.
-            full: The plan as it is on the top rung, which has to obey the limits too; as given where there is none.
-            due: What is still to be trained of it, where it continues an earlier trial.
+        On the top rung the plan is ``full``, which has to obey the limits too; of one that continues a trial, ``due``
+        is still to be trained.
         """
         expected = self._forecast.expected(plan, self._filler.missing(plan), records, self._filler.pace, due)
-        reason = self._unsupported(plan) or _failed_before(plan, records)
-        if reason:
-            return Refused(expected, reason, {"support": 1.0})
+        if reason := self._unsupported(plan) or _failed_before(plan, records):
+            return Decision(expected, reason, {"support": 1.0})
         whole = expected if full in {None, plan} else self._forecast.expected(full, 0, records)
         reasons, constraint = self._over(expected, whole, _caution(records))
         if reasons:
-            return Refused(expected, "; ".join(reasons), constraint)
+            return Decision(expected, "; ".join(reasons), constraint)
         unfilled = self._filler.refusal(plan)
-        if unfilled is not None:
-            return Refused(expected, str(unfilled), unfilled.constraint)
-        return Admitted(expected)
+        return Decision(expected) if unfilled is None else Decision(expected, str(unfilled), unfilled.constraint)
 
     def seconds(self, plan: TrialPlan, records: Sequence[TrialRecord]) -> float:
         """Return what a plan would take now: with the features that are stored, at the pace of the last filling."""
@@ -122,82 +98,37 @@ class Admission:
         return self._extensions[name].lacking(plan) or self._host.supports(plan)
 
     def _over(self, now: Expected, whole: Expected, caution: float) -> tuple[list[str], dict[str, float]]:
-        """Return which limits a plan breaks, for people and as a constraint.
+        """Return which limits a plan breaks as it would run now, or as a whole, for people and as a constraint.
 
-        Of memory it must be sure that the plan fits; of time, that it does not: a trial that takes a little too long
-        costs less than a good plan that was never tried.
-
-        Args:
-            now: The plan as it would run now.
-            whole: The same on the top rung.
-            caution: How sure memory must be: 1 for the interval's end, 0 for the estimate itself.
+        Of memory it must be sure that the plan fits: with caution 1 by the interval's end, with 0 by the estimate. Of
+        time it must be sure that it does not: a good plan that was never tried costs more than a trial that takes long.
         """
-        limits, reasons, constraint = self._setting.limits, [], {}
+        limits, reasons, constraint = self._setting.limits, list[str](), dict[str, float]()
+
+        def check(name: str, low: float, high: float, limit: float | None, decides: float, level: float = 1.0) -> None:
+            if limit is None or decides <= limit:
+                return
+            constraint[name] = math.log(decides / max(limit, 1e-3))
+            scale, unit = (1.0, "s") if name.endswith("time") else (1e6, "MB")
+            first, last, left = (f"{value / scale:,.3g}" for value in (low, high, limit))
+            needs = f"{first} {unit}" if first == last else f"{first} to {last} {unit} ({100 * level:.0f} %)"
+            reasons.append(f"--{name}: needs {needs}, but {left} {unit} are left")
+
+        least, stored = whole.estimate.peak_bytes, whole.estimate.storage_bytes
+        spend, train, peak = now.low.spend_seconds, whole.low.train_seconds, whole.high.peak_bytes
+        sure = least * (peak / max(1, least)) ** caution
         left = self._setting.seconds_left - CLOSING_SECONDS
-        spend, train = (
-            (now.low.spend_seconds, now.high.spend_seconds),
-            (whole.low.train_seconds, whole.high.train_seconds),
-        )
-        peak, stored = (whole.low.peak_bytes, whole.high.peak_bytes), whole.estimate.storage_bytes
-        least = whole.estimate.peak_bytes
-        checks = (
-            Check("time", *spend, spend[0], left if math.isfinite(left) else None, "s", 1.0, TIME_LEVEL),
-            Check("train-time", *train, train[0], limits.train_seconds, "s", 1.0, TIME_LEVEL),
-            Check(
-                "memory",
-                *peak,
-                least * (peak[1] / max(1, least)) ** caution,
-                limits.memory_bytes,
-                "MB",
-                1e6,
-                MEMORY_LEVEL,
-            ),
-            Check("storage", stored, stored, stored, self.storage_left(), "MB", 1e6, 1.0),
-        )
-        for one in checks:
-            if one.limit is not None and one.decides > one.limit:
-                constraint[one.name] = math.log(one.decides / max(one.limit, 1e-3))
-                reasons.append(one.reason(one.limit))
+        check("time", spend, now.high.spend_seconds, left, spend, TIME_LEVEL)
+        check("train-time", train, whole.high.train_seconds, limits.train_seconds, train, TIME_LEVEL)
+        check("memory", whole.low.peak_bytes, peak, limits.memory_bytes, sure, MEMORY_LEVEL)
+        check("storage", stored, stored, self.storage_left(), stored)
         return reasons, constraint
-
-
-class Check(NamedTuple):
-    """An estimate that is compared with a limit.
-
-    Attributes:
-        name: Of the limit.
-        low: The estimate's interval begins here ...
-        high: ... and ends here.
-        decides: The end that is compared.
-        limit: What is left; None for no limit.
-        unit: For people.
-        scale: Of the unit.
-        level: Share of measured values within the interval.
-    """
-
-    name: str
-    low: float
-    high: float
-    decides: float
-    limit: float | None
-    unit: str
-    scale: float
-    level: float
-
-    def reason(self, limit: float) -> str:
-        """Return for people by how much the limit is broken."""
-        low, high = (f"{value / self.scale:,.3g}" for value in (self.low, self.high))
-        needs = f"{low} {self.unit}" if low == high else f"{low} to {high} {self.unit} ({100 * self.level:.0f} %)"
-        return f"--{self.name}: needs {needs}, but {limit / self.scale:,.3g} {self.unit} are left"
 
 
 def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobLimits:
     """Return the limits of a trial's job: it is asked to stop in time to be solved and scored before the time is up.
 
-    Args:
-        setting: The study's.
-        plan: Of the trial.
-        slower: How many times as long as by the device's rates it is expected to take.
+    ``slower`` says how many times as long as by the device's rates it is expected to take.
     """
     end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
@@ -208,14 +139,12 @@ def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobL
 
 def _caution(records: Sequence[TrialRecord]) -> float:
     """Return how sure memory must be after the last plans: less, the more of them were refused for it in a row."""
-    fits = (place for place, one in enumerate(reversed(records)) if "memory" not in _refused(one))
-    refused = next(fits, len(records))
+    refused = 0
+    for record in reversed(records):
+        if record.state != "rejected" or "memory" not in record.constraint:
+            break
+        refused += 1
     return max(0.0, 1.0 - refused / REFUSALS)
-
-
-def _refused(record: TrialRecord) -> Mapping[str, float]:
-    """Return the limits that a plan was refused for, unrun."""
-    return record.constraint if record.state == "rejected" else {}
 
 
 def _failed_before(plan: TrialPlan, records: Sequence[TrialRecord]) -> str:

@@ -17,11 +17,7 @@ LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most",
 
 
 def check_seed(seed: int) -> int:
-    """Return a study's seed.
-
-    Raises:
-        UsageError: No generator of random numbers takes it.
-    """
+    """Return a study's seed; UsageError where no generator of random numbers takes it."""
     if not 0 <= seed <= MOST_SEED:
         raise UsageError(f"--seed must be a whole number from 0 to {MOST_SEED}, got {seed}")
     return seed
@@ -31,9 +27,7 @@ def budget(request: RunRequest, defaults: Mapping[str, str]) -> Budget:
     """Return the limits asked for, the search space's where none is; a deterministic run has no limit on its time.
 
     Raises:
-        UsageError: One that was asked for is no duration, size or count, or a time is asked of a deterministic run.
-        TunerError: One of the search space is none.
-        BudgetError: None would ever end the run.
+        TunerError: One cannot be read, a time is asked of a deterministic run, or none would ever end the run.
     """
 
     def read(name: str, parse: Callable[[str, str], N]) -> N | None:

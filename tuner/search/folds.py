@@ -1,16 +1,13 @@
 """Folds: a plan is trained once on all samples, and once more without each fold, which then judges it.
 
-The local training samples are divided into folds. Each is scored by a training that left it out, and the local
-validation samples by the training on all of them, whose weights are kept: every local sample judges once, by weights
-that never saw it.
+The weights of the training on all samples are kept, which the local validation samples judge: so every local sample
+judges once, by weights that never saw it.
 """
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
@@ -20,10 +17,8 @@ from tuner.results.records.trial import Outcome
 from tuner.results.scores.objectives import objective_of
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.propose.checkpoints import States
 from tuner.search.setting import Setting
 from tuner.search.trials.seeds import seeded
-from tuner.store.store import Store
 from tuner.targets.base import ERROR, TOP
 from tuner.task.info import TaskOutline
 
@@ -35,11 +30,7 @@ JUDGED = ("local_accuracy", "final_local_accuracy")
 
 
 def check_folds(folds: int | None) -> int:
-    """Return a number of folds; 0 where none is given.
-
-    Raises:
-        UsageError: There is no such division.
-    """
+    """Return a number of folds, 0 where none is given; UsageError where there is no such division."""
     if folds is not None and folds < LEAST_FOLDS:
         raise UsageError(
             f"--folds must be a whole number from {LEAST_FOLDS}, got {folds}: leave it out to score on local.val alone"
@@ -75,45 +66,26 @@ def with_folds(plan: TrialPlan, folds: int) -> TrialPlan:
 
 
 def train(
-    setting: Setting,
-    session: RemoteSession,
-    plan: TrialPlan,
-    store: Store,
-    weights: Path,
-    states: States,
-    progress: Progress,
-    slower: float = 1.0,
+    setting: Setting, session: RemoteSession, trial: Trial, progress: Progress, slower: float = 1.0
 ) -> JobResult[Outcome]:
-    """Carry a plan out: all its trainings, one after the other, as one result.
+    """Carry a plan out: all its trainings, one after the other, as one result; seeds follow from the study's.
 
-    Args:
-        setting: The study's.
-        session: The task, opened on the plan's backend.
-        plan: To carry out.
-        store: Stored features.
-        weights: Where the weights go that were trained on all samples.
-        states: Which checkpoint it continues, and whether it leaves one.
-        progress: Called with progress.
-        slower: How many times as long as by the device's rates it is expected to take.
-
-    Returns:
-        What the training on all samples measured, its accuracies joined with those of the folds. The first training
-        that has no result ends the trial, as does the end of the time: fewer folds would judge other samples.
+    Return what the training on all samples measured, its accuracies joined with those of the folds. The first training
+    that has no result ends the trial, as does the end of the time: fewer folds would judge other samples.
     """
     from tuner.search.admission import trial_limits  # it needs scipy, which checking a number of folds does not
 
-    results = list[JobResult[Outcome]]()
+    plan, results = trial.plan, list[JobResult[Outcome]]()
     for one in plan.trainings:
-        file = weights if not one.data.fold else weights.with_name(FOLD_WEIGHTS)
-        names = setting.objective_names if not one.data.fold else ()
-        seed = seeded(setting.seed, one.line())
-        job = Trial(one, seed, store, file, objectives=names, earlier=states.earlier, keeps=states.keeps)
+        job = replace(trial, plan=one, seed=seeded(setting.seed, one.line()))
+        if one.data.fold:
+            job = replace(job, weights=trial.weights.with_name(FOLD_WEIGHTS), objectives=())
         limits = trial_limits(setting, one, slower)
         try:
             result = session.try_train(job, limits, _naming_fold(progress, one))
         finally:
             if one.data.fold:
-                file.unlink(missing_ok=True)
+                job.weights.unlink(missing_ok=True)
         if result.value is None or not plan.data.folds:
             return result
         if result.value.stopped and limits.warn_at is not None and time.monotonic() >= limits.warn_at:
@@ -125,14 +97,10 @@ def train(
 
 
 def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what the trainings of a plan measured together.
+    """Return what the trainings of a plan, in their order, measured together.
 
     A local accuracy is the share of all judging samples that were right: the mean over the trainings, weighted by the
     number of samples that each is scored on. So is a local error, and R², each on its own fold.
-
-    Args:
-        plan: Plan with folds.
-        outcomes: Of `TrialPlan.trainings`, in order.
     """
     first, counts = outcomes[0], [one.local_scored for one in plan.trainings]
     values = dict(first.values)
@@ -154,8 +122,4 @@ def _naming_fold(progress: Progress, plan: TrialPlan) -> Progress:
     if not plan.data.fold:
         return progress
     where = f", fold {plan.data.fold} of {plan.data.folds}"
-
-    def named(content: Mapping[str, Any]) -> object:
-        return progress({**content, "where": where})
-
-    return named
+    return lambda content: progress({**content, "where": where})

@@ -35,13 +35,7 @@ class Listener:
     def untouched(
         self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
     ) -> None:
-        """Report the scores of the given model.
-
-        Args:
-            values: Accuracies by name.
-            objectives: The study's.
-            scored: Number of validation samples by domain.
-        """
+        """Report the given model's accuracies by name, and the number of validation samples by domain."""
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Report the trials of earlier sessions, none in the first; after `untouched` where its scores are known."""
@@ -50,12 +44,9 @@ class Listener:
         """Report a finished trial."""
 
     def front(self, area: float, rung: int, gain: float | None) -> None:
-        """Report the front after a trial.
+        """Report the front after a trial: its hypervolume of (local, global) accuracy, and its rung.
 
-        Args:
-            area: Its hypervolume of (local, global) accuracy.
-            rung: Its rung, counted from the top.
-            gain: What the rest of the time is expected to add to the hypervolume; None where that is not known.
+        ``gain`` is what the rest of the time is expected to add to the hypervolume; None where that is not known.
         """
 
     def close(self) -> None:

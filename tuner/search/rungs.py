@@ -1,8 +1,7 @@
 """Rungs: a plan is first tried on a share of the samples and epochs, and promoted if it does well there.
 
-The rule is that of asynchronous successive halving for several objectives. Source: MO-ASHA; Schmucker et al. 2021,
-"Multi-objective Asynchronous Successive Halving"; ranks by non-domination in all objectives, ties by contribution to
-the hypervolume of the accuracies: by costs alone a plan without use would go up.
+Asynchronous successive halving for several objectives: MO-ASHA; Schmucker et al. 2021. Ties are broken by contribution
+to the hypervolume of the accuracies: by costs alone a plan without use would go up.
 """
 
 import math
@@ -16,6 +15,7 @@ from tuner.planner.price import price
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.objectives import Objective
 from tuner.results.scores.pareto import area, front
+from tuner.search.fill.filling import Filler
 from tuner.search.propose.structures import can_continue
 from tuner.search.setting import CLOSING_SECONDS, GENERATIONS, Setting
 
@@ -41,6 +41,8 @@ LEAST_STEPS = 64
 FILL_SHARE = 0.25
 #: The least number of local samples on a rung: fewer do not tell plans apart.
 LEAST_SAMPLES = 128
+#: The same in a slice of a device that is slower than it was measured; and the lowest rung that this may lead to.
+LEAST_SLICE, MOST_RUNGS = 32, 7
 #: A plan goes up at once when less than so many times what that takes is left.
 LATE = 1.5
 #: Share of the time after which a plan is tried on the top rung, whatever the ranks; and the share of what that takes
@@ -52,10 +54,6 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """Return what a plan trains on a rung: fewer samples, of validation too, no folds, and fewer epochs.
 
     A training that can be continued keeps its epochs: it is first tried with few.
-
-    Args:
-        plan: The plan as it is on the top rung.
-        rung: Counted from the top, which is 0.
     """
     if not rung:
         return plan
@@ -69,12 +67,7 @@ def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
 
 
 def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
-    """Return the rung that plans are first tried on; 0 where the search space asks for one rung only.
-
-    Args:
-        first: The study's first plans.
-        setting: The study's.
-    """
+    """Return the rung that plans are first tried on; 0 where the search space asks for one rung only."""
     trials, plan = setting.limits.trials, first[0]
     if not setting.rungs or (trials is not None and trials < FEW_TRIALS):
         return 0
@@ -89,6 +82,23 @@ def lowest_rung(first: Sequence[TrialPlan], setting: Setting) -> int:
     return rung
 
 
+def prepare_slice(filler: Filler, plans: Sequence[TrialPlan], rung: int, within: float) -> int:
+    """Fill the store for plans on a rung, or on a lower one whose samples there is time for; return that rung.
+
+    A pass that is stopped shows how slow the device is. What it computed stays; the next slice is one that fits. The
+    smallest one takes what it takes, and so does the top rung.
+    """
+    lower = range(rung + 1, MOST_RUNGS + 1)
+    enough = (one for one in lower if plans[0].task.local_train * SAMPLES**one >= LEAST_SLICE)
+    rungs = [rung, *enough] if rung else [0]
+    while True:
+        rung = rungs.pop(0)
+        if filler.prepare((at_rung(plan, rung) for plan in plans), within if rungs else math.inf) or not rungs:
+            return rung
+        fitting = (at for at, lower in enumerate(rungs) if filler.fits(at_rung(plans[0], lower), within))
+        rungs = rungs[next(fitting, -1) :]
+
+
 class Promotion(NamedTuple):
     """A plan to try on a higher rung: the trial that recommends it, and the rung."""
 
@@ -99,21 +109,11 @@ class Promotion(NamedTuple):
 IsTaken = Callable[[TrialRecord, int], bool]
 
 
-def nobody_has_it(_record: TrialRecord, _rung: int) -> bool:
-    """Say that no other worker tries a plan."""
-    return False
-
-
 class Ladder:
     """Decides for one study which plan goes up, and when: by rank, and in time for the top rung before the end.
 
-    Args:
-        setting: The study's.
-        seconds: Returns what it takes to try a trial's plan on another rung.
-
-    Attributes:
-        lowest: Rung that plans are first tried on, counted from the top, which is 0.
-        floor: Local accuracy that a plan needs to go up.
+    Plans are first tried on the rung ``lowest``, counted from the top, which is 0; ``floor`` is the local accuracy that
+    a plan needs to go up.
     """
 
     def __init__(self, setting: Setting, seconds: Callable[[TrialRecord, int], float]) -> None:
@@ -124,7 +124,6 @@ class Ladder:
     def climb(self, records: Sequence[TrialRecord]) -> None:
         """Leave the lowest rung for good where the next higher one is as quick, and has trials enough to go on from.
 
-        Lower rungs save the filling of features at first; where they are stored, starting a trial takes the longest.
         The first trials decide, so that a resumed study climbs as far. With NSGA-II the search stays: its generations
         compare all new plans.
         """
@@ -136,12 +135,7 @@ class Ladder:
             self.lowest -= 1
 
     def leave(self, records: Sequence[TrialRecord], fill_seconds: Callable[[int], float]) -> None:
-        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one.
-
-        Args:
-            records: The finished trials.
-            fill_seconds: Returns what it takes to fill what the first plans need on a rung.
-        """
+        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one."""
         left = self._setting.seconds_left
         if not math.isfinite(left) or self._setting.sampler == GENERATIONS:
             return
@@ -150,13 +144,8 @@ class Ladder:
                 return
             self.lowest -= 1
 
-    def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = nobody_has_it) -> Promotion | None:
-        """Return the plan to promote now; None where a new one is to be tried instead.
-
-        Args:
-            records: The finished trials.
-            is_taken: Whether another worker tries a trial's plan on a rung now: then it is passed over.
-        """
+    def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = lambda *_: False) -> Promotion | None:
+        """Return the plan to promote now, but for those that others try; None where a new one is to be tried."""
         if not self.lowest:
             return None
         return self._before_the_end(records, is_taken) or self._by_rank(records, is_taken)

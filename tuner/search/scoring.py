@@ -1,13 +1,15 @@
-"""The record of a trial: what it measured, which limit it broke, and by how much."""
+"""The record of a trial: what it measured, which limit it broke, and by how much; and how the base model scores."""
 
 import math
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.errors import DivergedError, TunerError, trace_of
+from tuner.errors import BudgetError, DivergedError, TunerError, trace_of
 from tuner.files import check_room
+from tuner.plan.info import TaskInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import NOMINAL_FLOPS
@@ -17,35 +19,23 @@ from tuner.plugin.compose import StrategyError
 from tuner.results.kinds import cost_constraints
 from tuner.results.records.trial import Outcome, TrialRecord, TrialState
 from tuner.search.fill.filling import UnfilledError
+from tuner.search.listener import SCORING, Listener
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
+from tuner.search.propose.structures import DIVERGED
+from tuner.search.rungs import SAMPLES
 from tuner.search.setting import Setting
 
 #: A trial that fails with less room on the disk may have failed for that.
 ROOM_BYTES = 1_000_000
-#: The constraint of a trial whose loss rose: it says something of its learning rate, and nothing of its depth.
-DIVERGED = "diverged"
 
 
 def record_of(
-    setting: Setting,
-    base: TrialRecord,
-    result: JobResult[Outcome],
-    fill_seconds: float,
-    given: Mapping[str, float],
+    setting: Setting, base: TrialRecord, result: JobResult[Outcome], fill_seconds: float, given: Mapping[str, float]
 ) -> TrialRecord:
-    """Return the record of a trial that was run.
+    """Return the record of a trial that was run: ``base`` and how its job ended.
 
-    Args:
-        setting: The study's.
-        base: The record without its end.
-        result: How the trial's job ended.
-        fill_seconds: Seconds to fill one record at the plan's cut.
-        given: The untouched model's scores on the same samples.
-
-    Raises:
-        KeyboardInterrupt: The user ended it: it has no record, and a resumed run runs it again.
-        OSError: It failed while the disk was full; see `refuse_full_disk`.
+    One that the user ended, or that failed while the disk was full, has none: a resumed run runs it again.
     """
     limits = setting.limits
     if result.verdict == "interrupted":
@@ -53,38 +43,28 @@ def record_of(
     if result.value is not None:
         return scored_record(setting, base, result.value, fill_seconds, given)
     if result.verdict == "memory" and limits.memory_bytes:
-        allowed = f"{limits.memory_bytes / 1e6:,.0f} MB are allowed"
-        reason = f"--memory: took {result.most_bytes / 1e6:,.0f} MB, but {allowed}"
+        took, allowed = (f"{nbytes / 1e6:,.0f} MB" for nbytes in (result.most_bytes, limits.memory_bytes))
+        reason = f"--memory: took {took}, but {allowed} are allowed"
         over = math.log(result.most_bytes / limits.memory_bytes)
         return replace(base, state="killed", reason=reason, constraint={"memory": over})
     if result.verdict == "deadline":
         reason = "--time: it did not end before the time was up"
         return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
-    if result.failure is not None:
-        return _failed_record(setting, base, result.failure)
-    return replace(base, reason=f"its process {result.ending}", constraint={"failed": 1.0})
-
-
-def _failed_record(setting: Setting, base: TrialRecord, failure: Failure) -> TrialRecord:
-    """Return the record of a trial that raised.
-
-    Raises:
-        OSError: It failed while the disk was full; see `refuse_full_disk`.
-    """
+    failure = result.failure or Failure(f"its process {result.ending}")
     if failure.unsupported:
         return replace(base, state="rejected", reason=failure.text, constraint={"support": 1.0})
     if failure.error == DivergedError.__name__:
         return replace(base, reason=f"diverged: {failure.text}", constraint={DIVERGED: 1.0})
-    refuse_full_disk(setting, base.plan)
+    if result.failure is not None:
+        refuse_full_disk(setting, base.plan)
     notes = (failure.trace,) if failure.trace else ()
     return replace(base, reason=failure.text, notes=notes, constraint={"failed": 1.0})
 
 
 def refuse_full_disk(setting: Setting, plan: TrialPlan | None = None) -> None:
-    """Refuse to blame a failure on a trial or a strategy where the disk has no room for a trial's files.
+    """Raise OSError where the disk has no room for a trial's files: no trial and no strategy is to blame.
 
-    Raises:
-        OSError: It has none: the trial has no record, and a resumed run runs it again.
+    The trial has no record, and a resumed run runs it again.
     """
     for folder in (setting.folder, Path(tempfile.gettempdir())):
         check_room(folder, ROOM_BYTES + (weight_bytes(plan) if plan else 0))
@@ -147,3 +127,30 @@ def unfilled_record(base: TrialRecord, error: TunerError) -> TrialRecord:
         return replace(base, state="rejected", reason=str(error), constraint=error.constraint)
     line, _, trace = str(error).partition("\n")
     return replace(base, reason=line, notes=(trace,) if trace else (), constraint={"failed": 1.0})
+
+
+class GivenModel:
+    """Scores the given model once for every rung that a trial is scored on, by its share of the validation samples."""
+
+    def __init__(self, score: Callable[[float], Mapping[str, float]], task: TaskInfo, listener: Listener) -> None:
+        self._score, self._task, self._listener = score, task, listener
+        self._known: dict[int, Mapping[str, float]] = {}
+        self.seconds = 0.0
+
+    def floor(self, rung: int) -> float:
+        """Return the local accuracy that comes free: the given model's, or that of the most frequent class."""
+        return max(self._task.most_frequent, self.on(rung).get("local_accuracy", 0.0))
+
+    def on(self, rung: int) -> Mapping[str, float]:
+        """Return the scores on a rung's samples; those on another rung's where the time is up."""
+        if rung not in self._known:
+            started = time.monotonic()
+            self._listener.phase(SCORING)
+            try:
+                self._known[rung] = self._score(SAMPLES**rung)
+            except BudgetError as error:
+                self._listener.say(f"warning: {error}")
+                return next(iter(self._known.values()), {})
+            finally:
+                self.seconds += time.monotonic() - started
+        return self._known[rung]

@@ -43,17 +43,12 @@ class Setting:
 
     Attributes:
         strategies: Strategies that take part.
-        objectives: The study's objectives.
         wanted: What the search space and the command line ask of each knob.
         sampler: ``tpe``, ``gp``, ``nsga2`` or ``random``.
-        seed: The study's seed.
         deterministic: Whether costs come from FLOPs instead of clocks.
-        model: The model's blocks.
-        task: The task in numbers.
         rates: This device's rates on the model.
         limits: The user's limits.
         end: Clock (`time.monotonic`) at which the command must be over; None for never.
-        folder: The run's folder.
         rungs: Whether plans are first tried on lower rungs.
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.
@@ -104,11 +99,7 @@ def measuring_seconds(left: float) -> float:
 
 
 def backends_of(host: Host, backend: str | None) -> list[str]:
-    """Return the names of the backends that take part: all that are installed, or the only one.
-
-    Raises:
-        PluginError: It is not installed.
-    """
+    """Return the names of the backends that take part: all that are installed, or the only one."""
     return [host.backend(backend).name] if backend else list(host.backends)
 
 
@@ -116,9 +107,6 @@ def participants(host: Host, space: Space) -> tuple[list[Strategy[Any]], list[Ob
     """Return the strategies and the objectives that a search space asks for.
 
     The strategies of local plugins take part whatever the space lists: they were asked for by name.
-
-    Raises:
-        PluginError: One of them is not installed.
     """
     names = space.strategies
     strategies = list(host.strategies.values())
@@ -131,11 +119,7 @@ def participants(host: Host, space: Space) -> tuple[list[Strategy[Any]], list[Ob
 
 
 def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequence[str]) -> None:
-    """Require that something measures every objective; a plugin's backend may give any value.
-
-    Raises:
-        PluginError: Nothing measures one.
-    """
+    """Require that something measures every objective; a plugin's backend may give any value."""
     if any(host.owner("backend", name) != host.owner("backend", "torch") for name in backends):
         return
     measured = {name for backend in backends for name in host.extensions(backend).measures} | MEASURED
@@ -148,11 +132,7 @@ def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequen
 
 
 def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives that a task has the data for, with the task's score as what is called accuracy.
-
-    Raises:
-        SpaceError: None is left.
-    """
+    """Return the objectives that a task has the data for, with the task's score as what is called accuracy."""
     possible = [one for one in objectives if task.info.global_val or not one.needs_global]
     if not possible:
         raise SpaceError(

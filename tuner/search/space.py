@@ -1,6 +1,6 @@
 """Search spaces: what a user asks to be tried. Code says what is legal; the search sees the overlap."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +16,18 @@ from tuner.reading import kind_of, path_from, read_toml
 from tuner.results.prior.file import Prior, read_prior
 from tuner.search.budget import LIMITS
 
-KEYS = ("for", "strategies", "objectives", "sampler", "rungs", "prior", "plugins", "limits", "knobs")
+#: Keys of a search space: the type of each, and what it must be.
+KEYS: Mapping[str, tuple[type, str]] = {
+    "for": (str, "a sentence"),
+    "strategies": (list, "a list of names"),
+    "objectives": (list, "a list of names"),
+    "sampler": (object, ""),
+    "rungs": (bool, "true or false"),
+    "prior": (str, "the name of a file"),
+    "plugins": (list, "a list of names"),
+    "limits": (dict, "a table of limits"),
+    "knobs": (dict, "a table of knobs"),
+}
 #: In place of a prior's file: the one that comes with the project, of the tasks of ``benchmarks.search.prior``.
 SHIPPED = "shipped"
 RANGE_KEYS = frozenset({"low", "high", "log"})
@@ -66,20 +77,12 @@ def _shipped_folder() -> Path:
 
 
 def load_prior(file: str | Path) -> Prior:
-    """Read a prior: a file, or ``shipped`` for the one that comes with the project.
-
-    Raises:
-        SpaceError: It cannot be read.
-    """
+    """Read a prior: a file, or ``shipped`` for the one that comes with the project."""
     return read_prior(_shipped_folder() / "priors" / "shipped.toml" if str(file) == SHIPPED else Path(file))
 
 
 def load_space(text: str) -> Space:
-    """Read a search space by name or by path.
-
-    Raises:
-        SpaceError: There is no such search space, or it has an unknown key or a value that cannot be read.
-    """
+    """Read a search space by name or by path; SpaceError where there is none, or it cannot be read."""
     known = shipped()
     path = known.get(text, Path(text))
     if kind_of(path) in {"nothing", "folder"}:
@@ -95,11 +98,7 @@ def load_space(text: str) -> Space:
 
 
 def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelInfo, task: TaskInfo) -> dict[str, Knob]:
-    """Return every knob of the strategies, and refuse names that are not knobs.
-
-    Raises:
-        SpaceError: The space names a knob that no strategy draws; the message suggests the nearest.
-    """
+    """Return every knob of the strategies; SpaceError where the space names another one, with the nearest."""
     found: dict[str, Knob] = {}
     raised: list[Exception] = []
 
@@ -129,52 +128,35 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
     def fail(where: str, rule: str) -> SpaceError:
         return SpaceError(f"{path}: {where}: {rule}")
 
-    for name in content:
+    for name, value in content.items():
         if name not in KEYS:
             raise fail(name, f"unknown key{nearest(name, KEYS)}; known: {', '.join(KEYS)}")
-    for name in ("plugins", "strategies", "objectives"):
-        if not _is_names(content.get(name)):
-            raise fail(name, f"a list of names, but it is {content[name]!r}")
-    for name, kind, rule in (
-        ("for", str, "a sentence"),
-        ("limits", dict, "a table of limits"),
-        ("knobs", dict, "a table of knobs"),
-        ("rungs", bool, "true or false"),
-        ("prior", str, "the name of a file"),
-    ):
-        if name in content and not isinstance(content[name], kind):
-            raise fail(name, f"{rule}, but it is {content[name]!r}")
-    sampler, limits = content.get("sampler", "tpe"), content.get("limits", {})
+        kind, rule = KEYS[name]
+        if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(one, str) for one in value)):
+            raise fail(name, f"{rule}, but it is {value!r}")
+    sampler, limits, prior = content.get("sampler", "tpe"), content.get("limits", {}), content.get("prior", "")
     if sampler not in SAMPLERS:
         raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")
-    strange = next((name for name in limits if name not in LIMITS), None)
-    if strange is not None:
-        raise fail(f"limits.{strange}", f"unknown limit{nearest(strange, LIMITS)}; known: {', '.join(LIMITS)}")
+    for name in limits:
+        if name not in LIMITS:
+            raise fail(f"limits.{name}", f"unknown limit{nearest(name, LIMITS)}; known: {', '.join(LIMITS)}")
+    knobs = dict[str, Wanted]()
+    for name, value in _flattened(content.get("knobs", {})):
+        if (wanted := _wanted(name, value)) is None:
+            raise fail(f"knobs.{name}", f"{WANTED}, but it is {value!r}")
+        knobs[name] = wanted
     return Space(
         name=path.stem,
         audience=content.get("for", ""),
-        strategies=_names(content.get("strategies")),
-        objectives=_names(content.get("objectives")),
+        strategies=tuple(content["strategies"]) if "strategies" in content else None,
+        objectives=tuple(content["objectives"]) if "objectives" in content else None,
         sampler=sampler,
         rungs=content.get("rungs", True),
-        prior=_prior(path, content.get("prior", "")),
+        prior=prior if prior in {"", SHIPPED} else str(path.parent / path_from(prior)),
         plugins=tuple(str((path.parent / path_from(name)).absolute()) for name in content.get("plugins", ())),
         limits={name: str(value) for name, value in limits.items()},
-        knobs=dict(_knobs(content.get("knobs", {}), fail)),
+        knobs=knobs,
     )
-
-
-def _prior(path: Path, name: str) -> str:
-    """Return the prior that a space names, relative to the space."""
-    return name if name in {"", SHIPPED} else str(path.parent / path_from(name))
-
-
-def _knobs(tables: Mapping[str, Any], fail: Callable[[str, str], SpaceError]) -> Iterable[tuple[str, Wanted]]:
-    for name, value in _flattened(tables):
-        wanted = _wanted(name, value)
-        if wanted is None:
-            raise fail(f"knobs.{name}", f"{WANTED}, but it is {value!r}")
-        yield name, wanted
 
 
 def _flattened(tables: Mapping[str, Any], scope: str = "") -> Iterable[tuple[str, Any]]:
@@ -188,32 +170,19 @@ def _flattened(tables: Mapping[str, Any], scope: str = "") -> Iterable[tuple[str
 
 
 def _wanted(name: str, value: Any) -> Wanted | None:
+    """Return what is asked of a knob; None where it cannot be read."""
     if isinstance(value, dict):
-        low, high = value.get("low", -HUGE), value.get("high", HUGE)
-        log = value.get("log", False)
-        known = set(value) <= RANGE_KEYS and isinstance(log, bool) and all(_is_number(one) for one in (low, high))
+        low, high, log = value.get("low", -HUGE), value.get("high", HUGE), value.get("log", False)
+        known = set(value) <= RANGE_KEYS and isinstance(log, bool) and {_kind(low), _kind(high)} == {float}
         return Numeric(name, low, high, whole=False, log=log) if known and low <= high else None
     if isinstance(value, list):
-        alike = any(all(is_kind(one) for one in value) for is_kind in (_is_number, _is_text, _is_truth))
-        return tuple(value) if value and alike else None
-    return value if _is_number(value) or _is_text(value) or _is_truth(value) else None
+        kinds = set(map(_kind, value))
+        return tuple(value) if len(kinds) == 1 and None not in kinds else None
+    return None if _kind(value) is None else value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -HUGE <= value <= HUGE
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_names(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value))
-
-
-def _names(value: Any) -> tuple[str, ...] | None:
-    return None if value is None else tuple(value)
+def _kind(value: Any) -> type | None:
+    """Return what a value is, a float for all numbers; None for what no knob has."""
+    if isinstance(value, bool | str):
+        return type(value)
+    return float if isinstance(value, int | float) and -HUGE <= value <= HUGE else None

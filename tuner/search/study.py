@@ -10,6 +10,7 @@ from typing import Any
 
 from optuna.trial import Trial as OptunaTrial
 
+from tuner.backends.base import Trial
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
@@ -20,26 +21,23 @@ from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import SCORED, TrialRecord, comparable
 from tuner.results.scores.pareto import front
-from tuner.search.admission import Admission, Admitted, Refused
-from tuner.search.ending import reason_to_end
+from tuner.search.admission import Admission
 from tuner.search.estimate.forecast import Forecast, with_memory_limit
-from tuner.search.estimate.improvement import Improvement
 from tuner.search.estimate.outlook import Outlook
 from tuner.search.fill.filling import Filler
 from tuner.search.folds import train, with_folds
-from tuner.search.given import GivenModel
 from tuner.search.listener import PROMOTING, TRYING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.propose.anchors import anchors, earlier, reachable
 from tuner.search.propose.candidates import Candidates
 from tuner.search.propose.checkpoints import Checkpoints
-from tuner.search.propose.priors import enqueue_first, prior_plans
+from tuner.search.propose.priors import prior_plans
 from tuner.search.propose.structures import Structures
-from tuner.search.rungs import Ladder, at_rung, lowest_rung
-from tuner.search.scoring import record_of, refuse_full_disk, uncomposed_record, unfilled_record
+from tuner.search.rungs import Ladder, at_rung, lowest_rung, prepare_slice
+from tuner.search.scoring import GivenModel, record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
-from tuner.search.slices import prepare_slice
+from tuner.search.stopping import Improvement, reason_to_end
 from tuner.search.trials.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
 from tuner.search.trials.queue import Queue
 from tuner.search.trials.strikes import Strikes
@@ -77,19 +75,17 @@ class Study:
         self._reachable: list[TrialPlan] = []
         self._structures = Structures(setting, self._compose, self._seconds_on)
         self._candidates = Candidates(queue, setting, self._compose, self._structures)
-        self._outlook, self._checkpoints = Outlook(setting), Checkpoints(setting, self._weights)
+        self._outlook, self._checkpoints = Outlook(setting), Checkpoints(self._weights)
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where = ""
         self._composed: dict[int, Composed] = {}
-        self._ladder = Ladder(setting, self._spend_seconds)
+        self._ladder = Ladder(
+            setting, lambda record, rung: self._admission.seconds(self._at(record, rung), self.records)
+        )
         self.ended = ""
 
     def prepare(self) -> None:
-        """Put the first plans in the queue and fill the store for all that may follow.
-
-        Raises:
-            BudgetError: The limits leave no room for one trial.
-        """
+        """Put the first plans in the queue and fill the store for all that may follow, as far as the limits allow."""
         if self.records:
             self._ladder.floor = self._given.floor(self.records[-1].rung)
         self._queue.catch_up(self._ladder.floor)
@@ -107,7 +103,8 @@ class Study:
         lowest = prepare_slice(self._filler, plans, lowest, SLICE_SHARE * self._setting.seconds_left)
         self._ladder.lowest = self._queue.lowest = lowest
         self._ladder.climb(self.records)
-        self._checkpoints.note(self.records)
+        for record in self.records:
+            self._checkpoints.ended(record)
 
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
@@ -192,9 +189,14 @@ class Study:
         self._anchors = list(anchors(self._setting, self._compose, climbs=self._climbs))
         first = [*known, *self._anchors]
         if self._queue.is_new:
+            own = [(one, dict[str, int]()) for one in (known if self._climbs else first)]
+            top = [(one, {RUNG: 0}) for one in known[: self._setting.same_task]]  # it is known to suit the task
             prior = prior_plans(self._setting, self._compose, self._admission, self._listener)
-            top = self._setting.same_task and bool(known)
-            enqueue_first(self._queue.enqueue, known if self._climbs else first, prior, top=top)
+            seen = set[str]()
+            for composed, place in [*top, *prior, *own[len(top) :]]:
+                if composed.plan.key() not in seen:
+                    self._queue.enqueue(composed, place)
+                seen.add(composed.plan.key())
             self._queue.begin()
         return [composed.plan for composed in first]
 
@@ -215,7 +217,7 @@ class Study:
         self._ladder.leave(self.records, self._fill_seconds)
 
         def is_taken(record: TrialRecord, rung: int) -> bool:
-            return self._queue.is_taken(at_rung(self._full(record).plan, rung))
+            return self._queue.is_taken(self._at(record, rung))
 
         if promotion := self._ladder.next([one for one in self.records if self._repeatable(one)], is_taken):
             composed = self._full(promotion.record)
@@ -239,7 +241,7 @@ class Study:
         if longer is None:
             return chosen
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
-        return longer.composed if for_longer <= for_varied or self._candidates.gain < self._shown else chosen
+        return longer if for_longer <= for_varied or self._candidates.gain < self._shown else chosen
 
     def _vary(self) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
@@ -250,7 +252,7 @@ class Study:
         """Return whether a plan is within the limits on the rung that plans are first tried on."""
         plan = at_rung(composed.plan, self._ladder.lowest)
         due = self._checkpoints.due(plan)
-        return isinstance(self._admission.admit(plan, self.records, composed.plan, due), Admitted)
+        return self._admission.admit(plan, self.records, composed.plan, due).admits
 
     def _seconds_on(self, composed: Composed, rung: int) -> float:
         """Return what it takes to try a plan on a rung now; infinity where it was tried there."""
@@ -270,9 +272,13 @@ class Study:
             self._composed[record.config] = self._compose(preferred_values(record.knobs))
         return self._composed[record.config]
 
+    def _at(self, record: TrialRecord, rung: int) -> TrialPlan:
+        """Return the plan of a trial as it is on a rung."""
+        return at_rung(self._full(record).plan, rung)
+
     def _repeatable(self, record: TrialRecord) -> bool:
         """Return whether a trial's values still give its plan: a strategy that takes no further part changes it."""
-        return not self._strikes.barred or record.plan == at_rung(self._full(record).plan, record.rung)
+        return not self._strikes.barred or record.plan == self._at(record, record.rung)
 
     def _try(self, trial: OptunaTrial) -> TrialRecord | None:
         """Carry one suggestion through to its record; None where another worker trains its plan."""
@@ -297,7 +303,7 @@ class Study:
         due = self._checkpoints.due(plan)
         decision = self._admission.admit(plan, self.records, composed.plan, due)
         base = replace(base, estimate=(expected := decision.expected).estimate, uncalibrated=expected.plain)
-        if isinstance(decision, Refused):
+        if not decision.admits:
             return replace(base, state="rejected", reason=decision.reason, constraint=dict(decision.constraint))
         self._admission.make_room(plan, self._store)
         try:
@@ -308,10 +314,12 @@ class Study:
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
         self._listener.phase(TRYING if promoted is None else PROMOTING)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
-        session, weights = self._sessions[plan.runtime.backend], self._weights(trial.number)
-        states = self._checkpoints.states(plan, self._admission.storage_left())
+        session, names = self._sessions[plan.runtime.backend], setting.objective_names
+        earlier = self._checkpoints.earlier(plan)
+        keeps = self._checkpoints.has_room(plan, self._admission.storage_left())
+        job = Trial(plan, 0, self._store, self._weights(trial.number), objectives=names, earlier=earlier, keeps=keeps)
         slower = expected.estimate.train_seconds / max(1e-9, expected.plain.train_seconds)
-        result = train(setting, session, plan, self._store, weights, states, self._progress, slower)
+        result = train(setting, session, job, self._progress, slower)
         self._seconds[f"rung {rung}"] += time.monotonic() - training
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
@@ -329,10 +337,6 @@ class Study:
         first, *_, last = sorted([plan.split, plan.split, *(one.split for one in tried)])
         between = (one for one in self._reachable if first <= one.split <= last)
         yield from (at_rung(one, rung) for one in (*tried, *between))
-
-    def _spend_seconds(self, record: TrialRecord, rung: int) -> float:
-        """Return what it takes to try a trial's plan on another rung."""
-        return self._admission.seconds(at_rung(self._full(record).plan, rung), self.records)
 
     def _progress(self, progress: Mapping[str, Any]) -> bool:
         """Pass progress on; return whether the trial is to stop."""

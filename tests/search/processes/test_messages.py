@@ -1,5 +1,6 @@
 """Messages of jobs: what each method returns comes back as it was; what a plugin returns by mistake is one line."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,15 @@ from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
-from tuner.search.processes.channel import LENGTH, MOST_BYTES, MessageError
-from tuner.search.processes.messages import Failure, decode, encode, encode_progress, result_from
+from tuner.search.processes.channel import LENGTH
+from tuner.search.processes.messages import MOST_BYTES, Failure, MessageError, encode, encode_progress, result_from
 
 COUNTS = {"local": ClassCounts(((7, 34, 36), (9, 35, 35)), ((7, 1, 2),))}
 OUTCOME = Outcome({"peak_bytes": 1.0, "nan": math.inf}, ({"epoch": 1.0, "loss": 0.5},), "", ("a note: ü",), COUNTS)
 
 
 def sent(value: Any) -> Any:
-    return decode(encode("result", value)[LENGTH.size :])[1]
+    return json.loads(encode("result", value)[LENGTH.size :])[1]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_numbers_of_numpy_and_lone_surrogates_cross() -> None:
     values: dict[str, Any] = {"a": np.float32(0.5), "b": np.float64(2.0), "c": np.int64(3)}
     given = Outcome(values, notes=("\udcff",))
     assert result_from("train", sent(given)) == Outcome({"a": 0.5, "b": 2.0, "c": 3.0}, notes=("?",))
-    assert decode(encode_progress({"loss": np.float32(math.nan)})[LENGTH.size :])[0] == "progress"
+    assert json.loads(encode_progress({"loss": np.float32(math.nan)})[LENGTH.size :])[0] == "progress"
 
 
 @pytest.mark.parametrize(
@@ -79,5 +80,5 @@ def test_what_a_method_returns_by_mistake_is_one_line(method: str, value: Any, l
 def test_the_longest_texts_fit_into_a_message() -> None:
     failure = Failure.of("\U0001f600" * 10**6, "\U0001f600" * 10**6)
     content = encode("failure", failure)
-    assert Failure(**decode(content[LENGTH.size :])[1]) == failure
+    assert Failure(**json.loads(content[LENGTH.size :])[1]) == failure
     assert len(content) < MOST_BYTES

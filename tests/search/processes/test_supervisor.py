@@ -46,7 +46,7 @@ def supervisor(plugin: Path, task: Task) -> Iterator[Supervisor]:
 @pytest.fixture
 def run(supervisor: Supervisor) -> Run:
     def go(method: str, limits: JobLimits | None = None, **arguments: Any) -> JobResult[Any]:
-        reports = method in {"deaf", "heed", "hoard"}
+        reports = method in {"heed", "hoard", "obey"}
         return supervisor.run(Job("misbehaving", method, arguments, reports), limits or JobLimits())
 
     return go
@@ -63,24 +63,10 @@ def test_a_result_crosses_and_every_job_has_a_process_of_its_own(run: Run) -> No
     assert not psutil.pid_exists(first["pid"])
 
 
-def test_a_job_that_sleeps_forever_is_killed_at_its_deadline(run: Run) -> None:
-    started = time.monotonic()
-    ended = run("sleep", JobLimits(kill_at=started + 0.3))
-    assert ended.verdict == "deadline"
-    assert 0.3 <= time.monotonic() - started < LONG
-
-
 def test_a_job_that_heeds_the_warning_gives_its_result(run: Run) -> None:
     now = time.monotonic()
     ended = run("heed", JobLimits(warn_at=now + 0.1, kill_at=now + LONG))
     assert (ended.verdict, ended.value) == ("result", "stopped in time")
-
-
-def test_a_job_that_ignores_the_warning_is_killed(run: Run) -> None:
-    now = time.monotonic()
-    ended = run("deaf", JobLimits(warn_at=now + 0.1, kill_at=now + 0.4))
-    assert ended.verdict == "deadline"
-    assert time.monotonic() - now < LONG
 
 
 def test_a_job_over_its_memory_is_killed_at_once(run: Run, tmp_path: Path) -> None:
@@ -96,13 +82,6 @@ def test_a_job_over_its_memory_is_killed_at_once(run: Run, tmp_path: Path) -> No
     assert min(delays) < 0.1  # on a busy machine the watcher may wait for a core once
 
 
-def test_a_crash_is_reported_with_its_exit_code(run: Run) -> None:
-    left, faulted = run("leave", code=9), run("fault")
-    assert (left.verdict, left.exit_code) == ("crashed", 9)
-    assert (faulted.verdict, faulted.exit_code) == ("crashed", -11)
-    assert run("answer", value=1).verdict == "result"
-
-
 def test_an_exception_keeps_its_traceback(run: Run) -> None:
     ended = run("stumble")
     assert ended.verdict == "failure"
@@ -110,6 +89,8 @@ def test_an_exception_keeps_its_traceback(run: Run) -> None:
     assert ended.failure.text == "ValueError: this is no tensor"
     assert "misbehaving.py" in ended.failure.trace
     assert "in stumble" in ended.failure.trace
+    with pytest.raises(RuntimeError, match="in stumble"):
+        ended.unwrap("a job")
 
 
 def test_the_users_mistake_is_one_line_without_a_traceback(run: Run) -> None:
@@ -124,11 +105,6 @@ def test_a_loss_term_that_is_at_fault_is_known_by_its_kind(run: Run) -> None:
     assert run("lose").failure == Failure(text, "", edit="l2")
 
 
-def test_a_call_that_raises_is_a_bug_with_the_childs_traceback(run: Run) -> None:
-    with pytest.raises(RuntimeError, match="in stumble"):
-        run("stumble").unwrap("a job")
-
-
 def test_a_result_that_cannot_cross_is_a_failure(run: Run) -> None:
     ended = run("hand_back_a_function")
     assert ended.verdict == "failure"
@@ -140,7 +116,7 @@ def test_calls_that_break_a_limit_say_which(run: Run) -> None:
     with pytest.raises(TunerError, match="the nap took longer than --time allows: give more time"):
         run("sleep", JobLimits(kill_at=time.monotonic() + 0.1)).unwrap("the nap")
     with pytest.raises(TunerError, match="the leave ended with exit code 7"):
-        run("leave", code=7).unwrap("the leave")
+        run("obey", code="os._exit(7)").unwrap("the leave")
 
 
 def test_an_interrupt_ends_the_job_at_once(plugin: Path, task: Task) -> None:

@@ -1,12 +1,9 @@
 """How far estimates are off, and how sure that is: learned from what finished trials measured.
 
-The logarithm of measured over expected is a sum of small errors: one of each part of the estimate (a library's memory,
-a step's tensors), weighted by the part's share, one of the plan's kind and one of its cut; and noise. Each error has a
-prior spread, so that one trial moves its own kind most and every other a little, and a kind that was never seen stays
-as unsure as at the start. Source: Bayesian linear regression; Bishop 2006, "Pattern Recognition and Machine Learning",
-section 3.3. Outliers move the errors less, by Huber's weights (1964), as a busy moment of the device is no property of
-a plan; they count in the noise. Quantiles are Student's t, as the noise is estimated too: a conformal quantile at 95 %
-needs 19 trials before it gives a figure.
+The logarithm of measured over expected is a sum of small errors, of the estimate's parts, the plan's kind and its cut,
+and noise. Each has a prior spread, so that one trial moves its own kind most, and a kind never seen stays as unsure as
+at the start: Bayesian linear regression (Bishop 2006, section 3.3). Outliers move the errors less, by Huber's weights
+(1964), and count in the noise. Quantiles are Student's t: a conformal one at 95 % needs 19 trials.
 """
 
 import math
@@ -35,11 +32,7 @@ class Observation(NamedTuple):
 
 
 class Calibration:
-    """Corrects one kind of estimate.
-
-    Args:
-        noise: Standard deviation of log(measured / expected) between equal trials, before any trial shows it.
-    """
+    """Corrects one kind of estimate; ``noise`` is assumed of log(measured / expected) before any trial shows it."""
 
     def __init__(self, noise: float) -> None:
         self._prior_noise = self._noise = noise
@@ -74,10 +67,7 @@ class Calibration:
         return math.exp(sum(spread * self._mean[places[name]] for name, spread in errors.items() if name in places))
 
     def spread(self, errors: Errors, level: float) -> float:
-        """Return by which factor measured values are above the corrected estimate at most, at a one-sided level.
-
-        They are below it by the same factor at the same level.
-        """
+        """Return by which factor measured values are at most above, or below, the corrected estimate, at a level."""
         known = [(self._places[name], spread) for name, spread in errors.items() if name in self._places]
         places, spreads = [place for place, _ in known], np.array([spread for _, spread in known])
         variance = float(spreads @ self._covariance[np.ix_(places, places)] @ spreads) if known else 0.0

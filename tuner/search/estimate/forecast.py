@@ -1,7 +1,7 @@
 """The cost of a plan on this device: from measured rates, calibrated by what finished trials cost."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,13 +32,9 @@ MEMORY_LEVEL, TIME_LEVEL = 0.9, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a plan is expected to cost.
+    """What a plan is expected to cost: calibrated medians, and the plain ones before finished trials corrected them.
 
-    Attributes:
-        estimate: Medians, calibrated.
-        plain: The same before finished trials corrected it.
-        low: `TIME_LEVEL` of the seconds and `MEMORY_LEVEL` of the peaks that are measured lie between this ...
-        high: ... and this.
+    `TIME_LEVEL` of the seconds and `MEMORY_LEVEL` of the peaks that are measured lie between low and high.
     """
 
     estimate: Estimate
@@ -48,32 +44,29 @@ class Expected:
 
 
 class Memory(NamedTuple):
-    """An estimate of training's memory.
-
-    Attributes:
-        nbytes: Of training, whatever filling takes.
-        errors: What its error depends on.
-        least: What the record of a trial says at least: the memory of filling.
-    """
+    """Bytes of training as estimated, what their error depends on, and the least that a record says: filling's."""
 
     nbytes: int
     errors: Errors
     least: int
 
 
+#: What each of the last trials shows, by its number; None where that is nothing.
+_Seen = dict[int, Observation | None]
+
+
 class Forecast:
     """Estimates plans of one study.
 
-    Where ``--memory`` is given, the peak is the planner's if the planned executor will run the steps, asked of the
-    backend once for each form of step; and that of its start if the tail changes while it trains, which then obeys the
-    limit itself.
+    Where ``--memory`` is given, the peak is the planner's if the planned executor will run the steps; and that of its
+    start if the tail changes while it trains, which then obeys the limit itself.
     """
 
     def __init__(self, setting: Setting, sessions: Mapping[str, Session]) -> None:
         self._setting, self._sessions = setting, sessions
         self._steps: dict[Any, StepBytes | None] = {}
         self._seconds, self._bytes = Calibration(NOISE_SECONDS), Calibration(NOISE_BYTES)
-        self._seconds_seen, self._bytes_seen = dict[int, Observation | None](), dict[int, Observation | None]()
+        self._seconds_seen, self._bytes_seen = _Seen(), _Seen()
         self._learned_after: tuple[int, int, int] | None = None
 
     def expected(
@@ -86,12 +79,8 @@ class Forecast:
     ) -> Expected:
         """Return what a plan will cost, and how sure that is; the planner may be asked where memory is limited.
 
-        Args:
-            plan: To estimate.
-            missing: Samples whose features are not stored yet.
-            records: Finished trials, whose measured costs calibrate the estimate.
-            pace: Ratio of the seconds that filling takes now to those expected from the rates.
-            due: What is still to be trained of it, where it continues an earlier trial; all of it where it is None.
+        ``missing`` samples are not stored yet, and filling takes ``pace`` times what the rates say; of a plan that
+        continues a trial, ``due`` is still to be trained.
         """
         plain = price(plan, self._setting.rates).estimate(missing)
         if due is not None:
@@ -107,7 +96,11 @@ class Forecast:
             return Estimate(seconds * plain.train_seconds, seconds / train * spend, peak, plain.storage_bytes)
 
         train, peak = self._seconds.factor(errors), self._bytes.factor(memory.errors)
-        longer, larger = self._spread(plan, errors, memory)
+        longer = self._seconds.spread(errors, (1 + TIME_LEVEL) / 2) if self._seconds.trials else 1.0
+        # no interval where the trial obeys the limit itself, nor before the first trial: a study that refuses all plans
+        # for what it does not know never learns
+        is_wide = self._bytes.trials and not plan.traits.changes_shapes
+        larger = self._bytes.spread(memory.errors, (1 + MEMORY_LEVEL) / 2) if is_wide else 1.0
         return Expected(
             scaled(train, peak),
             replace(plain, peak_bytes=max(memory.least, memory.nbytes)),
@@ -124,16 +117,6 @@ class Forecast:
         priced, factor = price(plan, rates), self._seconds.factor(seconds_errors(plan, rates))
         return priced.trial_seconds * factor + pace * priced.unpaid_seconds(missing)
 
-    def _spread(self, plan: TrialPlan, seconds: Errors, memory: Memory) -> tuple[float, float]:
-        """Return by which factors seconds and bytes lie around the estimate.
-
-        They do not where the trial obeys the limit itself, nor before the first trial: a study that refuses all plans
-        for what it does not know never learns.
-        """
-        time = self._seconds.spread(seconds, (1 + TIME_LEVEL) / 2) if self._seconds.trials else 1.0
-        sure = plan.traits.changes_shapes or not self._bytes.trials
-        return time, 1.0 if sure else self._bytes.spread(memory.errors, (1 + MEMORY_LEVEL) / 2)
-
     def _learn(self, records: Sequence[TrialRecord]) -> None:
         """Calibrate, once after each trial, and after each step that the planner was asked for."""
         after = (len(records), records[-1].trial if records else -1, len(self._steps))
@@ -144,16 +127,14 @@ class Forecast:
         self._learned_after = after
         own = (record for record in records if record.kind == self._setting.kind)
         last = [record for record in own if record.plan is not None and record.same_as is None][-LEARNS_FROM:]
-        for record in last:
-            if record.trial not in self._seconds_seen:
-                self._seconds_seen[record.trial] = self._observed_seconds(record)
-            if record.trial not in self._bytes_seen:
-                self._bytes_seen[record.trial] = self._observed_bytes(record)
-        for seen in (self._seconds_seen, self._bytes_seen):
-            for number in seen.keys() - {record.trial for record in last}:
-                del seen[number]
-        self._seconds.fit([one for record in last if (one := self._seconds_seen[record.trial]) is not None])
-        self._bytes.fit([one for record in last if (one := self._bytes_seen[record.trial]) is not None])
+
+        def kept(seen: _Seen, observe: Callable[[TrialRecord], Observation | None]) -> _Seen:
+            return {one.trial: seen[one.trial] if one.trial in seen else observe(one) for one in last}
+
+        self._seconds_seen = kept(self._seconds_seen, self._observed_seconds)
+        self._bytes_seen = kept(self._bytes_seen, self._observed_bytes)
+        self._seconds.fit([one for one in self._seconds_seen.values() if one is not None])
+        self._bytes.fit([one for one in self._bytes_seen.values() if one is not None])
 
     def _memory(self, plan: TrialPlan, *, ask: bool) -> Memory:
         """Return the estimate of training's memory by the planner, where it is known or may be asked, else by sizes."""
@@ -211,14 +192,7 @@ class Forecast:
 
 
 def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> dict[Hashable, float]:
-    """Return what the error of an estimate of memory depends on.
-
-    Args:
-        plan: The plan.
-        tensors: Bytes of tensors.
-        rest: Bytes of all else.
-        planned: Whether the planner counted the tensors.
-    """
+    """Return what the error of an estimate of memory depends on: of tensors, planned or not, and of all else."""
     kind = (*_kind(plan), planned)
     if plan.traits.changes_shapes:
         return {kind: PART_BYTES}
@@ -232,12 +206,7 @@ def bytes_errors(plan: TrialPlan, tensors: int, rest: int, *, planned: bool) -> 
 
 
 def seconds_errors(plan: TrialPlan, rates: Rates) -> dict[Hashable, float]:
-    """Return what the error of an estimate of seconds depends on.
-
-    Args:
-        plan: The plan.
-        rates: This device's rates.
-    """
+    """Return what the error of an estimate of seconds depends on."""
     if plan.traits.solves:  # its seconds say nothing of steps
         return {("solved", *_kind(plan)): READY_SECONDS}
     priced = price(plan, rates)

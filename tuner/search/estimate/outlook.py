@@ -1,8 +1,7 @@
 """Whether a trial that trains can still reach the front: its own curve, and how earlier curves went on.
 
-The optimistic end of a curve: its loss falls from here on as much as that of any earlier trial did, and the plan then
-has the best accuracies of all trials that ended with as high a loss, and of the one with the next lower. Where even
-that is dominated, the trial ends.
+At best its loss falls from here on as much as that of any earlier trial did, and the plan then has the best accuracies
+of all trials that ended with as high a loss, and of the next lower. Where even that is dominated, the trial ends.
 """
 
 import math
@@ -33,11 +32,8 @@ class Curve(NamedTuple):
 class Outlook:
     """Judges the trials of one study; not those with exits or edits of the tail, whose curves jump, or with folds.
 
-    Nor those that end in a head that is solved for: what it scores is not in the loss of the head before.
-
-    Args:
-        setting: The study's. Where it has other objectives than accuracies and costs, or is deterministic, every trial
-            runs to its end: at which step a request to stop arrives depends on the clock.
+    Nor those that end in a head that is solved for, whose score is not in the loss. Where a study has objectives that
+    are not foreseen, or is deterministic, all run to their end: when a request to stop arrives depends on the clock.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -51,38 +47,22 @@ class Outlook:
         self._gave_up = False
 
     def begin(self, plan: TrialPlan, estimate: Estimate, rung: int, records: Sequence[TrialRecord]) -> None:
-        """Watch a trial from its first epoch on.
-
-        Args:
-            plan: What it trains.
-            estimate: Its cost.
-            rung: Its rung.
-            records: The finished trials.
-        """
+        """Watch a trial from its first epoch on."""
         self._curves = [
             Curve(tuple(epoch["loss"] for epoch in record.epochs), record.values)
             for record in records
             if record.rung == rung and eligible(record) and record.state == "done" and record.epochs
         ]
         jumps = plan.traits.changes_shapes or bool(plan.heads.exits)
-        self._plan, self._losses, self._gave_up = (
-            None if jumps or plan.data.folds or plan.recipe.solve_again else plan,
-            [],
-            False,
-        )
-        self._margins = _standard_errors(plan)
-        self._costs = {
-            "train_seconds": CHEAPER * estimate.train_seconds,
-            "peak_bytes": CHEAPER * estimate.peak_bytes,
-        }
+        self._plan = None if jumps or plan.data.folds or plan.recipe.solve_again else plan
+        self._losses, self._gave_up = [], False
+        scored = {"local_accuracy": plan.local_scored, "global_accuracy": plan.global_scored}
+        # the largest standard error that each accuracy may have on so many samples
+        self._margins = {name: 0.5 / math.sqrt(count) for name, count in scored.items() if count}
+        self._costs = {"train_seconds": CHEAPER * estimate.train_seconds, "peak_bytes": CHEAPER * estimate.peak_bytes}
 
     def hopeless(self, loss: float, seconds: float) -> bool:
-        """Note an epoch of the trial, and return whether the front is out of its reach.
-
-        Args:
-            loss: Of the epoch.
-            seconds: It took.
-        """
+        """Note the loss and the seconds of an epoch, and return whether the front is out of the trial's reach."""
         if self._plan is None or len(self._losses) >= self._plan.recipe.epochs:  # whatever a backend reports
             return self._gave_up
         self._losses.append(loss)
@@ -107,13 +87,7 @@ class Outlook:
 
 
 def optimistic_end(loss: float, share: float, curves: Sequence[Curve]) -> dict[str, float]:
-    """Return the best accuracies that a plan may end with.
-
-    Args:
-        loss: After a share of its epochs.
-        share: In (0, 1).
-        curves: Of trials on the same samples; at least one.
-    """
+    """Return the best accuracies that a plan may end with, by its loss after a share of its epochs."""
     falls = [curve.losses[-1] / max(_after(curve.losses, share), 1e-12) for curve in curves]
     least = loss * min([1.0, *falls])
     lower = max((curve.losses[-1] for curve in curves if curve.losses[-1] < least), default=0.0)
@@ -125,9 +99,3 @@ def optimistic_end(loss: float, share: float, curves: Sequence[Curve]) -> dict[s
 def _after(losses: Sequence[float], share: float) -> float:
     """Return the loss after a share of the epochs, at least one."""
     return losses[max(0, min(len(losses) - 1, math.ceil(share * len(losses)) - 1))]
-
-
-def _standard_errors(plan: TrialPlan) -> dict[str, float]:
-    """Return the largest standard error that each accuracy may have on the samples that a plan is scored on."""
-    counts = {"local_accuracy": plan.local_scored, "global_accuracy": plan.global_scored}
-    return {name: 0.5 / math.sqrt(count) for name, count in counts.items() if count}

@@ -37,44 +37,26 @@ def keep_rates(backend: str, model: ModelInfo, threads: int, rates: Rates) -> No
     """Keep what was measured, if all of it was."""
     if not rates.complete:
         return
-    path = _path(backend, model, threads)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_private(path, json.dumps(asdict(rates)))
+    write_private(_path(backend, model, threads), json.dumps(asdict(rates)))
 
 
 def rates_of(
-    session: Session,
-    backend: str,
-    *,
-    measure: bool,
-    within: float = math.inf,
-    listener: Listener | None = None,
+    session: Session, backend: str, *, measure: bool, within: float = math.inf, listener: Listener | None = None
 ) -> Rates:
-    """Return this device's rates on a session's model: as kept, or measured now.
+    """Return this device's rates on a session's model: as kept, or measured now; from FLOPs if clocks are not to count.
 
-    Every figure is kept as soon as it is measured: a measuring that was cut short continues where it was. What there
-    is no time to measure is computed from FLOPs.
-
-    Args:
-        session: The opened task.
-        backend: Its name.
-        measure: Whether clocks count; else the rates are derived from FLOPs.
-        within: Seconds that a measurement takes at most.
-        listener: Receives progress.
+    Every figure is kept as soon as it is measured: a measuring that was cut short, after ``within`` seconds at most,
+    continues where it was. What there is no time to measure is computed from FLOPs.
     """
-    model, listener = session.model, listener or Listener()
+    model, threads, listener = session.model, usable_processors(), listener or Listener()
     if not measure:
         return nominal(model)
-    rates = read_rates(backend, model, usable_processors())
-    if rates is not None:
+    if (rates := read_rates(backend, model, threads)) is not None:
         return rates
-    end, figures = (
-        time.monotonic() + within,
-        _Figures(_path(backend, model, usable_processors()).with_suffix(FIGURES), model, listener),
-    )
+    end, figures = time.monotonic() + within, _Figures(_path(backend, model, threads), model, listener)
     listener.phase(MEASURING)
     try:
-        rates = session.measure(usable_processors(), within, figures.by_name, figures.note)
+        rates = session.measure(threads, within, figures.by_name, figures.note)
     except (MemoryLimitError, BudgetError) as error:
         if isinstance(error, MemoryLimitError):
             listener.say(f"warning: {error}; costs that are not measured are computed from FLOPs instead")
@@ -83,38 +65,27 @@ def rates_of(
         figures.explain()
         return rates
     try:
-        rates = replace(rates, first=session.first_steps(usable_processors(), end - time.monotonic()))
+        rates = replace(rates, first=session.first_steps(threads, end - time.monotonic()))
     except BudgetError:  # the next run measures it
         return rates
     except (TunerError, RuntimeError):  # without it, estimates are corrected by the first trials
         pass
-    keep_rates(backend, model, usable_processors(), rates)
+    keep_rates(backend, model, threads, rates)
     figures.path.unlink(missing_ok=True)
     return rates
 
 
 class _Figures:
-    """What was measured so far, kept in a file.
-
-    Attributes:
-        path: The file.
-        by_name: The figures.
-
-    Args:
-        path: See above; its folder is made.
-        model: The model.
-        listener: Receives progress.
-    """
+    """What was measured so far, by name, kept in a file."""
 
     def __init__(self, path: Path, model: ModelInfo, listener: Listener) -> None:
         from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
-        self.path, self._model, self._listener = path, model, listener
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        self.path, self._model, self._listener = path.with_suffix(FIGURES), model, listener
         self.by_name: dict[str, float] = {}
         with suppress(OSError, ValidationError):
             adapter = TypeAdapter(dict[str, Annotated[FiniteFloat, Field(ge=0)]])
-            self.by_name = adapter.validate_json(path.read_bytes())
+            self.by_name = adapter.validate_json(self.path.read_bytes())
 
     def note(self, progress: Mapping[str, Any]) -> bool:
         """Keep a figure that a session reports; nothing is to stop."""
@@ -143,5 +114,6 @@ class _Figures:
 
 def _path(backend: str, model: ModelInfo, threads: int) -> Path:
     about = f"{this_machine()} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
-    key = hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
-    return cache_folder() / "rates" / f"{key}.json"
+    folder = cache_folder() / "rates"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}.json"

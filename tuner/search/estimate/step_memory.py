@@ -13,12 +13,9 @@ LINE_BYTES = 60_000
 
 
 class StepBytes(NamedTuple):
-    """What a backend's plan of a step says of its memory.
+    """What a backend's plan of a step says of its memory: most bytes alive at once, and those that last through all.
 
-    Attributes:
-        peak: Most bytes alive at once.
-        lasting: Those that stay from step to step: the optimiser's state, and what libraries keep.
-        traced: Left by tracing and compiling the step.
+    Tracing and compiling the step leaves some more.
     """
 
     peak: int
@@ -35,10 +32,7 @@ class StepBytes(NamedTuple):
 def expected_bytes(plan: TrialPlan, step: StepPlan, rates: Rates) -> int:
     """Return the peak bytes of a trial whose steps the planned executor runs, before any trial.
 
-    Args:
-        plan: The trial's plan.
-        step: The plan of its steps.
-        rates: This device's rates: the prefix takes memory too, before every step or while it fills the store.
+    The prefix takes memory too, before every step or while it fills the store.
     """
     training = sum(planned_bytes(plan, StepBytes.of(step), rates))
     return max(training, rates.fill_peak_bytes) if plan.cached else training

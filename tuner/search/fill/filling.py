@@ -41,13 +41,7 @@ class RecordSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilledRange:
-    """What is stored of one record set.
-
-    Attributes:
-        share: Share of the local samples and of those for validation that are stored.
-        mixed: Fraction of the global training data that is stored.
-        folders: Folders of the record files.
-    """
+    """What is stored of a record set: shares of the local samples and of the global training data, and its folders."""
 
     share: float
     mixed: float
@@ -75,6 +69,8 @@ def record_sets(plan: TrialPlan) -> set[RecordSet]:
 AHEAD_SHARE = 0.25
 STORAGE_SHARE = 0.9
 TIGHT_SHARE = 0.7
+#: What a pass reports, by the name of how much of it is done.
+STEPS = {"filled": "features", "quantised": "int8 calibration", "started": "side heads"}
 #: A shorter pass measures its start-up.
 PACED_SAMPLES = 64
 
@@ -90,10 +86,8 @@ class UnfilledError(BudgetError):
 class Filler:
     """Fills the store for the plans of one study.
 
-    Attributes:
-        seconds: Wall time of all filling passes so far.
-        samples: Samples that went through the prefix so far.
-        pace: Ratio of the seconds that the last pass took to those expected from the rates.
+    ``seconds`` and ``samples`` count all passes so far; ``pace`` is the ratio of the seconds that the last one took to
+    those expected from the rates.
     """
 
     def __init__(
@@ -105,9 +99,7 @@ class Filler:
         #: Those that need no quantising, or none any more.
         self._precisions: set[Precision] = {"fp32", *(("int8",) if has_blocks(setting.model.identity) else ())}
         self._seconds_each: dict[tuple[Precision, int], float] = {}
-        self.seconds = 0.0
-        self.samples = 0
-        self.pace = 1.0
+        self.seconds, self.samples, self.pace = 0.0, 0, 1.0
         self._stopped_each = 0.0
 
     def seconds_each(self, plan: TrialPlan) -> float:
@@ -133,20 +125,11 @@ class Filler:
     def prepare(self, plans: Iterable[TrialPlan], within: float = math.inf) -> bool:
         """Fill every cut the study may ask for first, in one pass, as far as cap and time allow; the first plans first.
 
-        Args:
-            plans: As they are on the rung that they are tried on first.
-            within: Seconds that the pass should take at most.
-
-        Returns:
-            Whether the first plan's features are there.
-
-        Raises:
-            BudgetError: A limit leaves nothing filled.
+        Return whether the first plan's features are there. BudgetError where a limit leaves nothing filled.
         """
-        cached = [plan for plan in plans if plan.cached]
+        cached = [replace(plan, data=plan.pool) for plan in plans if plan.cached]
         if not cached:
             return True
-        cached = [replace(plan, data=plan.pool) for plan in cached]
         first_alpha, most_alpha = cached[0].data.alpha, max(plan.data.alpha for plan in cached)
         left = self._setting.seconds_left
         ahead = replace(cached[0], data=replace(cached[0].data, alpha=most_alpha))
@@ -215,16 +198,10 @@ class Filler:
         return next((error for keys, error in self._too_large.items() if keys <= needed), None)
 
     def fill(self, plans: Sequence[TrialPlan], stop_at: float = math.inf) -> None:
-        """Fill what the plans need and this study has not filled yet.
+        """Fill what the plans need and this study has not filled yet, in one pass for each precision.
 
-        Args:
-            plans: To fill for, in one pass for each precision.
-            stop_at: Clock (`time.monotonic`) at which the pass stops; it stops when the study's time is up in any case.
-
-        Raises:
-            UnfilledError: The time was up, or memory was too small; what was filled stays. A pass that memory was too
-                small for is not begun again.
-            TunerError: A sample or the model cannot be used.
+        A pass stops at ``stop_at`` (`time.monotonic`), and when the study's time is up. UnfilledError says that it had
+        no time or memory; what was filled stays, and a pass that memory was too small for is not begun again.
         """
         for alike in self._by_precision(plan for plan in plans if self.missing(plan)):
             self._pass(alike, stop_at)
@@ -279,19 +256,14 @@ class Filler:
     def _progress(self, progress: Mapping[str, Any]) -> None:
         if "warning" in progress:
             self._listener.say(f"warning: {progress['warning']}")
-        elif "filled" in progress:
-            self._listener.step("features", progress["filled"], progress["of"])
-        elif "quantised" in progress:
-            self._listener.step("int8 calibration", progress["quantised"], progress["of"])
-        elif "started" in progress:
-            self._listener.step("side heads", progress["started"], progress["of"])
+        for name in STEPS.keys() & progress.keys():
+            self._listener.step(STEPS[name], progress[name], progress["of"])
 
     def _pass_seconds(self, plans: Sequence[TrialPlan]) -> float:
-        rates = self._setting.rates
-        return sum(
-            max(self.missing(plan) * price(plan, rates).fill_seconds for plan in alike)
-            for alike in self._by_precision(plans)
-        )
+        def seconds(plan: TrialPlan) -> float:
+            return self.missing(plan) * price(plan, self._setting.rates).fill_seconds
+
+        return sum(max(map(seconds, alike)) for alike in self._by_precision(plans))
 
     @staticmethod
     def _by_precision(plans: Iterable[TrialPlan]) -> list[list[TrialPlan]]:

@@ -5,16 +5,8 @@ import socket
 import struct
 from contextlib import suppress
 
-from tuner.errors import TunerError
-
 LENGTH = struct.Struct("!Q")
-#: Longest message of a job: one that returns more by mistake fails.
-MOST_BYTES = 4_000_000
 READ_BYTES = 1 << 16
-
-
-class MessageError(TunerError):
-    """What is sent, or what arrives, is no message."""
 
 
 def pack(content: bytes) -> bytes:
@@ -23,11 +15,7 @@ def pack(content: bytes) -> bytes:
 
 
 def receive(connection: socket.socket) -> bytes:
-    """Return the content of a message of the parent, and wait for it.
-
-    Raises:
-        EOFError: The parent is gone.
-    """
+    """Return the content of a message of the parent, and wait for it; EOFError where the parent is gone."""
     (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
     return _exactly(connection, length)
 
@@ -43,11 +31,7 @@ def _exactly(connection: socket.socket, length: int) -> bytes:
 
 
 class Channel:
-    """The parent's end of a socket: half a message is not waited for.
-
-    Args:
-        connection: The socket; the channel closes it.
-    """
+    """The parent's end of a socket, which closes it: half a message is not waited for."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket, self._received = connection, bytearray()
@@ -60,38 +44,26 @@ class Channel:
             self._socket.sendall(content)
 
     def listen(self, seconds: float) -> list[bytes] | None:
-        """Return the messages that have arrived whole; None where nothing arrives for so long.
-
-        Raises:
-            EOFError: The other end is closed.
-            MessageError: What begins is no message.
-        """
+        """Return the messages that have arrived whole; None where nothing arrives for so long, EOFError at the end."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if not poll.poll(1000 * seconds):
             return None
-        try:
+        arrived = b""
+        with suppress(OSError):
             arrived = self._socket.recv(READ_BYTES)
-        except OSError:
-            arrived = b""
         if not arrived:
             raise EOFError
         self._received += arrived
-        return list(iter(self._next, None))
+        messages = []
+        while len(self._received) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
+            if len(self._received) < end:
+                break
+            messages.append(bytes(self._received[LENGTH.size : end]))
+            del self._received[:end]
+        return messages
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-
-    def _next(self) -> bytes | None:
-        if len(self._received) < LENGTH.size:
-            return None
-        (length,) = LENGTH.unpack_from(self._received)
-        if length > MOST_BYTES:
-            raise MessageError(f"its process sent what is no message, or one of {length:,} bytes")
-        end = LENGTH.size + length
-        if len(self._received) < end:
-            return None
-        content = bytes(self._received[LENGTH.size : end])
-        del self._received[:end]
-        return content

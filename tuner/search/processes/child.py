@@ -1,8 +1,7 @@
 """The process that trials run in: it opens the task once and forks a fresh child for every job.
 
-Run as ``python -m tuner.search.processes.child FD``. A forked child starts with the libraries in memory and the task
-opened, so a fresh process per trial costs milliseconds, and its memory's high-water mark is the trial's own. Both sides
-end when the parent does: the pipe closes.
+Run as ``python -m tuner.search.processes.child FD PARENT``. A child starts with the libraries in memory and the task
+opened, and its memory's high-water mark is the trial's own. Both end when the parent does: the pipe closes.
 """
 
 import gc
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -36,13 +35,13 @@ from tuner.errors import (
     trace_of_cause,
 )
 from tuner.plugin.core import build_host
-from tuner.plugin.host import Host
 from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
 from tuner.search.processes.channel import receive
 from tuner.search.processes.messages import OUT_OF, Failure, Job, Start, encode, encode_progress
 from tuner.search.processes.process_tree import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
-from tuner.task import Task, open_task
+from tuner.task import open_task
 from tuner.task.info import outline
+from tuner.training.epochs import Report
 
 EXIT_PARENT_GONE = 3
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
@@ -51,8 +50,8 @@ STEP_SECONDS = 0.05
 MOST_TASKS = 512 + 64 * (os.cpu_count() or 1)
 #: How often a job looks whether the processes above it were stopped, by Ctrl-Z: it is in a group of its own.
 LOOK_SECONDS = 1.0
-#: By backend, what gives the task opened on it.
-Sessions = Mapping[str, Callable[[], Session]]
+#: By backend, the task opened on it, or what opening it raised: so does every job.
+Sessions = Mapping[str, Session | Exception]
 
 
 def main(control_handle: int, parent: int) -> None:
@@ -81,19 +80,15 @@ def main(control_handle: int, parent: int) -> None:
 
 
 def _serve(control: socket.socket, parent: int, sessions: Sessions, owners: Mapping[What, str]) -> None:
-    """Fork a child for the next job, and tell the parent how it ended.
-
-    Raises:
-        EOFError: The parent is gone.
-    """
+    """Fork a child for the next job, and tell the parent how it ended; EOFError where the parent is gone."""
     _, handles, _, _ = socket.recv_fds(control, 1, 1)
     if not handles:
         raise EOFError
     # the job is unpacked in the child: what it opens is the child's own
     backend, plan, file_bytes, job = pickle.loads(receive(control))  # noqa: S301 - from our own parent
-    if plan is not None:
+    if plan is not None and isinstance(session := sessions[backend], Session):
         with suppress(Exception):  # the job will meet the same, and say what
-            sessions[backend]().prepare(plan)
+            session.prepare(plan)
     server = os.getpid()
     die_with_parent(parent, 0)  # until the child has ended, as it ends what the child has started first
     pid = os.fork()
@@ -119,11 +114,7 @@ def _serve(control: socket.socket, parent: int, sessions: Sessions, owners: Mapp
 
 
 def _wait_for(pid: int, control: socket.socket) -> None:
-    """Wait until a child has ended.
-
-    Raises:
-        EOFError: The parent is gone.
-    """
+    """Wait until a child has ended; EOFError where the parent is gone."""
     child = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -136,36 +127,35 @@ def _wait_for(pid: int, control: socket.socket) -> None:
 
 
 def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, str]]:
-    """Return, by backend, what gives the task opened on it, and the plugins by the kind of edit that they realise.
+    """Return the opened sessions, and the plugins by the kind of edit that they realise.
 
-    The task is reported to the parent before the libraries are loaded. What opening raised is raised by every job.
+    The task is reported to the parent before the libraries are loaded.
     """
     if start.memory_bytes is not None:
         os.environ[MEMORY_LIMIT] = str(start.memory_bytes)
     host = build_host(local=start.plugins, refused=start.refused)
     host.check_local()
-    task = _loaded(start, host)
+    task = start.task
+    if isinstance(task, str):
+        ask = host.backend(start.backends[0]).input_defaults
+        task = open_task(task, host.tasks, host.task_files, defaults_of=ask)
+    if start.adapt is not None:
+        task = start.adapt(task)
     control.sendall(encode("task", outline(task)))
     _preload(start.preload)
     if start.many_jobs:
         task.hash_samples()
 
-    def opened(name: str) -> Callable[[], Session]:
-        def fail(error: Exception) -> Callable[[], Session]:
-            def again() -> Session:
-                raise error
-
-            return again
-
+    def opened(name: str) -> Session | Exception:
         try:
             session = host.backend(name).open(task, host.extensions(name))
             if start.many_jobs:
                 _ = session.model  # measured once, not in every child
         except SystemExit as error:
-            return fail(TaskError(f"opening the task ran code that called sys.exit({error.code!r}): remove the call"))
+            return TaskError(f"opening the task ran code that called sys.exit({error.code!r}): remove the call")
         except Exception as error:  # noqa: BLE001 - a backend may raise anything: its jobs say what
-            return fail(error)
-        return lambda: session
+            return error
+        return session
 
     owners = {kind: own[0] for name in start.backends for kind, own in host.extensions(name).owners.items()}
     return {name: opened(name) for name in start.backends}, owners
@@ -182,24 +172,8 @@ def _preload(modules: Iterable[str]) -> None:
         gc.enable()
 
 
-def _loaded(start: Start, host: Host) -> Task:
-    """Return the task that is to be opened."""
-    ask = host.backend(start.backends[0]).input_defaults
-    task = start.task
-    if isinstance(task, str):
-        task = open_task(task, host.tasks, host.task_files, defaults_of=ask)
-    return task if start.adapt is None else start.adapt(task)
-
-
 def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connection: socket.socket) -> None:
-    """Run one job in a forked child and leave without the parent's clean-up.
-
-    Args:
-        packed: The job.
-        sessions: What gives the task opened on a backend.
-        owners: Plugins by what they realise.
-        connection: To the parent.
-    """
+    """Run one job in a forked child and leave without the parent's clean-up."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     code = 0
     pipe = _Reporter(connection)
@@ -209,15 +183,7 @@ def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connecti
             return_freed(KEPT_BYTES)
         if job.metered:
             pipe.report({"resting_bytes": PeakMeter().resting})
-        session = sessions[job.backend]()
-        arguments = {
-            name: replace(value, report=pipe.report) if isinstance(value, Trial) else value
-            for name, value in job.arguments.items()
-        }
-        if job.reports:
-            arguments["report"] = pipe.report
-        result = session.model if job.method == "model" else getattr(session, job.method)(**arguments)
-        last = encode("result", result)
+        last = encode("result", _result(job, sessions[job.backend], pipe.report))
     except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends this job only
         failure = _failure(error, owners)
         code = int(failure.is_bug)
@@ -228,6 +194,16 @@ def _run(packed: bytes, sessions: Sessions, owners: Mapping[What, str], connecti
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _result(job: Job, session: Session | Exception, report: Report) -> Any:
+    if isinstance(session, Exception):
+        raise session
+    if job.method == "model":
+        return session.model
+    own = {name: replace(value, report=report) for name, value in job.arguments.items() if isinstance(value, Trial)}
+    arguments = {**job.arguments, **own, **({"report": report} if job.reports else {})}
+    return getattr(session, job.method)(**arguments)
 
 
 def _failure(error: BaseException, owners: Mapping[What, str]) -> Failure:
@@ -255,11 +231,7 @@ class _Reporter:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def report(self, progress: Mapping[str, Any]) -> bool:
-        """Report progress and return whether the job is to stop.
-
-        Raises:
-            MessageError: It is no progress message.
-        """
+        """Report progress and return whether the job is to stop."""
         message = encode_progress(progress)
         if any(name in progress for name in OUT_OF):
             if time.monotonic() - self._reported < STEP_SECONDS:

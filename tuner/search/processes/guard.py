@@ -1,30 +1,29 @@
 """Watch one job: read its memory every 10 ms, enforce its deadline, warn it, then have it killed."""
 
+import json
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from tuner.errors import BudgetError, MemoryLimitError, TunerError, with_trace
-from tuner.search.processes.channel import Channel, MessageError
-from tuner.search.processes.exit_status import describe_exit
+from tuner.search.processes.channel import Channel
 from tuner.search.processes.job_memory import MOST_PROCESSES, JobMemory
-from tuner.search.processes.messages import Failure, decode, result_from
+from tuner.search.processes.messages import Failure, MessageError, result_from
 from tuner.search.processes.process_tree import kill_group
 
 T = TypeVar("T")
-#: Seconds between two readings of the memory.
-POLL_SECONDS = 0.01
-#: Seconds between two readings near the limit.
-HASTY_SECONDS = 0.001
-#: Share of the limit from which readings are hasty.
-NEAR_SHARE = 0.7
-#: Share of the limit by which memory grows between two readings from which the next ones are hasty.
-FAST_SHARE = 0.05
+#: Seconds between two readings of the memory; near the limit, or where it grows fast, they are hasty.
+POLL_SECONDS, HASTY_SECONDS = 0.01, 0.001
+#: Shares of the limit: from which readings are hasty, and by which memory grows between two of them until they are.
+NEAR_SHARE, FAST_SHARE = 0.7, 0.05
 #: How often a job that is stopped is continued: Ctrl-Z stops it with its parent.
 WAKE_SECONDS = 1.0
 #: A job's further warnings are not passed on.
 MOST_WARNINGS = 100
+#: Signals that a process is sent for what its own code does.
+NATIVE_CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"})
 Verdict = Literal["result", "failure", "memory", "deadline", "interrupted", "crashed"]
 #: Called with the progress that a job reports; where it returns True, the job is asked to stop.
 Progress = Callable[[Mapping[str, Any]], object]
@@ -32,13 +31,10 @@ Progress = Callable[[Mapping[str, Any]], object]
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The limits of a job.
+    """The limits of a job; None for none.
 
-    Attributes:
-        warn_at: Clock (`time.monotonic`) at which the child is asked to stop; None for never.
-        kill_at: Clock at which it is killed; None for never.
-        memory_bytes: Memory of the job's processes above the child's resting size; None for no limit.
-        file_bytes: Longest file that the job may write; None for no limit.
+    It is asked to stop at ``warn_at`` (`time.monotonic`), and killed at ``kill_at``, or where its processes have more
+    memory than ``memory_bytes`` above its resting size. No file that it writes is longer than ``file_bytes``.
     """
 
     warn_at: float | None = None
@@ -49,16 +45,10 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobResult(Generic[T]):
-    """How a job ended.
+    """How a job ended: what it returned, raised, or was killed for.
 
-    Attributes:
-        verdict: Whether it gave a result, failed, or was killed and for what.
-        value: What it returned; None without a result.
-        failure: What it raised; None if it did not.
-        exit_code: Exit code of a process that crashed; None where it had to be killed.
-        out_of_memory: Whether the system killed a process meanwhile because memory ran out.
-        seconds: Wall time.
-        most_bytes: The largest memory seen, above the resting size.
+    ``exit_code`` is that of a process that crashed, None where it had to be killed; ``out_of_memory`` says that the
+    system killed a process meanwhile. ``most_bytes`` is the largest memory seen, above the resting size.
     """
 
     verdict: Verdict
@@ -72,18 +62,25 @@ class JobResult(Generic[T]):
     @property
     def ending(self) -> str:
         """How a process that crashed ended, for people: ``was ended by SIGSEGV: ...``."""
-        return describe_exit(self.exit_code, out_of_memory=self.out_of_memory)
+        code = self.exit_code
+        if code is None:
+            return "ended its connection without a result, and had to be killed"
+        if code >= 0:
+            return f"ended with exit code {code}: a library or a plugin ended it"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        if name == "SIGKILL":
+            cause = "the system ran out of memory" if self.out_of_memory else "another program or a user ended it"
+            return f"was ended by {name}: {cause}"
+        if name in NATIVE_CRASHES:
+            return f"was ended by {name}: a library or a plugin's native code crashed"
+        return f"was ended by {name}"
 
     def unwrap(self, what: str) -> T:
-        """Return the value.
-
-        Args:
-            what: A user's name for the job, for the message.
+        """Return the value; ``what`` is a user's name for the job, for the message.
 
         Raises:
             TunerError: It was a user's mistake, or broke a limit; one line.
             RuntimeError: It failed; with the child's traceback.
-            KeyboardInterrupt: The user ended it.
         """
         if self.verdict == "result":
             return cast("T", self.value)
@@ -93,13 +90,12 @@ class JobResult(Generic[T]):
             if self.failure.is_bug:
                 raise RuntimeError(f"{self.failure.text}\n{self.failure.trace}")
             raise with_trace(TunerError(self.failure.text), self.failure.trace)
-        reasons = {
-            "memory": f"took {self.most_bytes / 1e6:,.0f} MB, more than --memory allows",
-            "deadline": "took longer than --time allows: give more time; what was stored so far is kept",
-            "crashed": self.ending,
-        }
-        kinds = {"memory": MemoryLimitError, "deadline": BudgetError}
-        raise kinds.get(self.verdict, TunerError)(f"{what} {reasons[self.verdict]}")
+        if self.verdict == "memory":
+            raise MemoryLimitError(f"{what} took {self.most_bytes / 1e6:,.0f} MB, more than --memory allows")
+        if self.verdict == "deadline":
+            reason = "took longer than --time allows: give more time; what was stored so far is kept"
+            raise BudgetError(f"{what} {reason}")
+        raise TunerError(f"{what} {self.ending}")
 
 
 class Interrupt:
@@ -109,21 +105,12 @@ class Interrupt:
         self.asked = False
 
     def ask(self) -> None:
-        """Ask for an orderly end; asking twice ends at once.
-
-        Raises:
-            KeyboardInterrupt: It was asked for before.
-        """
-        if self.asked:
-            raise KeyboardInterrupt
+        """Ask for an orderly end; asking twice raises KeyboardInterrupt at once."""
+        self.check()
         self.asked = True
 
     def check(self) -> None:
-        """End where it was asked for.
-
-        Raises:
-            KeyboardInterrupt: It was asked for.
-        """
+        """Raise KeyboardInterrupt where it was asked for."""
         if self.asked:
             raise KeyboardInterrupt
 
@@ -131,17 +118,8 @@ class Interrupt:
 class Guard:
     """Watches one job.
 
-    Attributes:
-        most_bytes: The largest memory seen, above the baseline.
-        heard_all: Whether its process has said its last word, and is about to end by itself.
-
-    Args:
-        channel: To its process.
-        method: The session's method that it calls.
-        limits: What it may take.
-        interrupt: Read while it runs.
-        progress: Called with what it reports.
-        memory: Reads its memory.
+    ``most_bytes`` is the largest memory seen, above the baseline; ``heard_all`` says that its process has said its last
+    word, and is about to end by itself.
     """
 
     def __init__(
@@ -165,29 +143,29 @@ class Guard:
     def watch(self) -> tuple[Verdict, Any]:
         """Wait for the job's result, or for a reason to end it."""
         while True:
-            had_ended = self._memory.has_ended  # a process that it has started may keep the socket open
             try:
-                messages = self._channel.listen(self._poll_seconds)
-                if messages is None and had_ended:
-                    self.heard_all = True
-                    return "crashed", None
-                for message in messages or ():
-                    kind, value = decode(message)
-                    if kind == "progress":
-                        self._take_in(value)
-                    elif kind == "result":
-                        self.heard_all = True
-                        return "result", result_from(self._method, value)
-                    else:
-                        self.heard_all = True
-                        return "failure", Failure(**value)
+                verdict = self._listen() or self._limit()
             except EOFError:
                 self.heard_all = True
                 return "crashed", None
             except MessageError as error:
-                return "failure", Failure(str(error), "")
-            if (verdict := self._limit()) is not None:
+                return "failure", Failure(str(error))
+            if verdict is not None:
                 return verdict
+
+    def _listen(self) -> tuple[Verdict, Any] | None:
+        had_ended = self._memory.has_ended  # a process that it has started may keep the socket open
+        messages = self._channel.listen(self._poll_seconds)
+        if messages is None and had_ended:
+            raise EOFError
+        for message in messages or ():
+            kind, value = json.loads(message)
+            if kind == "progress":
+                self._take_in(value)
+                continue
+            self.heard_all = True
+            return kind, result_from(self._method, value) if kind == "result" else Failure(**value)
+        return None
 
     def _take_in(self, progress: Mapping[str, Any]) -> None:
         if "resting_bytes" in progress:
@@ -216,19 +194,19 @@ class Guard:
         if self._limits.warn_at is not None and now >= self._limits.warn_at:
             self._ask_to_stop()
         if self._limits.kill_at is not None and now >= self._limits.kill_at:
-            return "deadline", now
+            return "deadline", None
         return None
 
     def _read_memory(self) -> tuple[Verdict, Any] | None:
         above, limit = self._memory.bytes_above_baseline(), self._limits.memory_bytes
         self.most_bytes = max(self.most_bytes, above)
         if self._memory.processes > MOST_PROCESSES:
-            return "failure", Failure(f"it started more than {MOST_PROCESSES} processes, and was killed", "")
+            return "failure", Failure(f"it started more than {MOST_PROCESSES} processes, and was killed")
         if limit is None:
             return None
         if above > limit:
             kill_group(self._memory.pid)
-            return "memory", above
+            return "memory", None
         is_hasty = above > NEAR_SHARE * limit or above - self._above > FAST_SHARE * limit
         self._above, self._poll_seconds = above, HASTY_SECONDS if is_hasty else POLL_SECONDS
         return None

@@ -1,8 +1,7 @@
 """The memory of a job: of its process, and of all that this starts. Linux: read from ``/proc``.
 
-The job's process alone is judged by its resident memory, as it measures itself: one small file to read. Where it has
-started others, pages that they share count once: proportional shares are added up, over the process that it was forked
-from too.
+The process alone is judged by its resident memory, as it measures itself; with others, by proportional shares, so that
+pages that they share with each other and with the process that it was forked from count once.
 """
 
 # ruff: noqa: PTH123 - read every 10 ms, and paths as objects take as long as the reading
@@ -22,12 +21,7 @@ MOST_PROCESSES = max(32, 4 * (os.cpu_count() or 1))
 
 
 class Sizes(NamedTuple):
-    """Memory of one process in bytes.
-
-    Attributes:
-        resident: All that is in memory.
-        own: Without what is mapped from files on a disk.
-    """
+    """Memory of one process in bytes: all that is resident, and that without what is mapped from files on a disk."""
 
     resident: int
     own: int
@@ -36,14 +30,8 @@ class Sizes(NamedTuple):
 class JobMemory:
     """Reads the memory of one job above its baseline: what it had when it was forked, or when it said that it rests.
 
-    Attributes:
-        pid: The job's process, which leads the group of those that it starts.
-        has_ended: Whether that process had ended at the last reading.
-
-    Args:
-        pid: The job's process.
-        server: Process that it was forked from.
-        excluded: Processes that the latter had started before.
+    Its process ``pid`` leads the group of those that it starts. Excluded are those that ``server``, from which it was
+    forked, had started before. ``has_ended`` says what the last reading found.
     """
 
     def __init__(self, pid: int, server: int, excluded: Collection[int]) -> None:
@@ -107,14 +95,18 @@ class JobMemory:
 def sizes(pid: int) -> Sizes | None:
     """Return the memory of a process; None where it has ended."""
     values: dict[bytes, int] = {}
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            for line in file:
-                if line.startswith((b"VmRSS:", b"RssAnon:", b"RssShmem:")):
-                    name, number, _ = line.split()
-                    values[name] = 1024 * int(number)
-    except OSError:
-        return None
-    if len(values) < len(Sizes._fields) + 1:  # of a process that has ended
+    with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        for line in file:
+            if line.startswith((b"VmRSS:", b"RssAnon:", b"RssShmem:")):
+                name, number, _ = line.split()
+                values[name] = 1024 * int(number)
+    if len(values) <= len(Sizes._fields):  # of a process that has ended
         return None
     return Sizes(values[b"VmRSS:"], values[b"RssAnon:"] + values[b"RssShmem:"])
+
+
+def oom_kills() -> int:
+    """Return how many processes the system has killed so far because memory ran out."""
+    with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    return 0

@@ -29,12 +29,14 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.printable import printable
 from tuner.results.records.trial import Outcome
-from tuner.search.processes.channel import MOST_BYTES, MessageError, pack
+from tuner.search.processes.channel import pack
 from tuner.task import Task
 
 #: Of a job: progress, and its last word. Of the process that children are forked from: the task, loaded; it is open; a
 #: child's process id; its exit code; why the task cannot be opened.
 Kind = Literal["progress", "result", "failure", "task", "opened", "forked", "exited"]
+#: Longest message of a job: one that returns more by mistake fails.
+MOST_BYTES = 4_000_000
 #: What is done, by the name of that; and what it is out of.
 OUT_OF = {"step": "steps", "filled": "of"}
 #: Numbers of progress messages that the parent reckons with.
@@ -51,19 +53,21 @@ PLAIN: Mapping[Any, Callable[[Any], Any]] = {
 ERRORS = (TaskError, ModelError, PluginError, StoreError, BudgetError)
 
 
+#: What building a value of another type raises.
+MISFITS = (AttributeError, KeyError, TypeError, ValueError)
+
+
+class MessageError(TunerError):
+    """What is sent, or what arrives, is no message."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """The first message: what the process that children are forked from prepares.
 
-    Attributes:
-        preload: Modules to import.
-        task: The text that names the task, or the task itself.
-        backends: Names of the backends to open it on.
-        many_jobs: Whether to compute what every job needs before the first.
-        plugins: Files of local plugins to load.
-        refused: Names of plugins that the main process refused: they are not loaded.
-        memory_bytes: Memory that what opens the task may add to its process, as far as it asks; None for no limit.
-        adapt: Makes the task of the loaded one; as it is where it is not given.
+    It imports the modules of ``preload`` and opens the task, as ``adapt`` makes it, on the backends; with
+    ``many_jobs``, what every job needs is computed before the first. Of plugins, the local files are loaded, and those
+    that the main process refused are not. ``memory_bytes`` is what opening the task may add to its process.
     """
 
     preload: tuple[str, ...]
@@ -78,17 +82,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A session's method to call in a child.
+    """A session's method to call in a child; ``model`` is a property.
 
-    Attributes:
-        backend: Whose session.
-        method: Its name; ``model`` is a property.
-        arguments: By name.
-        reports: Whether the method takes ``report``; a `Trial` among its arguments always does.
-        frees: Whether freed memory goes back to the system in it, which takes time: for a job with a limit on memory.
-        metered: Whether the child's memory counts from the start of the job.
-        plan: Plan that the session is prepared for before the child is forked; None for nothing to prepare.
-        file_bytes: Longest file that the job may write; None for no limit.
+    A method takes ``report`` where it ``reports``; a `Trial` among its arguments always does. Freed memory goes back
+    to the system where the job ``frees``, which takes time; that of a ``metered`` one counts from its start. The
+    session is prepared for ``plan`` before the child is forked.
     """
 
     backend: str
@@ -103,19 +101,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a job raised.
+    """What a job raised, in one line, and its traceback where the user needs it.
 
-    Attributes:
-        text: One line.
-        trace: The traceback; empty where the user can put it right without it.
-        unsupported: Whether the backend cannot carry the plan out.
-        edit: Kind of the tail edit, data edit or loss term whose function is at fault; empty where none is.
-        is_bug: Whether it was none of the errors that a user can act on.
-        error: Name of its class in `tuner.errors`; empty where that makes no difference.
+    ``unsupported`` says that the backend cannot carry the plan out, ``is_bug`` that a user cannot act on it. ``edit``
+    is the kind of the edit or loss term that is at fault, ``error`` the name of the class in `tuner.errors` where that
+    makes a difference.
     """
 
     text: str
-    trace: str
+    trace: str = ""
     unsupported: bool = False
     edit: str = ""
     is_bug: bool = False
@@ -138,11 +132,7 @@ class Failure:
 
 
 def encode(kind: Kind, value: Any = None) -> bytes:
-    """Return a message, packed. NumPy's numbers are numbers.
-
-    Raises:
-        MessageError: The value holds what JSON does not have, or is too long.
-    """
+    """Return a message, packed. NumPy's numbers are numbers."""
     try:
         content = json.dumps([kind, value], default=_plain, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -152,25 +142,8 @@ def encode(kind: Kind, value: Any = None) -> bytes:
     return pack(content)
 
 
-def decode(content: bytes) -> tuple[Kind, Any]:
-    """Return the kind of a message, and its value as JSON has it.
-
-    Raises:
-        MessageError: It is no message.
-    """
-    try:
-        kind, value = json.loads(content)
-    except (TypeError, ValueError, RecursionError):
-        raise MessageError("its process sent what is no message") from None
-    return kind, value
-
-
 def encode_progress(progress: Mapping[str, Any]) -> bytes:
-    """Return a progress message, packed, with its texts cut.
-
-    Raises:
-        MessageError: It is none: whoever shows it counts on numbers.
-    """
+    """Return a progress message, packed, with its texts cut; whoever shows it counts on numbers."""
     if not isinstance(progress, Mapping):
         raise MessageError(f"a progress message must be a table of numbers and texts, got {progress!r:.100}")
     values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in progress.items()}
@@ -183,17 +156,13 @@ def encode_progress(progress: Mapping[str, Any]) -> bytes:
 
 
 def result_from(method: str, value: Any) -> Any:
-    """Return what a session's method returned, as the type that it declares; as JSON has it, of any other method.
-
-    Raises:
-        MessageError: It is of another type; one line.
-    """
+    """Return what a session's method returned, as the type that it declares; as JSON has it, of any other method."""
     declared = getattr(Session, method, None)
     if declared is None:
         return value
     try:
         result = build(get_type_hints(getattr(declared, "fget", declared))["return"], value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except MISFITS as error:
         raise MessageError(f"what {method} returned: {error}") from None
     if isinstance(result, ModelInfo) and not result.blocks:
         raise MessageError("a model must have at least one block, got none")
@@ -203,11 +172,7 @@ def result_from(method: str, value: Any) -> Any:
 
 
 def build(declared: Any, value: Any) -> Any:
-    """Return a value of a declared type from what JSON has for it.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: It is of another type.
-    """
+    """Return a value of a declared type from what JSON has for it, or raise one of `MISFITS`."""
     if declared in PLAIN:
         return PLAIN[declared](value)
     if is_dataclass(declared) and isinstance(declared, type):
@@ -228,13 +193,11 @@ def build(declared: Any, value: Any) -> Any:
 def _part(name: Any, declared: Any, value: Any) -> Any:
     try:
         return build(declared, value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except MISFITS as error:
         raise ValueError(f"{name}: {error}") from None
 
 
-@cache
-def _types(declared: type) -> dict[str, Any]:
-    return get_type_hints(declared)
+_types = cache(get_type_hints)
 
 
 def _plain(value: Any) -> Any:

@@ -20,11 +20,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def require_linux() -> None:
-    """Check that trials can run on this system.
-
-    Raises:
-        RunError: It is not Linux.
-    """
+    """Check that trials can run on this system: RunError where it is not Linux."""
     if sys.platform != "linux":
         raise RunError(
             "tuning, and whatever else opens a task's model, needs Linux, which forks trials and counts their memory; "
@@ -39,12 +35,7 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int, number: int = _KILL) -> None:
-    """Have this process killed when its parent ends, whatever it is doing.
-
-    Args:
-        parent: Its process id: where it has ended already, so does this process.
-        number: The signal that it is sent then; 0 for none.
-    """
+    """Have this process sent a signal, 0 for none, when its parent ends; where that has ended already, leave now."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

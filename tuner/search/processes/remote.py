@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
 from tuner.plan.info import ModelInfo
@@ -36,13 +36,8 @@ class RemoteSession(Session):
     """A task opened on a backend in the process that children are forked from.
 
     The methods of `Session` return what the job returned, or raise; `try_fill` and `try_train` run under limits of
-    their own and say how the job ended.
-
-    Args:
-        supervisor: Runs the jobs.
-        backend: Its name.
-        kill_at: Clock (`time.monotonic`) at which a job without limits of its own is killed; None for never.
-        memory_bytes: Memory that such a job may add to its process; None for no limit.
+    their own and say how the job ended. The others are killed at ``kill_at`` (`time.monotonic`), and where they add
+    more than ``memory_bytes`` to their process.
     """
 
     def __init__(
@@ -58,9 +53,7 @@ class RemoteSession(Session):
 
     @cached_property
     def model(self) -> ModelInfo:
-        """The model's chain of blocks."""
-        model: ModelInfo = self._call("looking at the model", "model")
-        return model
+        return cast("ModelInfo", self._call("looking at the model", "model"))
 
     def measure(
         self,
@@ -69,86 +62,63 @@ class RemoteSession(Session):
         known: Mapping[str, float] = MappingProxyType({}),
         report: Report = silent,
     ) -> Rates:
-        """Return this device's speed on this model; a job that does not end in time is killed."""
         arguments = {"threads": threads, "within": WITHIN_SHARE * within, "known": dict(known)}
-        rates: Rates = self._run("measuring this device", "measure", self._limited(within), report, **arguments)
-        return rates
+        return cast("Rates", self._run("measuring this device", "measure", self._limited(within), report, **arguments))
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
-        """Return what the first training step of a fresh process takes; a job that does not end in time is killed."""
-        first: FirstSteps = self._run("measuring a first step", "first_steps", self._limited(within), threads=threads)
-        return first
+        return cast(
+            "FirstSteps", self._run("measuring a first step", "first_steps", self._limited(within), threads=threads)
+        )
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
-        """Return a plan's training step, planned to the byte; None where none is planned."""
-        step: StepPlan | None = self._call("planning the step", "plan_step", plan=plan)
-        return step
+        return cast("StepPlan | None", self._call("planning the step", "plan_step", plan=plan))
 
     def untouched(
-        self,
-        store: Store,
-        threads: int,
-        report: Report = silent,  # noqa: ARG002 - short
-        share: float = 1.0,
-        folds: int = 0,
+        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
     ) -> Outcome:
-        """Score the given model."""
-        arguments = {"store": store, "threads": threads, "share": share, **({"folds": folds} if folds else {})}
-        outcome: Outcome = self._call("scoring the untouched model", "untouched", **arguments)
-        return outcome
+        asked = {"store": store, "threads": threads, "share": share} | ({"folds": folds} if folds else {})
+        return cast("Outcome", self._call("scoring the untouched model", "untouched", **asked))
 
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
-        """Return the given model's probabilities for a partition."""
-        rows: tuple[tuple[float, ...], ...] = self._call(
-            "predicting the local samples", "given_probabilities", partition=partition
+        return cast(
+            "tuple[tuple[float, ...], ...]",
+            self._call("predicting the local samples", "given_probabilities", partition=partition),
         )
-        return rows
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
-        """Return how many samples a filling pass would run the prefix on."""
         return int(self._call("looking into the store", "missing", plans=plans, store=store))
 
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix on what the plans need and the store lacks."""
         return self.try_fill(plans, store, self._limits, report).unwrap("filling")
 
     def train(self, trial: Trial) -> Outcome:
-        """Carry a plan out."""
-        report = trial.report
-        return self.try_train(trial, self._limits, report).unwrap("training")
+        return self.try_train(trial, self._limits, trial.report).unwrap("training")
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        """Write the personalised model and check it."""
-        exported: Exported = self._call(
-            "the export", "export", plan=plan, weights=weights, folder=folder, trainable=trainable
+        return cast(
+            "Exported",
+            self._call("the export", "export", plan=plan, weights=weights, folder=folder, trainable=trainable),
         )
-        return exported
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
-        """Return local validation samples that a trained plan has wrong."""
-        found: tuple[Misread, ...] = self._call("looking for misread samples", "misread", plan=plan, weights=weights)
-        return found
+        return cast(
+            "tuple[Misread, ...]", self._call("looking for misread samples", "misread", plan=plan, weights=weights)
+        )
 
     def try_fill(
         self, plans: Sequence[TrialPlan], store: Store, limits: JobLimits, progress: Progress | None = None
     ) -> JobResult[Filling]:
         """Run a filling pass under limits and say how it ended."""
-        arguments = {"plans": plans, "store": store}
-        frees = limits.memory_bytes is not None
+        arguments, frees = {"plans": plans, "store": store}, limits.memory_bytes is not None
         job = Job(self._backend, "fill", arguments, reports=True, frees=frees, file_bytes=limits.file_bytes)
         return self._supervisor.run(job, limits, progress)
 
     def try_train(self, trial: Trial, limits: JobLimits, progress: Progress | None = None) -> JobResult[Outcome]:
         """Carry a plan out under limits and say how it ended."""
         frees = limits.memory_bytes is not None and not trial.plan.cached  # its prefix runs in the same process
+        arguments = {"trial": replace(trial, report=silent)}
         job = Job(
-            self._backend,
-            "train",
-            {"trial": replace(trial, report=silent)},
-            reports=False,
-            frees=frees,
-            plan=trial.plan,
-            file_bytes=limits.file_bytes,
+            self._backend, "train", arguments, reports=False, frees=frees, plan=trial.plan, file_bytes=limits.file_bytes
         )
         return self._supervisor.run(job, limits, progress)
 
@@ -179,17 +149,10 @@ def open_remote(
     many_jobs: bool = False,
     adapt: Callable[[Task], Task] | None = None,
 ) -> Iterator[dict[str, RemoteSession]]:
-    """Open a task on backends in another process, and end that process when the block is left.
+    """Open a task on backends, which name the sessions, in another process, and end that when the block is left.
 
-    Args:
-        host: Names the backends and what they preload.
-        task: The text that names the task, or the task itself.
-        backends: Names; the sessions come by name.
-        interrupt: Read while a job runs.
-        kill_at: See `RemoteSession`.
-        memory_bytes: See `RemoteSession`.
-        many_jobs: Whether what every job needs is computed before the first.
-        adapt: Makes the task of the loaded one, in the other process; as it is where it is not given.
+    For ``kill_at`` and ``memory_bytes``, see `RemoteSession`. With ``many_jobs``, what every job needs is computed
+    before the first. ``adapt`` makes the task of the loaded one, in the other process.
 
     Raises:
         PluginError: A backend is not installed.

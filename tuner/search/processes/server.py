@@ -1,5 +1,7 @@
 """The parent's handle on the process that children are forked from. It runs the task's code, which may end it."""
 
+import json
+import math
 import os
 import pickle
 import secrets
@@ -8,15 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import Enum
+from enum import Enum, auto
 from typing import Any
 
 from tuner.errors import TunerError
 from tuner.process_memory import HUGE_PAGES
-from tuner.search.processes.channel import Channel, MessageError, pack
-from tuner.search.processes.messages import Failure, Job, Kind, Start, build, decode
+from tuner.search.processes.channel import Channel, pack
+from tuner.search.processes.messages import Failure, Job, Start, build
 from tuner.search.processes.process_tree import descendants, end_descendants, end_marked, kill, kill_group, state
 from tuner.task.info import TaskOutline
 
@@ -29,27 +29,23 @@ STOPPED_SECONDS = 0.5
 
 
 class ServerState(Enum):
-    """What the process that children are forked from is doing.
+    """What the process that children are forked from is doing."""
 
-    Attributes:
-        LOADING: It loads the task's file.
-        OPENING: It loads the libraries and the task's model and data.
-        IDLE: It waits for a job.
-        FORKING: It was asked for a child, and has not forked it yet.
-        RUNNING: It waits for its child to end.
-        LOST: It is of no use: it has ended, was stopped, or may have half of a job.
-    """
-
-    LOADING = "loading"
-    OPENING = "opening"
-    IDLE = "idle"
-    FORKING = "forking"
-    RUNNING = "running"
-    LOST = "lost"
+    #: It loads the task's file.
+    LOADING = auto()
+    #: It loads the libraries and the task's model and data.
+    OPENING = auto()
+    IDLE = auto()
+    #: It was asked for a child, and has not forked it yet.
+    FORKING = auto()
+    #: It waits for its child to end.
+    RUNNING = auto()
+    #: It is of no use: it has ended, was stopped, or may have half of a job.
+    LOST = auto()
 
 
 #: What it is doing once it has sent a message.
-AFTER: dict[Kind, ServerState] = {
+AFTER = {
     "task": ServerState.OPENING,
     "opened": ServerState.IDLE,
     "forked": ServerState.RUNNING,
@@ -64,15 +60,7 @@ class LostError(TunerError):
 class ForkServer:
     """A process with the libraries in memory and the task opened, which forks a child for every job.
 
-    Attributes:
-        state: What it is doing.
-        task: The task; None until it is loaded.
-        child: Process id of the last child.
-        exit_code: Exit code of the last child; None until it has ended.
-        excluded: Processes that it had started before the last job.
-
-    Args:
-        start: What it prepares.
+    ``child`` and ``exit_code`` are those of the last job; ``excluded`` are the processes that were started before it.
     """
 
     def __init__(self, start: Start) -> None:
@@ -82,17 +70,21 @@ class ForkServer:
         self.exit_code: int | None = None
         self.excluded: frozenset[int] = frozenset()
         self._mark = f"{MARK}={os.getpid()}-{secrets.token_hex(8)}"
-        self._stopped_since: float | None = None
+        self._stopped_since = math.inf
         ours, theirs = socket.socketpair()
         name, _, value = self._mark.partition("=")
-        with theirs, _without_interrupts():
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno()],
-                env={**PATIENT_THREADS, **HUGE_PAGES, **os.environ, name: value},
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
-            )
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # in the process too, until it unblocks it
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "tuner.search.processes.child", str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=[theirs.fileno()],
+                    env={**PATIENT_THREADS, **HUGE_PAGES, **os.environ, name: value},
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else None,
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         self._channel = Channel(ours)
         self._channel.send(pack(pickle.dumps(start)))
 
@@ -108,20 +100,18 @@ class ForkServer:
         self._channel.send(pack(pickle.dumps((job.backend, job.plan, job.file_bytes, pickle.dumps(job)))), descriptor)
 
     def listen(self, seconds: float) -> None:
-        """Take in what the process says, and wait for that for so long at most.
-
-        Raises:
-            LostError: It has ended, or is stopped.
-            TunerError: It cannot open the task; one line.
-        """
+        """Take in what the process says, and wait for that for so long at most; raise what opening the task raised."""
         try:
             messages = self._channel.listen(seconds)
-        except (EOFError, MessageError):
+        except EOFError:
             raise LostError("it has ended") from None
         if messages is None:
-            self._notice_a_stop()
+            now = time.monotonic()
+            self._stopped_since = min(self._stopped_since, now) if state(self.pid) == "T" else math.inf
+            if now - self._stopped_since >= STOPPED_SECONDS:
+                raise LostError("it is stopped")
         for message in messages or ():
-            kind, value = decode(message)
+            kind, value = json.loads(message)
             if kind == "failure":
                 raise Failure(**value).error_of_opening()
             if kind == "task":
@@ -154,25 +144,6 @@ class ForkServer:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-
-    def _notice_a_stop(self) -> None:
-        if state(self.pid) != "T":
-            self._stopped_since = None
-            return
-        now = time.monotonic()
-        self._stopped_since = self._stopped_since or now
-        if now - self._stopped_since >= STOPPED_SECONDS:
-            raise LostError("it is stopped")
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block SIGINT: a process that is started meanwhile does not get it either, until it has prepared for it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _has_descriptor(stream: Any) -> bool:

@@ -3,14 +3,12 @@
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
 
 from tuner.errors import TaskError, TunerError
 from tuner.search.processes.channel import Channel
-from tuner.search.processes.exit_status import oom_kills
 from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict
-from tuner.search.processes.job_memory import JobMemory
+from tuner.search.processes.job_memory import JobMemory, oom_kills
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.search.processes.server import ForkServer, LostError, ServerState
 from tuner.task.info import TaskOutline
@@ -29,12 +27,7 @@ LOST = "the process that trials are forked from"
 
 
 class Supervisor:
-    """Runs jobs one at a time, each in a fresh child.
-
-    Args:
-        start: What the process that children are forked from prepares.
-        interrupt: Read while a job runs.
-    """
+    """Runs jobs one at a time, each in a fresh child."""
 
     def __init__(self, start: Start, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
@@ -45,10 +38,6 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process that children are forked from, and whatever it has started."""
         self._server.close()
 
     def run(self, job: Job, limits: JobLimits, progress: Progress | None = None) -> JobResult[Any]:
@@ -56,9 +45,6 @@ class Supervisor:
 
         Where the process that children are forked from ends, or does not answer, it is started again, and so is the
         job: what ended it may have been the job or not. A job that it ends under twice has failed.
-
-        Raises:
-            TunerError: The task cannot be loaded, or the process that children are forked from ended too often.
         """
         started = time.monotonic()
         for _ in range(ATTEMPTS):
@@ -71,7 +57,7 @@ class Supervisor:
                 self._starts = 1 if result.verdict == "result" else self._starts
                 return result
         text = f"{LOST} was lost under it {ATTEMPTS} times: {reason}"
-        return JobResult("failure", failure=Failure(text, ""), seconds=time.monotonic() - started)
+        return JobResult("failure", failure=Failure(text), seconds=time.monotonic() - started)
 
     def _run(self, job: Job, limits: JobLimits, progress: Progress | None) -> JobResult[Any]:
         started = time.monotonic()
@@ -84,7 +70,7 @@ class Supervisor:
         try:
             with theirs:
                 server.ask(job, theirs.fileno())
-            verdict = self._wait(limits, lambda: server.state is not ServerState.FORKING)
+            verdict = self._wait(limits.kill_at, lambda: server.state is not ServerState.FORKING)
             if verdict is not None:
                 server.state = ServerState.LOST  # it may have half of the job
                 return JobResult(verdict, seconds=time.monotonic() - started)
@@ -111,44 +97,37 @@ class Supervisor:
         )
 
     def task(self, limits: JobLimits) -> TaskOutline:
-        """Return the task, as the other process has loaded it; without a deadline it has `LOADING_SECONDS`.
-
-        Raises:
-            TunerError: It cannot be loaded, or not in time.
-            KeyboardInterrupt: The user ended it.
-        """
-        end = limits.kill_at or self._started + LOADING_SECONDS
-        try:
-            verdict = self._wait(replace(limits, kill_at=end), lambda: self._server.task is not None)
-        except LostError as error:
-            raise self._never_began(error) from None
-        if verdict == "deadline" and limits.kill_at is None:
-            raise self._overdue("loading")
+        """Return the task, as the other process has loaded it; without a deadline it has `LOADING_SECONDS`."""
+        verdict = self._wait_beginning("loading", limits, lambda: self._server.task is not None)
         if self._server.task is None:
             nothing: JobResult[TaskOutline] = JobResult(verdict or "interrupted")
             return nothing.unwrap("loading the task")
         return self._server.task
 
-    def _overdue(self, what: str) -> TaskError:
-        return TaskError(f"{what} the task took longer than {LOADING_SECONDS:.0f} s: correct its code, or give --time")
-
-    def _never_began(self, error: LostError) -> TunerError:
-        """Return why there was no first job."""
-        code = self._server.exit_status(GRACE_SECONDS)
-        if code is None:
-            return TunerError(f"the process for trials did not start: {error}")
-        if code == 1:  # of an exception: Python has printed it
-            return TunerError("the process for trials did not start: see the message above")
-        return TaskError(
-            f"the process that opens the task ended with exit code {code} before its first job: "
-            "the code of the task, of its model or of a plugin ended it"
-        )
+    def _wait_beginning(self, what: str, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:
+        """Wait while the task is loaded and opened; raise where that fails: there was no first job."""
+        try:
+            verdict = self._wait(limits.kill_at or self._started + LOADING_SECONDS, is_done)
+        except LostError as error:
+            code = self._server.exit_status(GRACE_SECONDS)
+            if code is None:
+                raise TunerError(f"the process for trials did not start: {error}") from None
+            if code == 1:  # of an exception: Python has printed it
+                raise TunerError("the process for trials did not start: see the message above") from None
+            raise TaskError(
+                f"the process that opens the task ended with exit code {code} before its first job: "
+                "the code of the task, of its model or of a plugin ended it"
+            ) from None
+        if verdict == "deadline" and limits.kill_at is None:
+            raise TaskError(
+                f"{what} the task took longer than {LOADING_SECONDS:.0f} s: correct its code, or give --time"
+            )
+        return verdict
 
     def _end(self, guard: Guard, limits: JobLimits, verdict: Verdict) -> int | None:
         """End all that a job has started, and return the exit code of its process; None where that had to be killed.
 
-        Raises:
-            LostError: The process that it was forked from has ended, and the job's result is not known.
+        LostError where the process that it was forked from has ended, and the job's result is not known.
         """
         server = self._server
         try:
@@ -179,37 +158,23 @@ class Supervisor:
                 raise LostError("it did not answer")
             return server.state is ServerState.IDLE
 
-        is_opening = server.state in {ServerState.LOADING, ServerState.OPENING}
-        end = self._started + LOADING_SECONDS if is_opening and limits.kill_at is None else limits.kill_at
-        try:
-            verdict = self._wait(replace(limits, kill_at=end), is_idle)
-        except LostError as error:
-            if is_opening:
-                raise self._never_began(error) from None
-            raise
-        if verdict == "deadline" and limits.kill_at is None:
-            raise self._overdue("opening")
-        return verdict
+        if server.state in {ServerState.LOADING, ServerState.OPENING}:
+            return self._wait_beginning("opening", limits, is_idle)
+        return self._wait(limits.kill_at, is_idle)
 
-    def _wait(self, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:
+    def _wait(self, end: float | None, is_done: Callable[[], bool]) -> Verdict | None:
         while not is_done():
             if self.interrupt.asked:
                 return "interrupted"
-            if limits.kill_at is not None and time.monotonic() >= limits.kill_at:
+            if end is not None and time.monotonic() >= end:
                 return "deadline"
             self._server.listen(POLL_SECONDS)
         return None
 
     def _replace(self, reason: str) -> None:
-        """Start the process that children are forked from again.
-
-        Raises:
-            KeyboardInterrupt: The user ended the run: whoever ended the parent ended its whole group.
-            TunerError: It was started too often.
-        """
+        """Start the process that children are forked from again, but not if the user ended the run, nor too often."""
         self._server.close()
-        if self.interrupt.asked:
-            raise KeyboardInterrupt
+        self.interrupt.check()
         if self._starts == MOST_STARTS:
             raise TunerError(
                 f"{LOST} was lost {MOST_STARTS} times in a row, at last because {reason}: remove the plugin that ends "

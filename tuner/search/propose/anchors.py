@@ -3,18 +3,16 @@
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError
-from tuner.plugin.knobs import ValueSource
 from tuner.plugin.load.calls import CALL_SECONDS, fault, limited
 from tuner.plugin.sources import preferred_values, random_values
-from tuner.plugin.strategy import Strategy
+from tuner.search.propose.structures import Compose
 from tuner.search.setting import Setting
 
 log = logging.getLogger(__name__)
@@ -26,33 +24,25 @@ EARLIER_SHARE = 0.3
 DRAWN = 128
 
 
-def earlier(setting: Setting, compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+def earlier(setting: Setting, compose: Compose) -> Iterator[Composed]:
     """Yield the plans of an earlier run to try first, each once, but for those that would take too long here."""
     for composed in _each_once(setting.earlier, compose):
         if not _is_too_long(composed.plan, setting, EARLIER_SHARE):
             yield composed
 
 
-def anchors(
-    setting: Setting, compose: Callable[[ValueSource], Composed], *, climbs: bool = False
-) -> Iterator[Composed]:
+def anchors(setting: Setting, compose: Compose, *, climbs: bool = False) -> Iterator[Composed]:
     """Yield the strategies' anchors, each once; where there is none, what the start values give.
 
-    Args:
-        setting: The study's.
-        compose: Composes a plan from a source of values.
-        climbs: Whether the study climbs a ladder of structures, so that it decides itself for which there is time.
-
-    Raises:
-        TunerError: The search space and the strategies do not fit.
+    Where the study ``climbs`` a ladder of structures, it decides itself for which there is time.
     """
     share = math.inf if climbs else ANCHOR_SHARE
-    for number, composed in enumerate(_each_once(_values(setting.strategies, setting), compose)):
+    for number, composed in enumerate(_each_once(_anchor_values(setting), compose)):
         if number == 0 or not _is_too_long(composed.plan, setting, share):
             yield composed
 
 
-def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Callable[[ValueSource], Composed]) -> Iterator[Composed]:
+def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Compose) -> Iterator[Composed]:
     """Yield plans that can be composed, each once."""
     seen: set[str] = set()
     for values in plans:
@@ -65,7 +55,7 @@ def _each_once(plans: Iterable[Mapping[str, Scalar]], compose: Callable[[ValueSo
             yield composed
 
 
-def reachable(compose: Callable[[ValueSource], Composed]) -> Iterator[TrialPlan]:
+def reachable(compose: Compose) -> Iterator[TrialPlan]:
     """Yield plans drawn at random: what a study may ask the store for."""
     draw = random_values(random.Random(0))
     for _ in range(DRAWN):
@@ -75,13 +65,13 @@ def reachable(compose: Callable[[ValueSource], Composed]) -> Iterator[TrialPlan]
             continue
 
 
-def _values(strategies: Sequence[Strategy[Any]], setting: Setting) -> list[Any]:
-    found: list[Any] = []
-    for strategy in strategies:
+def _anchor_values(setting: Setting) -> list[Mapping[str, Scalar]]:
+    found = list[Mapping[str, Scalar]]()
+    for strategy in setting.strategies:
         try:
             with limited(CALL_SECONDS):
-                own = strategy.anchors(setting.model)
-                found += [{f"{strategy.stage}.by": strategy.name, **values} for values in own]
+                by = {f"{strategy.stage}.by": strategy.name}
+                found += [{**by, **values} for values in strategy.anchors(setting.model)]
         except KeyboardInterrupt:
             raise
         except BaseException as error:

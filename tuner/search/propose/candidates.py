@@ -12,14 +12,22 @@ from optuna.trial import TrialState
 from tuner.arrays import Doubles
 from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
-from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import random_values
 from tuner.process_memory import return_freed
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.pareto import front
-from tuner.search.propose.structures import EPOCHS, RATE, Structures, can_continue, is_head, structure_of
+from tuner.search.propose.structures import (
+    EPOCHS,
+    RATE,
+    Admits,
+    Compose,
+    Structures,
+    can_continue,
+    is_head,
+    structure_of,
+)
 from tuner.search.propose.surrogate import Coordinates, Surrogate, expected_gain
 from tuner.search.setting import GENERATIONS, Setting
 from tuner.search.trials.compact import add_copies
@@ -57,21 +65,11 @@ MOST_ASKED = 32
 class Candidates:
     """Chooses for one study.
 
-    Args:
-        queue: The trials of the study.
-        setting: The study's. Where it has other objectives than accuracies and costs, whose gain is not foreseen, the
-            sampler's first suggestion is taken.
-        compose: Composes a plan from a source of values.
-        structures: Knows at which training a plan is first tried.
-
-    Attributes:
-        weighs: Whether plans are weighed by their gain.
-        gain: Expected gain of the plan that was chosen last; infinite where none was weighed yet.
+    It weighs plans by their gain, but not where there are other objectives than accuracies and costs, whose gain is not
+    foreseen: then the sampler's first suggestion is taken. ``gain`` is that of the plan chosen last, infinite before.
     """
 
-    def __init__(
-        self, queue: Queue, setting: Setting, compose: Callable[[ValueSource], Composed], structures: Structures
-    ) -> None:
+    def __init__(self, queue: Queue, setting: Setting, compose: Compose, structures: Structures) -> None:
         self._queue, self._setting, self._compose, self._structures = queue, setting, compose, structures
         self._accuracies = [one for one in setting.objectives if one.direction == "maximise"]
         local = "local_accuracy" in {one.name for one in self._accuracies}
@@ -80,19 +78,12 @@ class Candidates:
         self._surrogate: Surrogate | None = None
 
     def best(
-        self,
-        seconds: Callable[[Composed], float],
-        admits: Callable[[Composed], bool],
-        records: Sequence[TrialRecord],
-        rung: int,
+        self, seconds: Callable[[Composed], float], admits: Admits, records: Sequence[TrialRecord], rung: int
     ) -> Composed | None:
         """Return the plan to try next; None where the study is to be asked, or one cannot be composed.
 
-        Args:
-            seconds: Returns what it takes to try a plan; infinity where it was tried before.
-            admits: Returns whether a plan is within the limits.
-            records: The finished trials.
-            rung: Rung that it is tried on.
+        ``seconds`` returns what it takes to try a plan, infinity where it was tried before; ``admits`` whether it is
+        within the limits.
         """
         if self._setting.sampler == GENERATIONS:
             return None
@@ -112,8 +103,9 @@ class Candidates:
             if not new:
                 self.gain = 0.0
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
-            if len(alike) < LEAST_TRIALS:
-                order = self._short_first(new)
+            if len(alike) < LEAST_TRIALS:  # the short ones as they come, then the others
+                affordable = FIRST_SHARE * self._setting.seconds_left
+                order = [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
             else:
                 gains = self._gains([one for one, _ in new], alike)
                 self.gain = float(gains.max())
@@ -168,19 +160,19 @@ class Candidates:
             self._knobs = {name: one.knobs[name] for one in drawn for name in one.searched}
         return self._knobs
 
-    def _short_first(self, new: Sequence[tuple[Composed, float]]) -> list[Composed]:
-        """Return the plans that are short as they come, then the others."""
-        affordable = FIRST_SHARE * self._setting.seconds_left
-        return [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
-
     def _is_sensible(self, composed: Composed, alike: Sequence[TrialRecord]) -> bool:
-        """Return whether a plan's learning rate suits its depth, and it is not one more head among many."""
+        """Return whether a plan's learning rate suits its depth, and it is not one more head among many.
+
+        Deep tails diverge at a shallow one's.
+        """
         plan, knob = composed.plan, composed.knobs.get(RATE)
         if is_head(plan):
             heads = [record for record in alike if record.plan is not None and is_head(record.plan)]
             few = len(heads) < max(FIRST_HEADS, HEADS_SHARE * len(alike))
             return few or _seconds_of(heads) < HEADS_SHARE * _seconds_of(alike)
-        return knob is None or knob.fixed or plan.recipe.learning_rate <= most_rate(plan)
+        deep = 1.0 if plan.trainable == 1 else math.pow(DEEP_RATE, plan.model.share(plan.trainable)) / 3
+        most = MOST_RATE.get(plan.recipe.optimiser, 1.0) * deep
+        return knob is None or knob.fixed or plan.recipe.learning_rate <= most
 
     def _gains(self, plans: Sequence[Composed], alike: Sequence[TrialRecord]) -> Doubles:
         """Return by how much plans are expected to enlarge the area under the front by the end, float64 [n].
@@ -213,17 +205,10 @@ def _seconds_of(records: Sequence[TrialRecord]) -> float:
 def in_order(new: Sequence[tuple[Composed, float]], gains: Doubles) -> list[Composed]:
     """Return plans, which are given with their seconds, the best first: the cheapest of those worth about the same."""
     least = ALIKE * float(gains.max())
-
-    def rank(place: int) -> tuple[bool, float]:
-        return gains[place] < least, new[place][1] if gains[place] >= least else -float(gains[place])
-
-    return [new[place][0] for place in sorted(range(len(new)), key=rank)]
-
-
-def most_rate(plan: TrialPlan) -> float:
-    """Return the largest learning rate that is sensible for a plan's depth: deep tails diverge at a shallow one's."""
-    deep = 1.0 if plan.trainable == 1 else math.pow(DEEP_RATE, plan.model.share(plan.trainable)) / 3
-    return MOST_RATE.get(plan.recipe.optimiser, 1.0) * deep
+    ranks = [
+        (gain < least, -gain if gain < least else cost) for (_, cost), gain in zip(new, gains.tolist(), strict=True)
+    ]
+    return [new[place][0] for place in sorted(range(len(new)), key=ranks.__getitem__)]
 
 
 def _near(draw: random.Random, values: Mapping[str, Scalar], changed: frozenset[str]) -> ValueSource:

@@ -4,14 +4,12 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.backends.base import CHECKPOINT
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.search.propose.structures import can_continue, structure_of
-from tuner.search.setting import Setting
 from tuner.training.schedule import DECAY_SHARE
 
 #: A checkpoint takes about so many times the bytes of the weights: with the two means that Adam keeps of gradients.
@@ -20,29 +18,12 @@ COPIES = 3
 STORAGE_SHARE = 0.1
 
 
-class States(NamedTuple):
-    """The checkpoint that a trial continues, None where it starts anew, and whether it leaves one."""
-
-    earlier: Path | None
-    keeps: bool
-
-
 class Checkpoints:
-    """Those of one run's folder.
+    """Those of one run's folder, next to its trials' weights."""
 
-    Args:
-        setting: The study's.
-        weights: Returns where a trial's weights are.
-    """
-
-    def __init__(self, setting: Setting, weights: Callable[[int], Path]) -> None:
-        self._setting, self._weights = setting, weights
+    def __init__(self, weights: Callable[[int], Path]) -> None:
+        self._weights = weights
         self._of: dict[str, TrialRecord] = {}
-
-    def note(self, records: Sequence[TrialRecord]) -> None:
-        """Take over the checkpoints that earlier sessions left."""
-        for record in records:
-            self.ended(record)
 
     def ended(self, record: TrialRecord) -> None:
         """Note a trial that ended; a checkpoint that nobody may continue is removed."""
@@ -62,18 +43,15 @@ class Checkpoints:
         left = max(1, math.ceil(plan.recipe.epochs - done))
         return replace(plan, recipe=replace(plan.recipe, epochs=left))
 
-    def states(self, plan: TrialPlan, storage_left: int | None) -> States:
-        """Return what a plan's trial continues, and whether it leaves a checkpoint.
-
-        Args:
-            plan: Of the trial.
-            storage_left: Bytes that ``--storage`` leaves; None for no limit.
-        """
-        if not can_continue(plan):
-            return States(None, keeps=False)
+    def earlier(self, plan: TrialPlan) -> Path | None:
+        """Return the checkpoint that a plan's trial continues; None where it starts anew."""
         record = self._continued(plan)
+        return None if record is None else self._path(record)
+
+    def has_room(self, plan: TrialPlan, storage_left: int | None) -> bool:
+        """Return whether a plan's trial may leave a checkpoint, by what ``--storage`` leaves."""
         fits = storage_left is None or COPIES * weight_bytes(plan) <= STORAGE_SHARE * storage_left
-        return States(None if record is None else self._path(record), fits)
+        return fits and can_continue(plan)
 
     def prune(self, records: Sequence[TrialRecord], front: Collection[int]) -> None:
         """Remove the checkpoints of trials that are neither on the front nor the best of their structure."""

@@ -9,14 +9,15 @@ from tuner.plan.parts import Scalar, Stage
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import nearest_option, preferred_values
-from tuner.results.prior.file import Prior, PriorPlan, Trains
+from tuner.results.prior.file import Prior, PriorPlan
 from tuner.results.prior.portfolio import trains
 from tuner.results.scores.likeness import device_kind, kind_of_task, likeness
 from tuner.results.scores.pareto import area
-from tuner.search.admission import Admission, Refused
+from tuner.search.admission import Admission
 from tuner.search.listener import Listener
+from tuner.search.propose.structures import Compose
 from tuner.search.setting import Setting
-from tuner.search.trials.journal import PRIOR, RUNG
+from tuner.search.trials.journal import PRIOR
 
 #: A prior's plans take at most this share of the time, and of the trials; and are at most so many.
 SHARE, MOST_TRIED = 0.25, 12
@@ -39,18 +40,11 @@ class Fitting(NamedTuple):
 
 
 def prior_plans(
-    setting: Setting,
-    compose: Callable[[ValueSource], Composed],
-    admission: Admission,
-    listener: Listener,
+    setting: Setting, compose: Compose, admission: Admission, listener: Listener
 ) -> list[tuple[Composed, dict[str, int]]]:
     """Return the plans of the setting's prior to try first, in order, each with the attributes of its trial.
 
-    Args:
-        setting: The study's.
-        compose: Composes a plan from a source of values.
-        admission: Decides whether a plan may run here, and what it takes.
-        listener: Receives what is left out, and why.
+    The listener is told what is left out, and why.
     """
     prior = setting.portfolio
     if prior is None:
@@ -65,7 +59,7 @@ def prior_plans(
         if composed.plan.key() in found:
             continue
         decision = admission.admit(composed.plan, ())
-        if isinstance(decision, Refused):
+        if not decision.admits:
             unfit.append(decision.reason)
             continue
         found[composed.plan.key()] = Fitting(number, plan, composed)
@@ -80,75 +74,43 @@ def prior_plans(
     return [(one.composed, {PRIOR: one.number}) for one in chosen]
 
 
-def enqueue_first(
-    enqueue: Callable[[Composed, dict[str, int]], object],
-    first: Sequence[Composed],
-    prior: Sequence[tuple[Composed, dict[str, int]]],
-    *,
-    top: bool,
-) -> None:
-    """Put a study's first plans in its queue, each once: those of the prior before the others.
-
-    Args:
-        enqueue: Puts a plan in the queue, with the attributes of its trial.
-        first: Plans that suit most tasks.
-        prior: From `prior_plans`.
-        top: Whether the first of `first` is known to suit the task: it is tried before all, at once on the top rung.
-    """
-    known = set[str]()
-    others = [(composed, dict[str, int]()) for composed in first[top:]]
-    for composed, place in [*((one, {RUNG: 0}) for one in first[:top]), *prior, *others]:
-        if composed.plan.key() not in known:
-            enqueue(composed, place)
-        known.add(composed.plan.key())
-
-
-def _composed(plan: PriorPlan, setting: Setting, compose: Callable[[ValueSource], Composed]) -> Composed | str:
+def _composed(plan: PriorPlan, setting: Setting, compose: Compose) -> Composed | str:
     """Return a plan as it is here, or why it cannot be."""
-
-    def source(knobs: Mapping[str, Scalar]) -> ValueSource:
-        given = preferred_values(knobs)
-
-        def value(knob: Knob) -> Scalar:
-            wanted = knobs.get(knob.name)
-            if isinstance(knob, Choice) and wanted is not None and wanted not in knob.options:
-                return nearest_option(knob.options, wanted)
-            return given(knob)
-
-        return value
-
     names = {strategy.name for strategy in setting.strategies}
     try:
-        composed = compose(source(plan.knobs))
-        for name, wanted in plan.knobs.items():
-            if name.endswith(DECIDES) and (wanted not in names or composed.values.get(name, wanted) != wanted):
-                return f"{name} = {wanted!r} is not searched"
-        return composed if plan.trains is None else _as_deep(plan, plan.trains, composed, setting, compose, source)
+        composed = compose(_nearest_values(plan.knobs))
+        for name, by in plan.knobs.items():
+            if name.endswith(DECIDES) and (by not in names or composed.values.get(name, by) != by):
+                return f"{name} = {by!r} is not searched"
+        if (wanted := plan.trains) is None:
+            return composed
+
+        def apart(one: Composed) -> float:
+            here = trains(one.plan)
+            return abs(here.depth - wanted.depth) + abs(here.flops - wanted.flops)
+
+        # train the most similar share of this model, whatever the number of its blocks
+        scopes = {one.name for one in setting.strategies if one.stage is Stage.SPLIT}
+        for name, knob in composed.knobs.items():
+            if name.rpartition(".")[0] in scopes and not knob.fixed:
+                tried = (compose(_nearest_values({**plan.knobs, name: depth})) for depth in _whole_values(knob))
+                composed = min([composed, *tried], key=apart)
     except (TunerError, StrategyError) as error:
         return str(error)
+    return composed
 
 
-def _as_deep(
-    plan: PriorPlan,
-    wanted: Trains,
-    composed: Composed,
-    setting: Setting,
-    compose: Callable[[ValueSource], Composed],
-    source: Callable[[Mapping[str, Scalar]], ValueSource],
-) -> Composed:
-    """Return the plan that trains the most similar share of this model, whatever the number of its blocks."""
+def _nearest_values(knobs: Mapping[str, Scalar]) -> ValueSource:
+    """Return a source that prefers some values, and of options the nearest."""
+    preferred = preferred_values(knobs)
 
-    def apart(one: Composed) -> float:
-        here = trains(one.plan)
-        return abs(here.depth - wanted.depth) + abs(here.flops - wanted.flops)
+    def source(knob: Knob) -> Scalar:
+        wanted = knobs.get(knob.name)
+        if isinstance(knob, Choice) and wanted is not None and wanted not in knob.options:
+            return nearest_option(knob.options, wanted)
+        return preferred(knob)
 
-    scopes = {one.name for one in setting.strategies if one.stage is Stage.SPLIT}
-    best = composed
-    for name, knob in composed.knobs.items():
-        if name.rpartition(".")[0] in scopes and not knob.fixed:
-            tried = (compose(source({**plan.knobs, name: depth})) for depth in _whole_values(knob))
-            best = min([best, *tried], key=apart)
-    return best
+    return source
 
 
 def _whole_values(knob: Knob) -> Sequence[Scalar]:
@@ -170,15 +132,18 @@ def _chosen(
     weights = [likeness(one.kind, here) for one in prior.task]
     points = [[dict(one.untouched)] for one in prior.task]
     takes = {one.number: START_SECONDS + max(0.0, seconds(one.composed)) for one in found}
-    expected = {one.number: {each.task - 1: each for each in one.plan.expected} for one in found}
+    names = ("local_accuracy", "global_accuracy")
+    expected = {
+        one.number: {each.task - 1: {name: getattr(each, name) for name in names} for each in one.plan.expected}
+        for one in found
+    }
     trials = setting.limits.trials
     left = SHARE * setting.seconds_left
     most = MOST_TRIED if trials is None else min(MOST_TRIED, math.ceil(SHARE * trials))
 
     def gain(one: Fitting) -> float:
         total = 0.0
-        for place, each in expected[one.number].items():
-            new = {"local_accuracy": each.local_accuracy, "global_accuracy": each.global_accuracy}
+        for place, new in expected[one.number].items():
             total += weights[place] * (area([*points[place], new]) - area(points[place])) / prior.task[place].area
         return total / max(sum(weights), 1e-9)
 
@@ -192,6 +157,6 @@ def _chosen(
             continue
         left -= takes[best.number]
         chosen.append(best)
-        for place, each in expected[best.number].items():
-            points[place].append({"local_accuracy": each.local_accuracy, "global_accuracy": each.global_accuracy})
+        for place, new in expected[best.number].items():
+            points[place].append(new)
     return chosen

@@ -1,18 +1,14 @@
 """Structures: which cuts are tried, which trainings are continued, and what the rest of the time may bring.
 
 A *structure* is what a plan edits and where it cuts the model; a *line* is one training, whose trials differ in their
-epochs alone, as each continues the one before. The anchors of the strategies that train are a ladder: each is tried at
-the least training that says something, from the cheap end. Then the line that may add most to the front by the end is
-continued, twice as long each time, and plans like the best are varied. A plan is weighed by what it may bring, not by
-that per second: a head that is solved in a tenth of a second, with nothing left to gain, would beat every tail.
-
-Source: Lee et al. 2020, "Cost-aware Bayesian optimization", on the fault of improvement per second.
+epochs alone. The anchors that train are a ladder, tried from the cheap end at the least training that says something.
+A plan is weighed by what it may bring, not by that per second: a head that is solved in no time would beat every tail
+(Lee et al. 2020, "Cost-aware Bayesian optimization").
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
@@ -23,7 +19,6 @@ from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.pareto import area
-from tuner.search.scoring import DIVERGED
 from tuner.search.setting import Setting
 
 EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
@@ -44,14 +39,19 @@ KEEPING = 0.15
 FIRST_HEADS = 2
 #: A limit on forgetting from which on it is allowed.
 CARELESS = 0.5
+#: The constraint of a trial whose loss rose: it says something of its learning rate, and nothing of its depth.
+DIVERGED = "diverged"
 #: A training that diverged is tried again at this share of its learning rate, so often.
 SLOWER, RETRIES = 1 / 3, 2
 
 Structure = tuple[int, tuple[str, ...], str, bool]
+#: Composes a plan from a source of values; says whether it is within the limits.
+Compose = Callable[[ValueSource], Composed]
+Admits = Callable[[Composed], bool]
 
 
 def structure_of(plan: TrialPlan) -> Structure:
-    """Return a plan's structure: its cut, the kinds of its edits, its exits, and whether only a head is solved for."""
+    """Return a plan's cut, the kinds of its edits, its exits, and whether only a head is solved for."""
     return plan.split, tuple(edit.kind for edit in plan.shape), plan.heads.mode, plan.traits.solves
 
 
@@ -68,11 +68,7 @@ def can_continue(plan: TrialPlan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One training on one rung.
-
-    Attributes:
-        records: Its trials, by their epochs.
-    """
+    """One training on one rung: its trials, by their epochs."""
 
     records: tuple[TrialRecord, ...]
 
@@ -89,8 +85,8 @@ class Line:
     @property
     def continued(self) -> list[TrialRecord]:
         """The trials that trained for longer than the first one."""
-        first = min(self.records, key=lambda one: one.trial)
-        return [one for one in self.records if plan_of(one).recipe.epochs > plan_of(first).recipe.epochs]
+        least = plan_of(min(self.records, key=lambda one: one.trial)).recipe.epochs
+        return [one for one in self.records if plan_of(one).recipe.epochs > least]
 
     @property
     def stalled(self) -> int:
@@ -114,33 +110,10 @@ class Line:
         return min(1.0, max(AT_BEST, math.pow(errors[1] / errors[0], 1 / doublings)))
 
 
-class Prospect(NamedTuple):
-    """A plan to try next.
-
-    Attributes:
-        composed: The plan as it is on the top rung.
-        gain: By how much it may enlarge the area under the front by the end.
-    """
-
-    composed: Composed
-    gain: float
-
-
 class Structures:
-    """Decides for one study.
+    """Decides for one study; ``seconds`` returns what a plan takes on a rung now, infinity where it was tried there."""
 
-    Args:
-        setting: The study's.
-        compose: Composes a plan from a source of values.
-        seconds: Returns what it takes to try a plan on a rung now; infinity where that rung has tried it.
-    """
-
-    def __init__(
-        self,
-        setting: Setting,
-        compose: Callable[[ValueSource], Composed],
-        seconds: Callable[[Composed, int], float],
-    ) -> None:
+    def __init__(self, setting: Setting, compose: Compose, seconds: Callable[[Composed, int], float]) -> None:
         self._setting, self._compose, self._seconds = setting, compose, seconds
         self.anchors: tuple[Composed, ...] = ()
         self._lines: dict[int, str] = {}
@@ -150,8 +123,7 @@ class Structures:
 
         Where the model knows classes already, at a lower learning rate: it decides how much of them is forgotten.
         """
-        rates = self._setting.rates
-        forgetting = self._setting.limits.forgetting
+        rates, forgetting = self._setting.rates, self._setting.limits.forgetting
         if self._setting.task.global_per_class and (forgetting is None or forgetting < CARELESS):
             first = [self._slowly(composed) for composed in first]
         if any(composed.plan.traits.solves for composed in first):
@@ -179,78 +151,44 @@ class Structures:
         return self._with(composed.values, {EPOCHS: least}) or composed
 
     def next(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
-        """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder.
-
-        Args:
-            records: The finished trials.
-            rung: Rung that plans are first tried on.
-            left: Seconds that are left.
-        """
+        """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
     def longer(
-        self,
-        records: Sequence[TrialRecord],
-        rung: int,
-        left: float,
-        admits: Callable[[Composed], bool] = lambda _composed: True,
-    ) -> Prospect | None:
-        """Return the line to continue: the one that is expected to add most; None where none is worth it.
-
-        Args:
-            records: The finished trials.
-            rung: Rung that plans are first tried on.
-            left: Seconds that are left.
-            admits: Returns whether a plan is within the limits.
-        """
-        here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
+    ) -> Composed | None:
+        """Return the line to continue: the one that is expected to add most; None where none is worth it."""
+        here = _known_of(records, rung)
         found = [one for line in self.lines(here) if (one := self._longer(line, here, rung, left)) is not None]
-        best = sorted(found, key=lambda one: one.gain, reverse=True)
-        return next((one for one in best if admits(one.composed)), None)
+        best = sorted(found, key=lambda one: one[1], reverse=True)
+        return next((composed for composed, _ in best if admits(composed)), None)
 
     def hope(
-        self,
-        records: Sequence[TrialRecord],
-        rung: int,
-        left: float,
-        admits: Callable[[Composed], bool] = lambda _composed: True,
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
     ) -> float:
-        """Return by how much the area under the front may grow at best: by untried anchors, by longer training.
-
-        Args:
-            records: The finished trials.
-            rung: Rung that plans are tried on.
-            left: Seconds that are left.
-            admits: Returns whether a plan is within the limits.
-        """
-        here = [record for record in records if record.rung == rung and eligible(record) and record.plan]
+        """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
+        here = _known_of(records, rung)
         best = _best(here)
         untried = self._untried(records, rung, left)
         gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
         for line in self.lines(here):
-            longer = self._longer(line, here, rung, left)
-            if longer is not None and admits(longer.composed):
-                doublings = math.log2(longer.composed.plan.recipe.epochs / line.epochs)
-                values = line.last.values
-                hoped = _fewer_errors(values, AT_BEST**doublings)
-                gains.append(_gain(here, {**hoped, **_best_global(best, values)}))
+            longer, _ = self._longer(line, here, rung, left) or (None, 0.0)
+            if longer is not None and admits(longer):
+                doublings, values = math.log2(longer.plan.recipe.epochs / line.epochs), line.last.values
+                gains.append(_gain(here, _fewer_errors(values, AT_BEST**doublings) | _best_global(best, values)))
         return max(gains, default=0.0) if here else math.inf
 
     def most(self, plan: TrialPlan, here: Sequence[TrialRecord]) -> float:
         """Return by how much a plan may enlarge the area under the front at best; infinity where that is not known.
 
         A structure that was tried may lose half of the errors that its best trial has left.
-
-        Args:
-            plan: Plan to try.
-            here: The finished trials of its rung.
         """
         structure = structure_of(plan)
         alike = _best([one for one in here if one.plan is not None and structure_of(one.plan) == structure])
         if not alike:
             return math.inf
         known = max(here, key=lambda one: one.values.get("global_accuracy", 0.0)).values
-        return _gain(here, {**_fewer_errors(alike, AT_BEST), **_best_global(known, alike)})
+        return _gain(here, _fewer_errors(alike, AT_BEST) | _best_global(known, alike))
 
     def lines(self, records: Sequence[TrialRecord]) -> list[Line]:
         """Return the lines of trials on one rung whose training can be continued."""
@@ -285,7 +223,8 @@ class Structures:
 
         The deepest cut that there is time for goes first where there is none for all: shallow ones bring less.
         """
-        plans = [one.plan for one in records if one.plan and one.rung == rung and _says(one)]
+        ended = [one for one in records if one.state != "killed" and not ({DIVERGED, "time"} & one.constraint.keys())]
+        plans = [one.plan for one in ended if one.plan and one.rung == rung]
         tried, heads = set(map(structure_of, plans)), {plan.line() for plan in plans if is_head(plan)}
 
         def is_new(plan: TrialPlan) -> bool:
@@ -315,16 +254,15 @@ class Structures:
                 return slower
         return None
 
-    def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> Prospect | None:
-        """Return a line's continuation, twice as long where there is time for that."""
+    def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> tuple[Composed, float] | None:
+        """Return a line's continuation, twice as long where there is time for that, and by how much it may add."""
         if line.stalled > 1 or line.last.state == "stopped":
             return None
         epochs, plan = 2 * line.epochs, plan_of(line.last)
         longer = self._with(line.last.knobs, {EPOCHS: epochs})
         if longer is None or longer.plan.line() != plan.line() or not can_continue(longer.plan):
             return None
-        takes = self._seconds(longer, rung)
-        if not math.isfinite(takes):
+        if not math.isfinite(takes := self._seconds(longer, rung)):
             return None
         if takes > CONTINUE_SHARE * left:
             epochs = line.epochs + int(line.epochs * CONTINUE_SHARE * left / takes)
@@ -333,7 +271,7 @@ class Structures:
             return None
         doublings = math.log2(longer.plan.recipe.epochs / line.epochs)
         expected = _fewer_errors(line.last.values, math.pow(line.pace, doublings))
-        return Prospect(longer, _gain(here, expected))
+        return longer, _gain(here, expected)
 
     def _with(self, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
         """Return a plan with some values changed; None where it cannot be composed."""
@@ -350,9 +288,9 @@ def plan_of(record: TrialRecord) -> TrialPlan:
     return record.plan
 
 
-def _says(record: TrialRecord) -> bool:
-    """Return whether a trial says something of its structure: not where it diverged, or was out of time."""
-    return record.state != "killed" and not ({DIVERGED, "time"} & record.constraint.keys())
+def _known_of(records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
+    """Return the trials of a rung that are within every limit."""
+    return [record for record in records if record.rung == rung and eligible(record) and record.plan]
 
 
 def _best(records: Sequence[TrialRecord]) -> Mapping[str, float]:
@@ -367,8 +305,7 @@ def _best_global(best: Mapping[str, float], values: Mapping[str, float]) -> dict
 
 def _fewer_errors(values: Mapping[str, float], share: float) -> dict[str, float]:
     """Return scores with a share of the local errors left."""
-    left = 1.0 - (1.0 - values.get("local_accuracy", 0.0)) * share
-    return {**values, "local_accuracy": left}
+    return {**values, "local_accuracy": 1.0 - (1.0 - values.get("local_accuracy", 0.0)) * share}
 
 
 def _gain(records: Sequence[TrialRecord], values: Mapping[str, float]) -> float:

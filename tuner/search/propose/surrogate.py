@@ -1,8 +1,7 @@
 """What a plan is expected to score: a Gaussian process over the knobs of plans that were tried.
 
-Optuna's own takes a fifth of a second to suggest a plan, half as long as many a trial; this one scores a few dozen
-given plans in milliseconds, as it has fixed noise, one set of length scales for all scores, and no search over the
-knobs.
+Optuna's own takes a fifth of a second a suggestion; this one scores a few dozen given plans in milliseconds, as it has
+fixed noise, one set of length scales for all scores, and no search over the knobs.
 """
 
 import math
@@ -29,17 +28,12 @@ LEARNS_FROM = 256
 
 
 class Coordinates:
-    """Plans as points: one column for each knob that is a number, one for each option of the others.
-
-    Args:
-        knobs: Knobs that are searched, by name.
-    """
+    """Plans as points: one column for each searched knob that is a number, one for each option of the others."""
 
     def __init__(self, knobs: Mapping[str, Knob]) -> None:
         self._knobs = {name: knob for name, knob in sorted(knobs.items()) if not knob.fixed}
-        self.groups = np.array(
-            [place for place, knob in enumerate(self._knobs.values()) for _ in range(_width(knob))], np.int64
-        )
+        groups = [place for place, knob in enumerate(self._knobs.values()) for _ in _columns(knob, None)]
+        self.groups = np.array(groups, np.int64)
 
     def points(self, plans: Sequence[Mapping[str, Scalar]]) -> Doubles:
         """Return float64 [n, columns]; a knob that a plan does not have is in the middle."""
@@ -50,17 +44,9 @@ class Coordinates:
         return np.array(rows, np.float64).reshape(len(plans), len(self.groups))
 
 
-def _is_ordered(knob: Choice) -> bool:
-    return all(isinstance(option, int | float) and not isinstance(option, bool) for option in knob.options)
-
-
-def _width(knob: Knob) -> int:
-    return len(knob.options) if isinstance(knob, Choice) and not _is_ordered(knob) else 1
-
-
 def _columns(knob: Knob, value: Scalar | None) -> list[float]:
     if isinstance(knob, Choice):
-        if not _is_ordered(knob):
+        if any(isinstance(option, str | bool) for option in knob.options):
             return [math.sqrt(0.5) * (value == option) for option in knob.options]
         ordered = sorted(knob.options)
         return [ordered.index(value) / (len(ordered) - 1) if value in ordered else 0.5]
@@ -73,23 +59,17 @@ def _columns(knob: Knob, value: Scalar | None) -> list[float]:
 
 
 class Surrogate:
-    """Predicts scores from those of other plans.
-
-    Args:
-        coordinates: Of the plans.
-    """
+    """Predicts scores from those of other plans."""
 
     def __init__(self, coordinates: Coordinates) -> None:
         self._coordinates = coordinates
         self._fitted: tuple[int, Doubles] = (0, np.empty(0))
 
     def fit(self, plans: Sequence[Mapping[str, Scalar]], scores: Doubles, counts: Sequence[int] = ()) -> None:
-        """Learn from the last plans; the length scales follow from the first ones, so that they change rarely.
+        """Learn from the last plans, whose scores are float64 [n, m].
 
-        Args:
-            plans: Values of their knobs, in the order that they were tried in.
-            scores: float64 [n, m].
-            counts: Number of samples that each score is of: what these cannot tell apart is noise.
+        The length scales follow from the first plans, so that they change rarely. What ``counts`` of samples cannot
+        tell apart is noise.
         """
         self._scales = self._likeliest(plans[:LEARNS_FROM], scores[:LEARNS_FROM])
         self._points, scores = self._coordinates.points(plans[-LEARNS_FROM:]), scores[-LEARNS_FROM:]
@@ -160,14 +140,9 @@ def expected_gain(
 ) -> Doubles:
     """Return by how much plans are expected to enlarge the area under a front: exact for independent normal scores.
 
-    The area beyond the front is cut into strips; in each, the expectation is a product of two of one variable.
-    Source: expected hypervolume improvement; Emmerich, Deutz and Klinkenberg 2011.
-
-    Args:
-        mean: float64 [n, 1 or 2], of local and, where there is any, global accuracy.
-        deviation: Of the same shape.
-        known: Scores of plans that were tried.
-        most: What a score cannot be above.
+    Their mean and deviation, float64 [n, 1 or 2], are of local and, where there is any, global accuracy; no score is
+    above ``most``. The area beyond the front of known scores is cut into strips; in each, the expectation is a product
+    of two of one variable. Source: expected hypervolume improvement; Emmerich, Deutz and Klinkenberg 2011.
     """
     front: list[tuple[float, float]] = []
     for local, global_ in sorted({(*score, 1.0)[:2] for score in known}, reverse=True):

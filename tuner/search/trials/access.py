@@ -30,24 +30,10 @@ class StudyAccess:
         return 0.0
 
     def require_same(self, identity: Identity, model: str, objectives: Sequence[str]) -> None:
-        """Check that a study that exists is about what is asked, before the device is measured for it.
-
-        Args:
-            identity: What is asked.
-            model: Fingerprint of the model.
-            objectives: Their names.
-
-        Raises:
-            RunError: It is about something else; about what.
-        """
+        """Raise RunError where a study that exists is about something else, before the device is measured for it."""
 
     def join(self, setting: Setting, info: RunInfo) -> "tuple[Queue, RunInfo]":
-        """Return the study's trials, and what the run's folder then says of itself.
-
-        Args:
-            setting: The study's.
-            info: What is known of the run; it is in the folder already.
-        """
+        """Return the study's trials, and what the run's folder, which has ``info`` already, then says of itself."""
         from tuner.search.trials.journal import open_study  # Optuna's: imported when it is needed
         from tuner.search.trials.queue import Queue
 

@@ -25,11 +25,7 @@ class JournalFile(JournalFileBackend):
 
 
 class Storage(JournalStorage):
-    """A journal's storage whose finished trials hold equal names, ranges and options once.
-
-    Args:
-        backend: The journal.
-    """
+    """A journal's storage whose finished trials hold equal names, ranges and options once."""
 
     def __init__(self, backend: BaseJournalBackend) -> None:
         super().__init__(backend)

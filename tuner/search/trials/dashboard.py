@@ -4,7 +4,7 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -16,6 +16,7 @@ from tuner.results.records.trial import TrialRecord, comparable
 from tuner.results.run import Run
 from tuner.results.scores.frame import columns
 from tuner.results.views.answer import answer
+from tuner.search.trials.importance import varied_knobs
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -26,11 +27,7 @@ STATES = {"rejected": TrialState.PRUNED, "killed": TrialState.FAIL, "failed": Tr
 
 
 def dashboard_app(run: Run) -> "WSGIApplication":
-    """Return optuna-dashboard for a run.
-
-    Raises:
-        ModuleNotFoundError: optuna-dashboard is not installed.
-    """
+    """Return optuna-dashboard for a run; ModuleNotFoundError where it is not installed."""
     from optuna_dashboard import wsgi
 
     app: WSGIApplication = wsgi(study_of(run)._storage)  # noqa: SLF001 - a study has no public way to its storage
@@ -53,11 +50,13 @@ def study_of(run: Run) -> optuna.Study:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names([objective.name for objective in run.objectives])
     save_note(study, f"{answer(run)}\n\nSpace {run.info.space_name}, seed {run.info.config.seed}; {run.info.ended}.")
-    knobs, best = _distributions(run.records), comparable(run.records)
+    knobs = {name: distribution_of(values) for name, values in varied_knobs(run.records).items()}
+    best = comparable(run.records)
     for record in run.records:
         study.add_trial(_trial(record, knobs, run, is_comparable=record.trial in best))
     for record, trial in zip(run.records, study.get_trials(deepcopy=False), strict=True):
-        save_note(Trial(study, trial._trial_id), _note(record))  # noqa: SLF001 - Optuna has no public way to a finished trial
+        note = "\n\n".join(filter(None, (columns(record)["sentence"], record.reason, *record.notes)))
+        save_note(Trial(study, trial._trial_id), note)  # noqa: SLF001 - Optuna has no public way to a finished trial
     return study
 
 
@@ -68,39 +67,19 @@ def _trial(record: TrialRecord, knobs: dict[str, BaseDistribution], run: Run, *,
     if is_comparable:
         names = [objective.name for objective in run.objectives]
         state, values = TrialState.COMPLETE, [record.values[name] for name in names]
-        attributes = {
-            name: value for name, value in attributes.items() if name not in {one.name for one in run.objectives}
-        }
+        attributes = {name: value for name, value in attributes.items() if name not in names}
+    shown = ((name, value) for name, value in attributes.items() if value not in ("", None))
     return optuna.trial.create_trial(
         state=state,
         values=values,
         params=own,
         distributions={name: knobs[name] for name in own},
-        user_attrs={name: _plain(value) for name, value in attributes.items() if value not in ("", None)},
+        user_attrs={name: one if isinstance(one, str | int | float) else json.dumps(one) for name, one in shown},
     )
 
 
-def _note(record: TrialRecord) -> str:
-    """Return the plan in a sentence, why the trial did not run to its end, and its notes."""
-    parts = [columns(record)["sentence"], record.reason, *record.notes]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as an attribute may be: text or a number."""
-    return value if isinstance(value, str | int | float) else json.dumps(value)
-
-
-def _distributions(records: Sequence[TrialRecord]) -> dict[str, BaseDistribution]:
-    """Return the ranges of the knobs that took more than one value in the run."""
-    seen: dict[str, list[Scalar]] = {}
-    for record in records:
-        for name, value in record.knobs.items():
-            seen.setdefault(name, []).append(value)
-    return {name: _range(values) for name, values in seen.items() if len(set(values)) > 1}
-
-
-def _range(values: Sequence[Scalar]) -> BaseDistribution:
+def distribution_of(values: Sequence[Scalar]) -> BaseDistribution:
+    """Return the range of a knob that took some values."""
     if any(isinstance(value, str | bool) for value in values):
         return CategoricalDistribution(sorted(set(values), key=str))
     numbers = [float(value) for value in values]

@@ -31,31 +31,23 @@ def trials_of_largest_rung(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def knob_importance(records: Sequence[TrialRecord], objective: Objective) -> dict[str, float]:
-    """Return how much each knob decides whether a trial is among the best quarter, as shares of 1.
+    """Return how much each knob decides whether a trial is among the best quarter, as shares of 1, the largest first.
 
-    Args:
-        records: Trials scored on the same samples.
-        objective: What they are good at.
-
-    Returns:
-        Shares by knob, the largest first; empty for fewer than 20 trials, or where no knob had two values.
+    Empty for fewer than 20 trials, which are all of the same samples, or where no knob had two values.
     """
     if len(records) < LEAST_TRIALS:
         return {}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    seen: dict[str, set[Scalar]] = {}
-    for record in records:
-        for name, value in record.knobs.items():
-            seen.setdefault(name, set()).add(value)
-    ranges = {name: _distribution(values) for name, values in seen.items() if len(values) > 1}
-    study = optuna.create_study()
-    for record in records:
-        values = {name: _value(record.knobs[name], ranges[name]) for name in ranges if name in record.knobs}
-        used = {name: ranges[name] for name in values}
-        loss = objective.loss(record.values)
-        study.add_trial(optuna.trial.create_trial(params=values, distributions=used, values=[loss]))
+    ranges = {name: _distribution(values) for name, values in varied_knobs(records).items()}
     if not ranges:
         return {}
+    study = optuna.create_study()
+    for record in records:
+        used = {name: one for name, one in ranges.items() if name in record.knobs}
+        types = {name: str if isinstance(one, CategoricalDistribution) else float for name, one in used.items()}
+        values = {name: kind(record.knobs[name]) for name, kind in types.items()}
+        loss = objective.loss(record.values)
+        study.add_trial(optuna.trial.create_trial(params=values, distributions=used, values=[loss]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few trials of a condition are said by the number of trials
         evaluator = PedAnovaImportanceEvaluator(target_quantile=GOOD)
@@ -63,14 +55,19 @@ def knob_importance(records: Sequence[TrialRecord], objective: Objective) -> dic
     return {name: share for name, share in shares.items() if math.isfinite(share)}
 
 
-def _distribution(values: set[Scalar]) -> BaseDistribution:
+def varied_knobs(records: Sequence[TrialRecord]) -> dict[str, list[Scalar]]:
+    """Return the values of each knob that had more than one."""
+    seen: dict[str, list[Scalar]] = {}
+    for record in records:
+        for name, value in record.knobs.items():
+            seen.setdefault(name, []).append(value)
+    return {name: values for name, values in seen.items() if len(set(values)) > 1}
+
+
+def _distribution(values: Sequence[Scalar]) -> BaseDistribution:
     """Return the range that a knob's values were drawn from, as far as they show it."""
     if any(isinstance(value, bool | str) for value in values):
-        return CategoricalDistribution(sorted(map(str, values)))
+        return CategoricalDistribution(sorted(map(str, set(values))))
     numbers = [float(value) for value in values]
     low, high = min(numbers), max(numbers)
     return FloatDistribution(low, high, log=low > 0 and high / low > 10)  # noqa: PLR2004 - orders of magnitude
-
-
-def _value(value: Scalar, distribution: BaseDistribution) -> Scalar:
-    return str(value) if isinstance(distribution, CategoricalDistribution) else float(value)

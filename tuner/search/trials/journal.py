@@ -1,9 +1,11 @@
 """Optuna's study on disk: a journal that opens whatever byte a kill cut it at."""
 
 import json
+import os
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -11,7 +13,7 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages.journal import BaseJournalBackend, JournalStorage
 from optuna.storages.journal._file import BaseJournalFileLock
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import Trial, TrialState
 
 from tuner.errors import KnobError
 from tuner.plan.parts import Scalar
@@ -46,19 +48,10 @@ class _NoLock(BaseJournalFileLock):
         return
 
 
-def trim(path: Path) -> int:
-    """Cut a torn last line off a journal, and return how many bytes that were.
-
-    A process killed while it writes leaves a part of a line, with which Optuna cannot open the journal.
-    """
-    if not path.exists():
-        return 0
-    content = path.read_bytes()
-    end = sound(content)
-    if end < len(content):
-        with path.open("r+b") as file:
-            file.truncate(end)
-    return len(content) - end
+def trim(path: Path) -> None:
+    """Cut a torn last line off a journal: a process that is killed while it writes leaves a part of a line."""
+    if path.exists():
+        os.truncate(path, sound(path.read_bytes()))
 
 
 def sound(content: bytes) -> int:
@@ -66,7 +59,8 @@ def sound(content: bytes) -> int:
     end = content.rfind(b"\n") + 1
     while end:
         begin = content.rfind(b"\n", 0, end - 1) + 1
-        if _is_json(content[begin:end]):
+        with suppress(ValueError):
+            json.loads(content[begin:end])
             break
         end = begin
     return end
@@ -88,13 +82,9 @@ class _Replayed(BaseJournalBackend):
 
 
 def rewind(path: Path, recorded: int) -> None:
-    """Cut a journal back to where every trial without a record was still to end, so that it runs again.
+    """Cut a journal of whole lines back to where every trial without a record, from a number on, was still to end.
 
-    A record is written first: one is only missing where its file was damaged.
-
-    Args:
-        path: The journal, of whole lines.
-        recorded: Number of the first trial without a record.
+    Such a trial runs again. A record is written first: one is only missing where its file was damaged.
     """
     content = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     lines = [json.loads(line) for line in content]
@@ -113,13 +103,7 @@ def rewind(path: Path, recorded: int) -> None:
 def open_study(
     path: Path, directions: Sequence[Literal["minimize", "maximize"]], recorded: int | None = None
 ) -> optuna.Study:
-    """Open or make the study in a journal file.
-
-    Args:
-        path: The journal.
-        directions: Of the objectives.
-        recorded: Number of the first trial without a record, see `rewind`; None where there are no records.
-    """
+    """Open or make the study in a journal file; ``recorded`` is the number of the first trial without a record."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trim(path)
     if recorded is not None:
@@ -142,28 +126,6 @@ def sampler_of(kind: str, seed: int) -> BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
 
 
-def trials_of_one_rung(study: optuna.Study, rung: int) -> list[FrozenTrial]:
-    """Return the trials that a sampler may learn from: those of a rung, and all that was refused.
-
-    Every plan is tried on the lowest, good ones and bad ones; on the higher ones are only good ones, which tell nothing
-    apart.
-    """
-    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-    return [
-        trial for trial in trials if trial.state is not TrialState.COMPLETE or trial.user_attrs.get(RUNG, 0) == rung
-    ]
-
-
-def lowest_of(study: optuna.Study) -> int | None:
-    """Return the rung that the study's plans are first tried on; None where that is not decided yet."""
-    return study.user_attrs.get(RUNG)
-
-
-def has_open(study: optuna.Study) -> bool:
-    """Return whether a trial was cut short, or waits in the queue."""
-    return bool(study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)))
-
-
 def place_of(record: TrialRecord, rung: int) -> dict[str, int]:
     """Return the attributes of a trial that tries a trial's plan on a higher rung."""
     return {RUNG: rung, PROMOTED: record.config} | ({} if record.prior is None else {PRIOR: record.prior})
@@ -178,61 +140,40 @@ def next_trial(study: optuna.Study, kind: str, seed: int, rung: int = 0) -> Tria
     """Return the trial to run next: one that was cut short, with the values it had, or a new one.
 
     The sampler is seeded by the trial's number, so that a resumed study asks for what an undisturbed one would have.
-
-    Args:
-        study: To ask.
-        kind: Of the sampler.
-        seed: The study's seed.
-        rung: That a trial is for which was not put in the queue for another one.
     """
-    trial = _next_trial(study, kind, seed)
+    trials = study.get_trials(deepcopy=False)
+    running = [trial for trial in trials if trial.state is TrialState.RUNNING]
+    waiting = [trial for trial in trials if trial.state is TrialState.WAITING]
+    first = min(running or waiting, key=lambda trial: trial.number, default=None)
+    study.sampler = sampler_of(kind, seeded(seed, len(trials) if first is None else first.number))
+    # Optuna has no public way to take up a running trial
+    trial = Trial(study, first._trial_id) if running and first is not None else study.ask()  # noqa: SLF001 - see above
     if RUNG not in trial.user_attrs:
         trial.set_user_attr(RUNG, rung)
     return trial
 
 
-def _next_trial(study: optuna.Study, kind: str, seed: int) -> Trial:
-    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    if running:
-        first = min(running, key=lambda trial: trial.number)
-        study.sampler = sampler_of(kind, seeded(seed, first.number))
-        return Trial(study, first._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
-    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    number = min((trial.number for trial in waiting), default=len(study.get_trials(deepcopy=False)))
-    study.sampler = sampler_of(kind, seeded(seed, number))
-    return study.ask()
-
-
 def optuna_values(trial: Trial) -> ValueSource:
-    """Return the source that asks Optuna.
-
-    Raises:
-        KnobError: (when drawn from) The knob had other options in the run so far.
-    """
+    """Return the source that asks Optuna; KnobError where a knob had other options in the run so far."""
 
     def source(knob: Knob) -> Scalar:
         with uncounted():  # a sampler may take seconds, and a strategy that draws has little time
             return suggested(knob)
 
     def suggested(knob: Knob) -> Scalar:
-        if isinstance(knob, Choice):
-            return knob.options[0] if knob.fixed else _suggested(trial, knob)
         if knob.fixed:
-            return knob.typed(knob.low)
-        if knob.whole:
-            return trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=knob.log)
-        return trial.suggest_float(knob.name, knob.low, knob.high, log=knob.log)
+            return knob.options[0] if isinstance(knob, Choice) else knob.typed(knob.low)
+        if not isinstance(knob, Choice):
+            if knob.whole:
+                return trial.suggest_int(knob.name, int(knob.low), int(knob.high), log=knob.log)
+            return trial.suggest_float(knob.name, knob.low, knob.high, log=knob.log)
+        try:
+            return cast("Scalar", trial.suggest_categorical(knob.name, knob.options))
+        except ValueError as error:
+            way_out = "install the same plugins as then, or begin a new run"
+            raise KnobError(f"{knob} had other options when the run began: {way_out}") from error
 
     return source
-
-
-def _suggested(trial: Trial, knob: Choice) -> Scalar:
-    try:
-        return cast("Scalar", trial.suggest_categorical(knob.name, knob.options))
-    except ValueError as error:
-        raise KnobError(
-            f"{knob} had other options when the run began: install the same plugins as then, or begin a new run"
-        ) from error
 
 
 def tell(
@@ -240,13 +181,8 @@ def tell(
 ) -> None:
     """Tell the study how a trial ended: its values, or that it was cut short; and by how much it broke each limit.
 
-    Args:
-        study: To tell.
-        trial: That ended.
-        record: How.
-        objectives: Whose values count.
-        floor: Local accuracy that comes free: to be below it counts as a broken limit, so that the sampler leaves alone
-            what is cheap and learns nothing.
+    To be below the floor, the local accuracy that comes free, counts as a broken limit: so the sampler leaves alone
+    what is cheap and learns nothing.
     """
     for name, value in record_constraints(record, floor).items():
         if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
@@ -287,11 +223,3 @@ def record_constraints(record: TrialRecord, floor: float) -> dict[str, float]:
 def values_of(record: TrialRecord, objectives: Sequence[Objective]) -> list[float] | None:
     """Return the values of the objectives; None where a trial was not scored."""
     return [record.values[objective.name] for objective in objectives] if record.state in SCORED else None
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True

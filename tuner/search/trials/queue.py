@@ -4,36 +4,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.results.folder import append_record
 from tuner.results.records.trial import TrialRecord
 from tuner.search.setting import Setting
-from tuner.search.trials.journal import (
-    RUNG,
-    has_open,
-    lowest_of,
-    next_trial,
-    tell,
-    tell_unreported,
-    trials_of_one_rung,
-)
+from tuner.search.trials.journal import RUNG, next_trial, tell, tell_unreported
 
 
 class Queue:
     """The trials of a study in the journal of its run folder; one process runs them all.
 
-    Args:
-        study: Optuna's.
-        setting: The study's.
-        records: Trials that have ended.
-
-    Attributes:
-        study: Optuna's.
-        records: Trials that had ended when the queue was opened.
-        seed: Seed of what is suggested.
+    ``records`` had ended when it was opened; ``seed`` is that of what is suggested.
     """
 
     def __init__(self, study: optuna.Study, setting: Setting, records: Sequence[TrialRecord]) -> None:
@@ -56,7 +40,7 @@ class Queue:
     @property
     def lowest(self) -> int | None:
         """Rung that plans are first tried on; None where that is not decided yet."""
-        return lowest_of(self.study)
+        return self.study.user_attrs.get(RUNG)
 
     @lowest.setter
     def lowest(self, rung: int) -> None:
@@ -77,7 +61,7 @@ class Queue:
 
     def has_waiting(self) -> bool:
         """Return whether a trial was cut short, or is next in the queue."""
-        return has_open(self.study)
+        return bool(self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)))
 
     def news(self) -> Sequence[TrialRecord]:
         """Return trials that ended in other processes since the last call."""
@@ -92,67 +76,42 @@ class Queue:
         return False
 
     def learnable(self, rung: int, _records: Sequence[TrialRecord]) -> list[FrozenTrial]:
-        """Return the trials that a sampler may learn from; see `trials_of_one_rung`."""
-        return trials_of_one_rung(self.study, rung)
+        """Return the trials that a sampler may learn from: those of a rung, and all that was refused.
+
+        Every plan is tried on the lowest; on higher ones are only good ones, which tell nothing apart.
+        """
+        ended = [trial for trial in self.study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        return [one for one in ended if one.state is not TrialState.COMPLETE or one.user_attrs.get(RUNG, 0) == rung]
 
     def enqueue(self, composed: Composed, place: Mapping[str, Any]) -> None:
-        """Put one of the first plans in the queue.
-
-        Args:
-            composed: The plan.
-            place: Attributes of the trial: its rung, where that is decided.
-        """
+        """Put one of the first plans in the queue; ``place`` has the attributes of its trial, such as its rung."""
         self.study.enqueue_trial(composed.searched, dict(place), skip_if_exists=True)
 
     def waiting(self, lowest: int) -> Trial | None:
-        """Return the trial that was cut short, or is next in the queue; None where there is none.
-
-        Args:
-            lowest: Rung of what was put in the queue without one.
-        """
-        return self._next(lowest) if has_open(self.study) else None
+        """Return the trial that was cut short, or is next in the queue, on the lowest rung if on none; else None."""
+        return self._next(lowest) if self.has_waiting() else None
 
     def is_begun(self) -> bool:
         """Return whether all trials that were asked for are begun, so that there is nothing to do but to wait."""
         return False
 
     def claim(self, composed: Composed | None, _plan: TrialPlan | None, place: Mapping[str, Any]) -> Trial | None:
-        """Begin a trial.
+        """Begin a trial of a plan, or of what Optuna's sampler suggests; None where the plan is taken.
 
-        Args:
-            composed: The plan as it is on the top rung; None lets Optuna's sampler suggest one.
-            _plan: The same on the rung that it is tried on.
-            place: The trial's attributes: its rung, and the trial that tried it first.
-
-        Returns:
-            The trial; None where the plan is taken.
+        ``place`` has the trial's attributes: its rung, and the trial that tried it first.
         """
         if composed is not None and composed.searched:
             self.study.enqueue_trial(composed.searched, dict(place))
         return self._next(place[RUNG])
 
     def hold(self, _trial: Trial, _plan: TrialPlan) -> bool:
-        """Note what a trial trains, before it does.
-
-        Args:
-            _trial: That was begun.
-            _plan: That it trains, on its rung.
-
-        Returns:
-            Whether it is to: not if the plan is taken.
-        """
+        """Note what a trial trains, on its rung, before it does; return whether it is to: not if the plan is taken."""
         return True
 
     def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
-        """Keep a trial's record: written first, and reported to Optuna after. A record on disk is a finished trial.
+        """Keep a trial's record; return whether it counts: not if the trial was taken away meanwhile.
 
-        Args:
-            trial: That ended.
-            record: How.
-            floor: Local accuracy that comes free.
-
-        Returns:
-            Whether it counts: not if the trial was taken away meanwhile.
+        It is written first, and reported to Optuna after: a record on disk is a finished trial.
         """
         append_record(self._setting.folder, record)
         tell(self.study, trial, record, self._setting.objectives, floor)

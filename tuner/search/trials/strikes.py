@@ -10,14 +10,7 @@ MOST_FAILURES = 3
 
 
 class Strikes:
-    """Counts for one study.
-
-    Args:
-        say: Called with one line when a strategy takes no further part.
-
-    Attributes:
-        barred: Names of the strategies and optimisers that take no further part.
-    """
+    """Counts for one study; ``say`` is called with one line when a strategy or an optimiser takes no further part."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.barred: set[str] = set()
@@ -25,23 +18,12 @@ class Strikes:
         self._say = say
 
     def count_error(self, error: StrategyError, *, tried: bool) -> None:
-        """Count an error of a strategy in composing a plan.
-
-        Args:
-            error: The error; one that costs seconds counts wherever plans are composed, another one in trials only.
-            tried: Whether the plan was to be tried.
-        """
+        """Count an error in composing a plan: one that costs seconds anywhere, others if it was to be tried."""
         if error.ends is not tried:
             self.count(error.strategy, str(error))
 
     def count_fault(self, kind: str, reason: str, composed: Composed) -> None:
-        """Count an error of what a plugin made of a plan.
-
-        Args:
-            kind: Kind of the edit or of the loss term, or name of the optimiser; empty where none is at fault.
-            reason: What went wrong, for people.
-            composed: The plan.
-        """
+        """Count an error of what a plugin made of a plan: an edit or a loss term, by its kind, or an optimiser."""
         if kind in composed.editors:
             self.count(composed.editors[kind], reason)
         elif kind == composed.plan.recipe.optimiser:

@@ -11,8 +11,8 @@ from tests.search.settings import setting
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.pareto import area
-from tuner.search.estimate.improvement import Improvement, expected_growth
 from tuner.search.listener import Listener
+from tuner.search.stopping import Improvement, expected_growth
 from tuner.search.study import Study
 
 
@@ -32,7 +32,7 @@ class Fronts(Listener):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     now = [0.0]
-    monkeypatch.setattr("tuner.search.estimate.improvement.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tuner.search.stopping.time.monotonic", lambda: now[0])
 
     def pass_by(seconds: float) -> None:
         now[0] += seconds
