@@ -61,12 +61,14 @@ def test_a_plugin_adds_a_command_and_a_kind_of_task_file(
     assert call(["show", str(tmp_path)]) == 1  # the core's own commands go on
 
 
-def test_a_command_of_a_plugin_that_is_switched_off_is_none(
+def test_a_command_of_a_plugin_that_is_switched_off_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed(tmp_path / "site", monkeypatch, GUEST)
     monkeypatch.setenv("TUNER_PLUGINS", "-guest")
     assert call(["hello"]) == 2
+    assert "the command 'hello' is of a plugin that TUNER_PLUGINS switches off" in capsys.readouterr().err
+    assert call(["hallo"]) == 2
     assert "Unknown command" in capsys.readouterr().err
 
 

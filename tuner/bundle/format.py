@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tuner.plan.trial import TrialPlan
 
 FILE = "bundle.json"
+#: Folder of a conformance set; no part of the bundle, but served with it.
+CONFORMANCE = "conformance"
 #: Values that are shares; a plugin's own values may be anything.
 ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy")
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"

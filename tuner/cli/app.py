@@ -34,7 +34,6 @@ app = App(
 
 #: The core's own commands: a function or an app, which is imported when it is called, or to list all.
 COMMANDS: Mapping[str, str] = {
-    "bundle": "tuner.cli.bundles.conformance:bundle_app",
     "store": "tuner.cli.bundles.store:store_app",
     "prior": "tuner.cli.runs.prior:prior_app",
     "labels": "tuner.cli.tasks.labels:labels_app",
@@ -124,8 +123,9 @@ def add_commands(arguments: Sequence[str] = ()) -> None:
         _add(name, getattr(import_module(module), attribute))
     if named in COMMANDS:
         return
-    from tuner.cli.plugin_commands import plugin_commands
+    from tuner.cli.plugin_commands import plugin_commands, require_switched_on
 
+    require_switched_on(named)
     for name, load in plugin_commands():
         if named in {name, ""}:
             _add(name, load())

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from tuner.distribution import offered
-from tuner.errors import PluginError
+from tuner.distribution import SWITCH, offered
+from tuner.errors import PluginError, UsageError
+
+GROUP = "tuner.commands"
 
 
 def plugin_commands() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -14,8 +16,18 @@ def plugin_commands() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     A command of a plugin that ``TUNER_PLUGINS`` switches off is left out: one in the same package.
     """
-    for name, point in offered("tuner.commands").items():
+    for name, point in offered(GROUP).items():
         yield name, partial(_loaded, point)
+
+
+def require_switched_on(command: str) -> None:
+    """Require that a command is none of a plugin that is switched off.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if command in entry_points(group=GROUP).names - offered(GROUP).keys():
+        raise UsageError(f"the command {command!r} is of a plugin that {SWITCH} switches off: take that out of it")
 
 
 def _loaded(point: EntryPoint) -> Any:
