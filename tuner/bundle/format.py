@@ -5,24 +5,27 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.arrays import Labels
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.info import FORMAT, BundleInfo
-from tuner.bundle.onnx.check import check_model
+from tuner.bundle.onnx_check import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, TunerError, first_line
-from tuner.files import write_private
 from tuner.reading import open_regular, read_bytes
 from tuner.targets import Targets
+from tuner.targets.base import Label
 from tuner.task import InputSpec
+from tuner.task.inputs import input_kind
+from tuner.task.inputs.base import InputKind
 from tuner.untrusted import MOST_BYTES as MOST_JSON_BYTES
 from tuner.untrusted import inside, read_json, reason_of
 
@@ -68,6 +71,16 @@ class Bundle:
         return self.info.input
 
     @property
+    def kind(self) -> InputKind:
+        """Kind of the samples."""
+        return input_kind(self.input.kind)
+
+    @property
+    def spec(self) -> InputSpec:
+        """The input as `InputKind.read` takes it: where samples are windows, with their length."""
+        return replace(self.input, window=self.input_shape[-1]) if self.kind.windowed else self.input
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample, without the batch."""
         return self.info.input_shape
@@ -86,6 +99,14 @@ class Bundle:
     def models(self) -> tuple[Path, ...]:
         """The ONNX files, in the order they run in: one for each exit."""
         return tuple(self.folder / name for name in (self.exits.segments if self.exits else (MODEL,)))
+
+    def label_rows(self, labels: Sequence[Label]) -> Labels:
+        """Return labels as the loss takes them; one is among the bundle's, or a name that its `label_map` has.
+
+        Raises:
+            BundleError: The bundle does not have a label, or a target is no number.
+        """
+        return self.targets.rows(labels, self.labels, self.info.labels_of, self.name)
 
     def file(self, name: str) -> Path:
         """Return the path of a file of the bundle, which was checked when the bundle was opened.
@@ -223,6 +244,8 @@ def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
     Returns:
         What was written.
     """
+    from tuner.files import write_private  # a process that only predicts does without
+
     files = sorted(path for path in part.rglob("*") if path.is_file())
     hashes = {path.relative_to(part).as_posix(): file_hash(path) for path in files}
     whole = {**content, "files": hashes}

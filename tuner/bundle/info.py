@@ -10,8 +10,7 @@ from enum import StrEnum, auto
 from typing import Any, cast, get_args
 
 from tuner.bundle.exit_policy import ExitPolicy, with_lists
-from tuner.bundle.int8 import Int8Info
-from tuner.bundle.scores import Scores
+from tuner.bundle.scores import Int8Info, Scores
 from tuner.bundle.table import MOST, Table
 from tuner.errors import BundleError
 from tuner.targets import LossKind, Targets, TargetScale, targets_of

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import BundleError
-from tuner.files import flush, overwrite, remove_parts, write_private
 from tuner.reading import read_bytes
 from tuner.untrusted import inside, reason_of, require_plain
 
@@ -75,6 +74,8 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
         BundleError: Others are in use by now, or another process keeps the rounds locked.
         OSError: The disk is full or cannot be written; the round in use stays.
     """
+    from tuner.files import flush  # a process that only predicts does without
+
     home = device_folder(bundle)
     with _locked(home):
         _sweep(bundle)
@@ -94,8 +95,7 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
             raise
         flush(home / ROUNDS)
         older = [earlier for earlier in names if earlier != EXPORTED][: KEPT - 1]
-        _point(home, (name, *older, EXPORTED), count + 1)
-        _sweep(bundle)
+        _use(bundle, (name, *older, EXPORTED), count + 1)
     return name
 
 
@@ -105,13 +105,11 @@ def roll_back(bundle: Path) -> tuple[str, str]:
     Raises:
         BundleError: The bundle is in use as it was exported, or another process keeps the rounds locked.
     """
-    home = device_folder(bundle)
-    with _locked(home):
+    with _locked(device_folder(bundle)):
         (before, *rest), count = _read(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
-        _point(home, rest, count)
-        _sweep(bundle)
+        _use(bundle, rest, count)
     return before, rest[0]
 
 
@@ -121,6 +119,8 @@ def forget_rounds(bundle: Path) -> int:
     Raises:
         BundleError: Another process keeps the rounds locked.
     """
+    from tuner.files import overwrite  # as above
+
     home = inside_device(bundle, ROUNDS).parent
     if not home.is_dir():
         return 0
@@ -187,12 +187,21 @@ def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
     raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")
 
 
+def _use(bundle: Path, names: Sequence[str], count: int) -> None:
+    _point(bundle / FOLDER, names, count)
+    _sweep(bundle)
+
+
 def _point(home: Path, names: Sequence[str], count: int) -> None:
+    from tuner.files import write_private  # as above
+
     write_private(home / CURRENT, f"{' '.join(names)}\n{count}\n")
 
 
 def _sweep(bundle: Path) -> None:
     """Remove rounds that are no longer in use, and unfinished ones of processes that were killed."""
+    from tuner.files import remove_parts  # as above
+
     in_use = rounds_in_use(bundle)
     remove_parts(bundle / FOLDER / CURRENT)
     for path in (bundle / FOLDER / ROUNDS).iterdir():

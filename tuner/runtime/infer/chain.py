@@ -2,9 +2,9 @@
 
 A sample that leaves early skips the rest: the next segment runs only on the samples that continue. What an exit answers
 and how sure it is are computed by the segment itself (`tuner.ort.answer`): numpy around it would cost more than the
-nodes do. How sure one is of numbers depends on the segment before (`tuner.targets.agreement`). Each segment
-is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no session anywhere in the
-process may have its own. A session's threads sleep while another segment runs, so that one pool at a time is awake.
+nodes do. How sure one is of numbers depends on the segment before. Each segment is a session of its own. ONNX Runtime's
+process-wide thread pool is not used: once it exists, no session anywhere in the process may have its own. A session's
+threads sleep while another segment runs, so that one pool at a time is awake.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,6 @@ from tuner.errors import BundleError
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.targets import SINGLE_LABEL, Targets
-from tuner.targets.agreement import LEAST, agreement
 
 
 class ExitedBatch(NamedTuple):
@@ -92,7 +91,7 @@ class Chain:
             if missing:
                 own = [name for name in session.outputs if name not in ANSWER]
                 raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
-        self._labels = labels
+        self._labels, self._kind = labels, kind
         self._compares = not kind.has_classes and len(self) > 1
 
     @classmethod
@@ -236,7 +235,7 @@ class Chain:
         if not logits:
             return following, found, label, probability, confidence, None
         (values,) = logits
-        sure = np.full(len(values), LEAST) if before is None else agreement(values, before)
+        sure = self._kind.confidences(values[None] if before is None else np.stack([before, values]))[-1]
         return following, found, label, probability, sure[:, None], values
 
     def _require_shape(self, index: int, logits: Floats, count: int) -> None:

@@ -1,6 +1,6 @@
 """Predict from a bundle, leaving at the first confident exit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +9,13 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.inputs import cut, load, spec_of
 from tuner.runtime.infer.prediction import Prediction, Probabilities, Second, Window, timeline
 from tuner.targets.base import Named
 from tuner.task import normalise
-from tuner.task.inputs import input_kind
 
+#: A sample on a device: decoded, or a file.
 Sample = npt.NDArray[np.generic]
+SampleOrFile = str | Path | Sample
 _BATCH = 64  # windows that run at once
 
 
@@ -45,7 +45,7 @@ class Personaliser:
             raise BundleError(
                 f"{self.bundle.name} has {len(own)} thresholds, got {len(self.thresholds)}: give one each"
             )
-        self._chain, self._kind = Chain.of(self.bundle, threads), input_kind(self.bundle.input.kind)
+        self._chain = Chain.of(self.bundle, threads)
 
     @property
     def exits(self) -> int:
@@ -120,8 +120,8 @@ class Personaliser:
         probabilities = np.concatenate([batch.probabilities for batch in batches])
         mean: Probabilities = probabilities.mean(axis=0, dtype=np.float64)
         kind, names, seconds = self.bundle.targets, self.bundle.labels, tuple[Second, ...]()
-        if self._kind.timed:
-            seconds = timeline(probabilities, self._kind.seconds(begins, spec_of(self.bundle)), self._named)
+        if self.bundle.kind.timed:
+            seconds = timeline(probabilities, self.bundle.kind.seconds(begins, self.bundle.spec), self._named)
         return Prediction(
             *kind.best(mean, names),
             max(int(batch.exits.max()) for batch in batches),
@@ -148,9 +148,9 @@ class Personaliser:
             TunerError: The file is missing, or is none of this kind.
         """
         content = self.load(Path(path))
-        if not self._kind.windowed:
+        if not self.bundle.kind.windowed:
             return self.predict(content)
-        return self._predict_cut(content, str(path), self._kind.note(Path(path), spec_of(self.bundle)))
+        return self._predict_cut(content, str(path), self.bundle.kind.note(Path(path), self.bundle.spec))
 
     def load(self, path: Path) -> Sample:
         """Return the content of a file, decoded as in training; a recording is not cut into windows.
@@ -158,7 +158,7 @@ class Personaliser:
         Raises:
             TunerError: It is missing, or is none of the bundle's kind.
         """
-        return load(path, self.bundle)
+        return self.bundle.kind.read(path, self.bundle.spec)
 
     def check(self, samples: Sample) -> None:
         """Check the shape and type of samples [n, ...].
@@ -188,3 +188,53 @@ class Personaliser:
     def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
         self.check(samples)
         return normalise(samples, self.bundle.input)
+
+
+def inputs(samples: Sequence[SampleOrFile], bundle: Bundle) -> Iterator[tuple[int, Sample]]:
+    """Yield a sample's number and its input, not normalised; of a recording, every window.
+
+    Args:
+        samples: Files of the bundle's kind, or arrays.
+        bundle: Bundle of the model that takes them.
+
+    Raises:
+        TunerError: A file cannot be read, or a sample has another shape than the model's input.
+    """
+    for number, sample in enumerate(samples):
+        name = f"sample {number}" if isinstance(sample, np.ndarray) else str(sample)
+        for array in _arrays(sample, name, bundle):
+            if array.shape != bundle.input_shape:
+                raise BundleError(
+                    f"{bundle.name} takes samples of shape {list(bundle.input_shape)}, but {name} has "
+                    f"{list(array.shape)}"
+                )
+            yield number, array
+
+
+def _arrays(sample: SampleOrFile, name: str, bundle: Bundle) -> Sequence[Sample] | Sample:
+    windowed = bundle.kind.windowed
+    if isinstance(sample, np.ndarray) and (not windowed or sample.shape == bundle.input_shape):  # as a ring keeps it
+        return [sample]
+    content = sample if isinstance(sample, np.ndarray) else bundle.kind.read(Path(sample), bundle.spec)
+    return cut(content, bundle, name)[1] if windowed else [content]
+
+
+def cut(content: Sample, bundle: Bundle, name: str) -> tuple[range, Sample]:
+    """Cut a recording into windows, as in training.
+
+    Args:
+        content: As `Personaliser.load` returns it; a sound also as it is heard.
+        bundle: Bundle of the model that takes the windows.
+        name: Name of the recording, for messages.
+
+    Returns:
+        Where the windows begin, and the windows, [n, ...]: a view where that is possible.
+
+    Raises:
+        TunerError: It is no recording, is too short, or its windows are not what the model takes.
+    """
+    begins, windows = bundle.kind.pieces(content, bundle.spec, name)
+    if windows.shape[1:] != bundle.input_shape:
+        taken, given = list(bundle.input_shape), list(windows.shape[1:])
+        raise BundleError(f"{bundle.name} takes windows of shape {taken}, but those of {name} have {given}")
+    return begins, windows

@@ -14,7 +14,7 @@ from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import Bundle, successor
 from tuner.bundle.info import TrainInfo
-from tuner.bundle.onnx.weights import with_weights
+from tuner.bundle.onnx_bytes import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError
@@ -24,7 +24,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.process_memory import return_freed
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import exits_taken
-from tuner.runtime.infer.inputs import Sample, inputs, label_rows
+from tuner.runtime.infer.personaliser import SampleOrFile, inputs
 from tuner.runtime.train.files import CHECK, REPLAY, plan_of, replay_of, train_info
 from tuner.targets.base import Label
 from tuner.task import normalise
@@ -129,7 +129,7 @@ class DeviceTrainer(ABC):
         """Number of the user's samples that `train` learns from."""
         return len(self)
 
-    def add(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> None:
+    def add(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> None:
         """Take new samples to train on.
 
         Args:
@@ -146,7 +146,7 @@ class DeviceTrainer(ABC):
         for batch in self._batches(samples, labels):
             self._keep(batch)
 
-    def features(self, samples: Sequence[Sample]) -> Floats:
+    def features(self, samples: Sequence[SampleOrFile]) -> Floats:
         """Return what the frozen blocks make of samples, float32 [n, ...].
 
         Raises:
@@ -187,7 +187,7 @@ class DeviceTrainer(ABC):
         self._losses += losses
         return losses
 
-    def answers(self, samples: Sequence[Sample]) -> list[Answer]:
+    def answers(self, samples: Sequence[SampleOrFile]) -> list[Answer]:
         """Return what the current weights answer to samples, and where each leaves.
 
         Raises:
@@ -198,7 +198,7 @@ class DeviceTrainer(ABC):
         texts = self.bundle.targets.texts(logits, self.bundle.labels)
         return [Answer(text, int(exit_)) for text, exit_ in zip(texts, exits, strict=True)]
 
-    def answers_without(self, rows: Sequence[int], samples: Sequence[Sample]) -> list[Answer]:
+    def answers_without(self, rows: Sequence[int], samples: Sequence[SampleOrFile]) -> list[Answer]:
         """Train on all new samples but some, and return that training's answers to these; nothing of it is kept.
 
         Args:
@@ -213,7 +213,7 @@ class DeviceTrainer(ABC):
         without.train()
         return without.answers(samples)
 
-    def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> float:
+    def accuracy(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> float:
         """Return how many samples the current weights answer right; of several labels the AUC, of targets R².
 
         With exits, samples leave early as now, and without labels it is of the final head's answers: how often they are
@@ -272,14 +272,14 @@ class DeviceTrainer(ABC):
                 "by class folders"
             )
 
-    def _batches(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> Iterator[Batch]:
+    def _batches(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> Iterator[Batch]:
         """Yield what the frozen blocks make of samples, some at a time."""
         if not len(samples) or (labels is not None and len(samples) != len(labels)):
             count = "" if labels is None else f" and {len(labels)} labels"
             raise BundleError(f"there are {len(samples)} samples{count}: give samples, and one label for each")
         if labels is not None and any(label is None for label in labels):
             raise BundleError("some samples have no label: add those in a call of their own, without labels")
-        rows, arrays = None if labels is None else label_rows(labels, self.bundle), inputs(samples, self.bundle)
+        rows, arrays = None if labels is None else self.bundle.label_rows(labels), inputs(samples, self.bundle)
         frozen, places = self._frozen(), dict[int, float]()
         while batch := list(islice(arrays, self._at_once)):
             parts = [np.stack([array for _, array in batch[at : at + AT_ONCE]]) for at in range(0, len(batch), AT_ONCE)]

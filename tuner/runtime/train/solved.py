@@ -17,7 +17,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, coded
 from tuner.ridge.union import Domain, UnionSettings, union_head
-from tuner.runtime.infer.inputs import Sample
+from tuner.runtime.infer.personaliser import SampleOrFile
 from tuner.runtime.train.base import Batch, Content
 from tuner.runtime.train.files import SOLVED
 from tuner.runtime.train.tail import Trainer
@@ -71,7 +71,7 @@ class SolvingTrainer(Trainer):
         """Number of the user's samples that the head is solved from."""
         return len(self._own)
 
-    def forget(self, samples: Sequence[Sample]) -> int:
+    def forget(self, samples: Sequence[SampleOrFile]) -> int:
         """Remove samples from the sums, which then are, bit for bit, as if these had never been there.
 
         Call `train` for the head without them, and `save` to write it. The bundle that is here stays: delete it.

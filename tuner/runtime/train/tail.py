@@ -21,7 +21,6 @@ from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.base import Content, DeviceTrainer, rewritten
 from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
-from tuner.task.inputs import input_kind
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import Watch
 
@@ -52,7 +51,7 @@ class Trainer(DeviceTrainer):
     def _fit(self, recipe: RecipePlan, watch: Watch) -> tuple[float, ...]:
         rows, strength = mixed_rows(self.plan.data, self._new, self._replay), self.plan.cache.augment
         if strength:
-            augment = input_kind(self.bundle.input.kind).augment
+            augment = self.bundle.kind.augment
             operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
             generator, read = np.random.default_rng((self._seed, 1)), rows.read
             rows = replace(rows, read=lambda numbers: augment(read(numbers), generator, operations, strength))
