@@ -1,10 +1,11 @@
 """The exits of a bundle: where samples leave its chain of segments, and what that was chosen by."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
-from tuner.bundle.table import Table
+from tuner.bundle.table import Table, Within
 from tuner.errors import BundleError
 
 _MOST_SHARE = 1.01  # rounding may pass 1
@@ -44,14 +45,14 @@ class ExitPolicy:
     """
 
     segments: tuple[str, ...]
-    shares: tuple[float, ...]
-    thresholds: tuple[float, ...]
+    shares: Annotated[tuple[float, ...], Within(0, _MOST_SHARE)]
+    thresholds: Annotated[tuple[float, ...], Within(0, 1)]
     temperatures: tuple[float, ...]
     tolerance: float
     reference_accuracy: float | None = None
     calibration_samples: int | None = None
     labelled: bool | None = None
-    seconds: tuple[float, ...] = ()
+    seconds: Annotated[tuple[float, ...], Within(0, math.inf)] = ()
     front: tuple[ExitPoint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -79,20 +80,7 @@ class ExitPolicy:
             KeyError: A required key is missing.
         """
         section = Table(content, "[exits] ")
-        return cls(
-            segments=section.texts("segments"),
-            shares=section.numbers("shares", least=0, most=_MOST_SHARE),
-            thresholds=section.numbers("thresholds", least=0, most=1),
-            temperatures=section.numbers("temperatures"),
-            tolerance=section.number("tolerance"),
-            reference_accuracy=section.number("reference_accuracy", None),
-            calibration_samples=section.integer("calibration_samples", None),
-            labelled=section.flag("labelled"),
-            seconds=section.numbers("seconds", (), least=0),
-            front=tuple(
-                ExitPoint(*(point.number(own.name) for own in fields(ExitPoint))) for point in section.tables("front")
-            ),
-        )
+        return section.read(cls, front=tuple(point.read(ExitPoint) for point in section.tables("front")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without values that a bundle made by hand leaves out."""

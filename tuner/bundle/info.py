@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum, auto
-from typing import Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 from tuner.bundle.exit_policy import ExitPolicy, with_lists
 from tuner.bundle.scores import Int8Info, Scores
-from tuner.bundle.table import MOST, Table
+from tuner.bundle.table import MOST, Table, Within
 from tuner.errors import BundleError
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.task import InputSpec
@@ -68,17 +68,17 @@ class TrainInfo:
         format: Version of the files; `TRAIN_FORMAT` is what this version reads.
     """
 
-    kind: str
-    batch_size: int = 0
+    kind: str = ""
+    batch_size: Annotated[int, Within(0, _MOST_SIZE)] = 0
     replay_samples: int = 0
     check_samples: int = 0
-    bits: int = 0
+    bits: Annotated[int, Within(0, 32)] = 0
     bytes: int = 0
     largest_loss_difference: float = 0.0
     weights: tuple[str, ...] = ()
     cut: int | None = None
     exits: int | None = None
-    folds: int | None = None
+    folds: Annotated[int | None, Within(2, MOST_FOLDS)] = None
     left_out: tuple[str, ...] = ()
     format: int = TRAIN_FORMAT
 
@@ -91,21 +91,7 @@ class TrainInfo:
             KeyError: A required key is missing.
         """
         section = Table(content, "[train] ")
-        return cls(
-            kind=section.text("kind", ""),
-            batch_size=section.integer("batch_size", 0, most=_MOST_SIZE),
-            replay_samples=section.integer("replay_samples", 0),
-            check_samples=section.integer("check_samples", 0),
-            bits=section.integer("bits", 0, most=32),
-            bytes=section.integer("bytes", 0),
-            largest_loss_difference=section.number("largest_loss_difference", 0.0),
-            weights=section.texts("weights", ()),
-            cut=section.integer("cut", None),
-            exits=section.integer(Section.EXITS, None),
-            folds=section.integer("folds", None, least=2, most=MOST_FOLDS),
-            left_out=section.texts("left_out", ()),
-            format=section.integer("format"),
-        )
+        return section.read(cls, format=section.integer("format"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without the keys of other kinds."""
@@ -123,7 +109,7 @@ class RunTrial:
     """
 
     trial: int
-    seed: int
+    seed: Annotated[int, Within(-MOST, MOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +193,7 @@ class BundleInfo:
             made=table.text("made", ""),
             tuner=table.text("tuner", ""),
             sentence=table.text("sentence", ""),
-            run=_run(table.table("run")) if "run" in table else None,
+            run=table.table("run").read(RunTrial) if "run" in table else None,
             parent=table.text("parent", None),
             scores=Scores.from_dict(table.table("scores").content),
             exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
@@ -252,10 +238,6 @@ class BundleInfo:
         }
 
 
-def _run(section: Table) -> RunTrial:
-    return RunTrial(section.integer("trial"), section.integer("seed", least=-MOST))
-
-
 def _shape(table: Table) -> tuple[int, ...]:
     shape = table.integers("input_shape", least=1, most=_MOST_INPUT)
     if not shape or math.prod(shape) > _MOST_INPUT:
@@ -281,7 +263,7 @@ def _loss(kind: str) -> LossKind:
 
 
 def _scale(section: Table) -> TargetScale:
-    scale = TargetScale(section.numbers("mean"), section.numbers("std"))
+    scale = section.read(TargetScale)
     if not all(value > 0 for value in scale.std):
         raise section.wrong("std", "numbers above 0", list(scale.std))
     return scale

@@ -4,10 +4,12 @@ Its tests are in `tuner.runtime.infer.mcnemar`.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from tuner.arrays import Flags
+from tuner.bundle.table import Within
 from tuner.runtime.infer.mcnemar import harm, least_drop
 
 #: Of two models of equal accuracy, one is better if its answers cost at most this part of the other's.
@@ -91,10 +93,10 @@ class Evidence:
     models: int
     before: int
     after: int
-    global_before: float | None = None
-    global_after: float | None = None
-    least_loss: float | None = None
-    least_gain: float | None = None
+    global_before: Annotated[float | None, Within(0, 1)] = None
+    global_after: Annotated[float | None, Within(0, 1)] = None
+    least_loss: Annotated[float | None, Within(-1, 1)] = None
+    least_gain: Annotated[float | None, Within(-1, 1)] = None
 
 
 @dataclass(frozen=True, slots=True)
