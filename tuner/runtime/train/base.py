@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     Attributes:
         features: What the frozen blocks make of them, float32 [n, ...].
         truth: Their labels; None where they have none.
-        places: Place of each sample in [0, 1), by its content; all windows of a recording have one.
+        places: Place of each sample in [0, 1), by its content; all windows of a recording have the same.
     """
 
     features: Floats
@@ -316,6 +316,13 @@ class DeviceTrainer(ABC):
         sure = self.bundle.targets.confidences(logits, self.policy.temperatures)
         exits = exits_taken(sure, self.policy.thresholds)
         return logits[exits, np.arange(len(exits))], exits
+
+
+def finite(weights: dict[str, Array], recipe: RecipePlan) -> dict[str, Array]:
+    """Return trained weights, which must be finite."""
+    if not all(np.isfinite(value).all() for value in weights.values()):
+        raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
+    return weights
 
 
 def rewritten(model: Path, part: str, weights: Mapping[str, Array]) -> Content:

@@ -36,14 +36,8 @@ class SolvingTrainer(Trainer):
     """A bundle whose head is solved for: `train` is one solution of all samples, in a fraction of a second.
 
     The user's samples that the bundle was made from are there already, as codes of their features; `add` adds others,
-    and `forget` removes any, as if they had never been there. Nothing is written until `save`.
-
-    Args:
-        bundle: The bundle or its folder, exported with ``--trainable`` of a plan that solves.
-        threads: Threads within an operator; all that the process may use where it is not given.
-
-    Raises:
-        BundleError: The bundle cannot be used, or has no head that is solved for.
+    and `forget` removes any, as if they had never been there. Arguments, attributes and errors are those of
+    `DeviceTrainer`.
     """
 
     _trainer = "SolvingTrainer"
@@ -88,11 +82,7 @@ class SolvingTrainer(Trainer):
         return self._without(coded(self.features(samples), self._file.step))
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Take samples that were added out again; a shallow copy of the trainer keeps them.
-
-        Args:
-            rows: Their places, in the order they were added in.
-        """
+        """Take samples that were added out again; see `DeviceTrainer.drop`."""
         places = np.asarray(rows, np.int64)
         self._without(self._added[places])
         self._added = np.delete(self._added, places, 0)

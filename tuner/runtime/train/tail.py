@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from safetensors.numpy import save
@@ -14,12 +13,11 @@ from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.tensors import read_tensors
-from tuner.errors import BundleError
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.base import Content, DeviceTrainer, rewritten
+from tuner.runtime.train.base import Content, DeviceTrainer, finite, rewritten
 from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import Watch
@@ -28,18 +26,10 @@ from tuner.training.epoch import Watch
 class Trainer(DeviceTrainer):
     """A bundle whose tail trains on new samples and on the global ones that it brings along, by the plan's recipe.
 
-    The process gives the memory that it frees back to the system at once. Nothing is written until `save`.
-
-    Args:
-        bundle: The bundle or its folder, exported with ``--trainable``.
-        threads: Threads within an operator; all that the process may use where it is not given.
-        seed: Seed of the order of samples, of random changes and of dropouts.
-
-    Raises:
-        BundleError: The bundle cannot be used, or was not exported to be trained.
+    Arguments, attributes and errors are those of `DeviceTrainer`.
     """
 
-    _trainer: ClassVar[str] = "Trainer"
+    _trainer = "Trainer"
 
     def _open(self, info: TrainInfo) -> None:
         file = self.bundle.file
@@ -107,9 +97,7 @@ class TailTraining:
         session = StepSession(self.step, first, self.threads, self.seed)
         losses = tuple(result.loss for result in train(session, rows, recipe, self.seed, watch))
         weights = session.weights() if self.adapters is None else self.adapters.merged(session.weights())
-        if not all(np.isfinite(value).all() for value in weights.values()):
-            raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
-        return weights, losses
+        return finite(weights, recipe), losses
 
 
 def mixed_rows(data: DataPlan, local: Replay, replay: Replay) -> TrainingRows:
