@@ -220,33 +220,21 @@ def _cheapest(
 ) -> OperatingPoint:
     """Return the cheapest admissible thresholds: one of all exits, or with an exit at which all leave that come there.
 
-    Args:
-        answers: Answers to the calibration samples.
-        costs: Costs in the unit to be minimised.
-        admissible: Whether thresholds are within the tolerance.
-        limit: Threshold of all exits where none is admissible: that of the reference.
-        per_exit: Whether every exit may have a lower threshold of its own.
+    Where none is admissible, all exits have the threshold `limit`.
     """
     count = len(answers.right) - 1
+
+    def better(thresholds: tuple[float, ...], chosen: OperatingPoint) -> OperatingPoint:
+        candidate = operating_point(answers, costs, thresholds)
+        return candidate if candidate.mean_cost < chosen.mean_cost and admissible(thresholds) else chosen
+
     ends = [(threshold, end) for end in range(count + 1) for threshold in GRID]
     candidates = [(threshold,) * end + (0.0,) * (count - end) for threshold, end in ends]
     chosen = operating_point(answers, costs, (limit,) * count)
     for thresholds in dict.fromkeys(candidates):
-        chosen = _better(answers, costs, thresholds, chosen, admissible)
+        chosen = better(thresholds, chosen)
     for exit_ in range(count) if per_exit else ():
         for threshold in GRID:
             thresholds = (*chosen.thresholds[:exit_], threshold, *chosen.thresholds[exit_ + 1 :])
-            chosen = _better(answers, costs, thresholds, chosen, admissible)
+            chosen = better(thresholds, chosen)
     return chosen
-
-
-def _better(
-    answers: Answers,
-    costs: Costs,
-    thresholds: tuple[float, ...],
-    chosen: OperatingPoint,
-    admissible: Callable[[Sequence[float]], bool],
-) -> OperatingPoint:
-    """Return what thresholds give if that costs less and is admissible, else what was chosen before."""
-    candidate = operating_point(answers, costs, thresholds)
-    return candidate if candidate.mean_cost < chosen.mean_cost and admissible(thresholds) else chosen

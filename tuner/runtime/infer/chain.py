@@ -7,7 +7,7 @@ process-wide thread pool is not used: once it exists, no session anywhere in the
 threads sleep while another segment runs, so that one pool at a time is awake.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -53,9 +53,6 @@ class ExitedSample(NamedTuple):
     exit: int
     seconds: float
     every: Floats
-
-
-NOTHING: Floats = np.empty((0, 0), np.float32)
 
 
 class Chain:
@@ -128,7 +125,7 @@ class Chain:
             if left is None and (index == last or confidence[0, 0] > thresholds[index]):
                 left = label.item(), probability.item(), index, seconds
                 if not explore:
-                    return ExitedSample(*left, NOTHING)
+                    return ExitedSample(*left, np.empty((0, 0), np.float32))
         if left is None:
             raise BundleError("the model has no exit: export again")
         return ExitedSample(*left, np.concatenate(every))
@@ -169,11 +166,7 @@ class Chain:
         Raises:
             BundleError: A segment cannot compute it.
         """
-        parts, features = [], batch
-        for index in range(len(self)):
-            features, logits = self.step(index, features)
-            parts.append(logits)
-        return np.stack(parts)
+        return self._each(batch, self.step)
 
     def every_answer(self, batch: Floats) -> Floats:
         """Return the probabilities of each exit for a batch, float32 [exits, n, labels].
@@ -181,10 +174,13 @@ class Chain:
         Raises:
             BundleError: A segment cannot compute it.
         """
+        return self._each(batch, self._answer)
+
+    def _each(self, batch: Floats, run: Callable[[int, Floats], tuple[Any, ...]]) -> Floats:
         parts, features = [], batch
         for index in range(len(self)):
-            features, of_exit, *_ = self._answer(index, features)
-            parts.append(of_exit)
+            features, part, *_ = run(index, features)
+            parts.append(part)
         return np.stack(parts)
 
     def step(self, index: int, features: Floats) -> tuple[Floats, Floats]:
@@ -210,20 +206,11 @@ class Chain:
     def _answer(
         self, index: int, features: Floats, before: Floats | None = None
     ) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats | Doubles, Floats | None]:
-        """Run one segment.
-
-        Args:
-            index: Number of the segment.
-            features: As `step` takes them.
-            before: The logits of the segment before, where exits are compared; None of the first.
+        """Run one segment on features as `step` takes them; `before` are the logits before it, where it is compared.
 
         Returns:
             Features for the next segment (of the last one, its input); probabilities [n, labels]; as [n, 1] the label,
-            its probability and the confidence; and the logits, where the next segment is compared with
-            them.
-
-        Raises:
-            BundleError: The segment cannot compute this.
+            its probability and the confidence; and the logits, where the next segment is compared with them.
         """
         last = index == len(self) - 1
         names = *(() if last else (FEATURES,)), *ANSWER, *((LOGITS,) if self._compares else ())
@@ -239,11 +226,7 @@ class Chain:
         return following, found, label, probability, sure[:, None], values
 
     def _require_shape(self, index: int, logits: Floats, count: int) -> None:
-        """Check that there are as many logits, or probabilities, as labels.
-
-        Raises:
-            BundleError: There are others.
-        """
+        """Check that there are as many logits, or probabilities, as labels."""
         if logits.shape != (count, self._labels):
             raise BundleError(
                 f"segment {index} gives logits of shape {list(logits.shape)} for {count} samples and "

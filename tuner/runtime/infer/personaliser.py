@@ -1,6 +1,7 @@
 """Predict from a bundle, leaving at the first confident exit."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.prediction import Prediction, Probabilities, Second, Window, timeline
+from tuner.runtime.infer.prediction import Prediction, Probabilities, Window, timeline
 from tuner.targets.base import Named
 from tuner.task import normalise
 
@@ -101,7 +102,24 @@ class Personaliser:
         Raises:
             TunerError: It is not a signal, is too short, or has other channels than the model takes.
         """
-        return self._predict_cut(signal, name)
+        begins, cuts = cut(signal, self.bundle, name)
+        batches = [
+            self._chain.leave(self._normalised(np.ascontiguousarray(cuts[at : at + _BATCH])), self.thresholds)
+            for at in range(0, len(cuts), _BATCH)
+        ]
+        probabilities = np.concatenate([batch.probabilities for batch in batches])
+        deepest, seconds = (
+            max(int(batch.exits.max()) for batch in batches),
+            sum(batch.seconds.sum() for batch in batches),
+        )
+        said = self._prediction(probabilities.mean(axis=0, dtype=np.float64), deepest, float(seconds))
+        best, kind = self.bundle.targets.best, self.bundle.kind
+        rows = zip(begins, probabilities, strict=True)
+        windows = tuple(Window(begin, *best(row, self.bundle.labels)) for begin, row in rows)
+        if not kind.timed:
+            return replace(said, windows=windows)
+        centres = kind.seconds(begins, self.bundle.spec)
+        return replace(said, windows=windows, timeline=timeline(probabilities, centres, self._named))
 
     def windows(self, signal: Sample, name: str = "the recording") -> list[tuple[int, Sample]]:
         """Return the begin of each window of a recording or a sound, and the window.
@@ -110,28 +128,6 @@ class Personaliser:
             TunerError: As `predict_recording`.
         """
         return list(zip(*cut(signal, self.bundle, name), strict=True))
-
-    def _predict_cut(self, signal: Sample, name: str, note: str = "") -> Prediction:
-        begins, cuts = cut(signal, self.bundle, name)
-        batches = [
-            self._chain.leave(self._normalised(np.ascontiguousarray(cuts[at : at + _BATCH])), self.thresholds)
-            for at in range(0, len(cuts), _BATCH)
-        ]
-        probabilities = np.concatenate([batch.probabilities for batch in batches])
-        mean: Probabilities = probabilities.mean(axis=0, dtype=np.float64)
-        kind, names, seconds = self.bundle.targets, self.bundle.labels, tuple[Second, ...]()
-        if self.bundle.kind.timed:
-            seconds = timeline(probabilities, self.bundle.kind.seconds(begins, self.bundle.spec), self._named)
-        return Prediction(
-            *kind.best(mean, names),
-            max(int(batch.exits.max()) for batch in batches),
-            sum(float(batch.seconds.sum()) for batch in batches),
-            tuple(Window(begin, *kind.best(row, names)) for begin, row in zip(begins, probabilities, strict=True)),
-            kind.over(mean, names, self.bundle.info.label_thresholds),
-            seconds,
-            note,
-            kind.values(mean, names),
-        )
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:
         """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels].
@@ -150,7 +146,8 @@ class Personaliser:
         content = self.load(Path(path))
         if not self.bundle.kind.windowed:
             return self.predict(content)
-        return self._predict_cut(content, str(path), self.bundle.kind.note(Path(path), self.bundle.spec))
+        note = self.bundle.kind.note(Path(path), self.bundle.spec)
+        return replace(self.predict_recording(content, str(path)), note=note)
 
     def load(self, path: Path) -> Sample:
         """Return the content of a file, decoded as in training; a recording is not cut into windows.
@@ -181,9 +178,8 @@ class Personaliser:
 
     def _named(self, row: Probabilities) -> Named:
         """Return what is written of a second: its labels, its values, or the most probable label."""
-        kind, names = self.bundle.targets, self.bundle.labels
-        over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
-        return next((own for own in (over, values) if own is not None), (kind.best(row, names),))
+        said = self._prediction(row, 0, 0.0)
+        return next((own for own in (said.labels, said.values) if own is not None), ((said.label, said.probability),))
 
     def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
         self.check(samples)
