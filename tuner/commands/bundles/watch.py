@@ -11,15 +11,15 @@ from tuner.bundle.rounds import folder_of, rounds_in_use
 from tuner.errors import TunerError
 from tuner.files import cache_folder
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring
-from tuner.runtime.service.arrivals import Arrivals
 from tuner.runtime.service.incoming import (
+    Arrivals,
     IncomingFile,
     class_folders,
     files_from_lines,
     files_in,
     seconds_until_settled,
 )
-from tuner.runtime.service.local_training import known_label, local_training
+from tuner.runtime.service.round import known_label, local_training
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.watch.gate import Verdict
 from tuner.runtime.service.watch.state import Problem, Round, ServiceState, read_state

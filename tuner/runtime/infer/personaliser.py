@@ -108,11 +108,9 @@ class Personaliser:
             for at in range(0, len(cuts), _BATCH)
         ]
         probabilities = np.concatenate([batch.probabilities for batch in batches])
-        deepest, seconds = (
-            max(int(batch.exits.max()) for batch in batches),
-            sum(batch.seconds.sum() for batch in batches),
-        )
-        said = self._prediction(probabilities.mean(axis=0, dtype=np.float64), deepest, float(seconds))
+        deepest = max(int(batch.exits.max()) for batch in batches)
+        seconds = sum(float(batch.seconds.sum()) for batch in batches)
+        said = self._prediction(probabilities.mean(axis=0, dtype=np.float64), deepest, seconds)
         best, kind = self.bundle.targets.best, self.bundle.kind
         rows = zip(begins, probabilities, strict=True)
         windows = tuple(Window(begin, *best(row, self.bundle.labels)) for begin, row in rows)
