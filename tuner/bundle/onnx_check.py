@@ -9,7 +9,7 @@ import math
 import mmap
 import struct
 from array import array
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,13 +128,7 @@ def check_content(content: bytes | mmap.mmap) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a graph.
-
-    Attributes:
-        operator: Name of its operator.
-        inputs: Names of its inputs; empty where an optional one is left out.
-        outputs: Names of its outputs.
-    """
+    """A node of a graph; the name of an optional input that is left out is empty."""
 
     operator: str
     inputs: tuple[str, ...]
@@ -178,66 +172,64 @@ class _Check:
                 raise BundleError(f"it holds {reason}, which no bundle does: export again")
             yield number, value
 
-    def _text(self, value: int | ByteRange) -> str:
-        if isinstance(value, int):
+    def _parts(self, message: ByteRange, name: str, known: frozenset[int]) -> Mapping[int, list[Any]]:
+        """Return the values of a message by the numbers of their fields."""
+        parts = defaultdict[int, list[Any]](list)
+        for number, value in self._fields(message, name, known):
+            parts[number].append(value)
+        return parts
+
+    def _text(self, values: list[Any]) -> str:
+        """Return the last of a field's texts; empty without any."""
+        return self._texts(values)[-1] if values else ""
+
+    def _texts(self, values: list[Any]) -> tuple[str, ...]:
+        if any(isinstance(value, int) for value in values):
             raise BundleError("the model file is not ONNX: export again")
-        return bytes(self.content[value.begin : value.end]).decode()
+        return tuple(bytes(self.content[value.begin : value.end]).decode() for value in values)
 
     def _node(self, message: ByteRange) -> None:
-        operator, domain, inputs, outputs = "", "", [], []
-        for number, value in self._fields(message, "node", _NODE):
-            if number == 1:
-                inputs.append(self._text(value))
-            elif number == 2:  # noqa: PLR2004 - an output
-                outputs.append(self._text(value))
-            elif number == 4:  # noqa: PLR2004 - the operator
-                operator = self._text(value)
-            elif number == 7:  # noqa: PLR2004 - its domain
-                domain = self._text(value)
-            elif number == 5 and isinstance(value, ByteRange):  # noqa: PLR2004 - an attribute
-                self._attribute(value, outputs)
+        parts = self._parts(message, "node", _NODE)
+        inputs, outputs = self._texts(parts[1]), self._texts(parts[2])
+        operator, domain = self._text(parts[4]), self._text(parts[7])
+        for attribute in parts[5]:
+            if isinstance(attribute, ByteRange):
+                self._attribute(attribute, outputs[0] if outputs else "")
         if domain not in {"", "ai.onnx"} or operator not in OPERATORS:
             name = f"{domain}.{operator}" if domain else operator
             raise BundleError(f"it uses the operator {name!r}, which bundles do without: use a model without it")
-        self.nodes.append(Node(operator, tuple(inputs), tuple(outputs)))
+        self.nodes.append(Node(operator, inputs, outputs))
 
-    def _attribute(self, message: ByteRange, outputs: list[str]) -> None:
-        name, numbers, reals = "", list[int](), list[float]()
-        for number, value in self._fields(message, "attribute", _ATTRIBUTE):
-            if number == 1:
-                name = self._text(value)
-            elif number in {3, 8}:
-                numbers += self._integers(value)
-            elif number in {2, 7} and isinstance(value, ByteRange) and value.size % 4 == 0:
+    def _attribute(self, message: ByteRange, output: str) -> None:
+        """Check an attribute of a node, and note a constant's small values by the name of its output."""
+        parts, reals = self._parts(message, "attribute", _ATTRIBUTE), list[float]()
+        name = self._text(parts[1])
+        numbers = [number for value in (*parts[3], *parts[8]) for number in self._integers(value)]
+        for value in (*parts[2], *parts[7]):
+            if isinstance(value, ByteRange) and value.size % 4 == 0:
                 reals += array("f", bytes(self.content[value.begin : value.end][: 4 * _MOST_REALS]))
-            elif number == 5 and isinstance(value, ByteRange):  # noqa: PLR2004 - a constant's value
-                self._tensor(value, outputs[0] if outputs else "")
+        for value in parts[5]:
+            if isinstance(value, ByteRange):
+                self._tensor(value, output)
         if name in _SPREADING and any(abs(number) > _MOST_SPREAD for number in numbers):
             raise BundleError(f"the attribute {name} is {numbers}, beyond {_MOST_SPREAD}: export again")
-        if name in {"value_int", "value_ints"} and outputs:
-            self.constants[outputs[0]] = tuple(numbers)
-        if name in {"value_float", "value_floats"} and outputs and len(reals) < _MOST_REALS:
-            self.constants[outputs[0]] = tuple(reals)
+        if name in {"value_int", "value_ints"} and output:
+            self.constants[output] = tuple(numbers)
+        if name in {"value_float", "value_floats"} and output and len(reals) < _MOST_REALS:
+            self.constants[output] = tuple(reals)
 
     def _tensor(self, message: ByteRange, output: str = "") -> None:
         """Check that a tensor holds the values that it declares, and note small ones."""
-        name, dims, kind = output, list[int](), 0
-        data, seen = dict[int, ByteRange](), Counter[int]()
-        for number, value in self._fields(message, "tensor", _TENSOR):
-            seen[number] += number not in {1, 16}  # sizes, and remarks
-            if number == 1:
-                dims += self._integers(value)
-            elif number == 2 and isinstance(value, int):  # noqa: PLR2004 - the type
-                kind = value
-            elif number == 8:  # noqa: PLR2004 - the name
-                name = output or self._text(value)
-            elif number == 14 and value:  # noqa: PLR2004 - where the values are
-                raise BundleError("it holds values outside the file, which no bundle does: export again")
-            elif number in _TENSOR_DATA and isinstance(value, ByteRange):
-                data[number] = value
-            elif number in _TENSOR_DATA:
-                raise BundleError(f"the values of {name!r} are not packed: export again")
-        if kind not in ELEMENT_BYTES or len(data) > 1 or max(seen.values(), default=0) > 1:
+        parts = self._parts(message, "tensor", _TENSOR)
+        if any(parts[14]):
+            raise BundleError("it holds values outside the file, which no bundle does: export again")
+        name, kind = output or self._text(parts[8]), (parts[2] or [0])[-1]
+        dims = [number for value in parts[1] for number in self._integers(value)]
+        data = {number: parts[number][0] for number in _TENSOR_DATA if parts[number]}
+        if any(isinstance(value, int) for value in data.values()):
+            raise BundleError(f"the values of {name!r} are not packed: export again")
+        repeated = any(len(values) > 1 for number, values in parts.items() if number not in {1, 16})  # sizes, remarks
+        if kind not in ELEMENT_BYTES or len(data) > 1 or repeated:
             raise BundleError(f"the values of {name!r} are of no type that a bundle has: export again")
         elements = _elements(dims, name)
         held = sum(place.size for place in data.values())
@@ -296,14 +288,7 @@ def _signed(number: int) -> int:
 
 
 def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, ByteRange]) -> Numbers:
-    """Return the values of a constant, where it is small enough to be a shape; None otherwise.
-
-    Args:
-        content: The file.
-        kind: Number of the element's type.
-        elements: Number of elements.
-        data: Where the values are, by the field that holds them.
-    """
+    """Return the values of a constant, which are in `data` by field, if it is small enough to be a shape; else None."""
     if not elements or elements > _MOST_NUMBERS:
         return None if elements else ()
     number, place = next(iter(data.items()))
@@ -312,7 +297,7 @@ def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, 
         numbers, at = list[int](), place.begin
         while at < place.end:
             value, at = varint(content, at, place.end)
-            numbers.append(value - 2**64 if value >= 2**63 else value)
+            numbers.append(_signed(value))
         return tuple(numbers)
     letter = "f" if number == _FLOATS else _RAW_FORMATS.get(kind) if number == _RAW else None
     if letter is None:
@@ -321,11 +306,7 @@ def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, 
 
 
 def require_small_shapes(nodes: Sequence[Node], constants: Mapping[str, Numbers]) -> None:
-    """Refuse a graph whose own numbers make a value much larger than the file and what the graph is given.
-
-    Raises:
-        BundleError: It has such a value, or a size that depends on what a sample holds.
-    """
+    """Refuse values much larger than the file and what the graph is given, and sizes that depend on a sample."""
     sizes = _Sizes({name: node for node in nodes for name in node.outputs if name}, constants)
     for node in nodes:
         for place, most in _SIZING.get(node.operator, {}).items():
