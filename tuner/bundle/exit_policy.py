@@ -73,12 +73,7 @@ class ExitPolicy:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "ExitPolicy":
-        """Read the section as JSON holds it.
-
-        Raises:
-            BundleError: A value is of another type or out of bounds, or the parts do not fit together.
-            KeyError: A required key is missing.
-        """
+        """Read the section as JSON holds it; errors as for `Table`, and where parts do not fit together."""
         section = Table(content, "[exits] ")
         return section.read(cls, front=tuple(point.read(ExitPoint) for point in section.tables("front")))
 

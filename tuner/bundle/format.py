@@ -173,8 +173,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     """Give a folder to write a bundle into, and put it in place whole; an unfinished one is removed.
 
     Raises:
-        BundleError: `out` exists already and is not an empty folder, or cannot be made; raised before anything is
-            trained for it.
+        BundleError: `out` exists already and is not an empty folder, or cannot be made.
     """
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
@@ -235,15 +234,7 @@ def successor(
 
 
 def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
-    """Write ``bundle.json`` with the hash of every file in a folder, and make all of it the user's own.
-
-    Args:
-        part: Folder of the bundle.
-        content: What ``bundle.json`` says, without the hashes.
-
-    Returns:
-        What was written.
-    """
+    """Write ``bundle.json`` with the hash of every file in a folder, make all of it the user's own, and return it."""
     from tuner.files import write_private  # a process that only predicts does without
 
     files = sorted(path for path in part.rglob("*") if path.is_file())

@@ -84,12 +84,7 @@ class TrainInfo:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrainInfo":
-        """Read the section as JSON holds it; of a format that this version does not know, what it has in common.
-
-        Raises:
-            BundleError: A value is of another type or out of bounds.
-            KeyError: A required key is missing.
-        """
+        """Read the section as JSON holds it; of an unknown format, what it has in common. Errors as for `Table`."""
         section = Table(content, "[train] ")
         return section.read(cls, format=section.integer("format"))
 
@@ -101,12 +96,7 @@ class TrainInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunTrial:
-    """The trial that a bundle was exported from.
-
-    Attributes:
-        trial: Trial number.
-        seed: The study's seed.
-    """
+    """The number of the trial that a bundle was exported from, and its study's seed."""
 
     trial: int
     seed: Annotated[int, Within(-MOST, MOST)]
@@ -189,7 +179,7 @@ class BundleInfo:
             input=_input(content["input"], table.table("input")),
             input_shape=_shape(table),
             loss=_loss(table.text("loss")),
-            files=_texts(table.table("files")),
+            files=table.table("files").values_of(str, "text"),
             made=table.text("made", ""),
             tuner=table.text("tuner", ""),
             sentence=table.text("sentence", ""),
@@ -202,8 +192,8 @@ class BundleInfo:
             label_map=_lists(table.table(Section.LABEL_MAP)),
             scale=_scale(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             int8=Int8Info.from_dict(table.table(Section.INT8).content) if Section.INT8 in table else None,
-            evolved=_tables(table.table(Section.EVOLVED)),
-            plugins=_texts(table.table("plugins")),
+            evolved=table.table(Section.EVOLVED).values_of(Mapping, "a table"),
+            plugins=table.table("plugins").values_of(str, "text"),
             other={name: value for name, value in content.items() if name not in names},
         )
 
@@ -269,19 +259,5 @@ def _scale(section: Table) -> TargetScale:
     return scale
 
 
-def _texts(section: Table) -> Mapping[str, str]:
-    for name, value in section.content.items():
-        if not isinstance(value, str):
-            raise section.wrong(name, "text", value)
-    return section.content
-
-
 def _lists(section: Table) -> Mapping[str, tuple[str, ...]]:
     return {name: section.texts(name) for name in section.content}
-
-
-def _tables(section: Table) -> Mapping[str, Mapping[str, Any]]:
-    for name, value in section.content.items():
-        if not isinstance(value, Mapping):
-            raise section.wrong(name, "a table", value)
-    return section.content

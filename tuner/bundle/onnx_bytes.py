@@ -30,11 +30,7 @@ class ByteRange(NamedTuple):
 
 
 def fields(content: bytes, message: ByteRange) -> Iterator[tuple[int, int | ByteRange]]:
-    """Yield the number of each of a message's fields, and its value: an integer, or where its bytes are.
-
-    Args:
-        content: The whole file, or a memory map of it.
-        message: Where the message is in it.
+    """Yield the number of each of a message's fields, and its value: an integer, or where its bytes are in `content`.
 
     Raises:
         BundleError: The bytes are no message.
@@ -60,11 +56,7 @@ def fields(content: bytes, message: ByteRange) -> Iterator[tuple[int, int | Byte
 
 
 def varint(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, lowest first, and the position after it.
-
-    Raises:
-        BundleError: It does not end before `end`, or has more than 64 bits.
-    """
+    """Return a number of seven bits a byte, lowest first, at most 64 in all, and the position after it."""
     value = shift = 0
     while at < end and shift < _VARINT_BITS:
         byte = content[at]
@@ -77,11 +69,7 @@ def varint(content: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def with_weights(model: bytes, weights: Mapping[str, npt.NDArray[Any]]) -> bytearray:
-    """Return an ONNX file with the values of some initialisers replaced.
-
-    Args:
-        model: Content of the file.
-        weights: New values by the initialiser's name, of its shape and type.
+    """Return an ONNX file with the values of some initialisers replaced, by name.
 
     Raises:
         BundleError: The file has no such initialiser as raw bytes, or one of another size.
@@ -98,11 +86,7 @@ def with_weights(model: bytes, weights: Mapping[str, npt.NDArray[Any]]) -> bytea
 
 
 def initialisers(model: bytes) -> dict[str, ByteRange]:
-    """Return the bytes of each initialiser's values; one whose values are not raw bytes is left out.
-
-    Raises:
-        BundleError: The file is not an ONNX model.
-    """
+    """Return the bytes of each initialiser's values; one whose values are not raw bytes is left out."""
     ranges: dict[str, ByteRange] = {}
     for graph in _ranges(model, ByteRange(0, len(model)), _GRAPH):
         for tensor in _ranges(model, graph, _INITIALISER):

@@ -115,11 +115,7 @@ def check_model(path: Path) -> None:
 
 
 def check_content(content: bytes | mmap.mmap) -> None:
-    """Check the content of a file; see `check_model`.
-
-    Raises:
-        BundleError: It is not such a model, with the first reason.
-    """
+    """Check the content of a file; see `check_model`."""
     try:
         _Check(content).model()
     except UnicodeDecodeError:

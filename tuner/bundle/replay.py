@@ -52,11 +52,7 @@ class Replay:
         return Replay(self.codec, self.codes[:0], self.labels[:0])
 
     def save(self, path: Path) -> None:
-        """Write the samples as safetensors.
-
-        Raises:
-            OSError: The disk is full or cannot be written.
-        """
+        """Write the samples as safetensors."""
         tensors: dict[str, npt.NDArray[Any]] = {"codes": self.codes, "labels": self.labels}
         if self.codec.low is not None and self.codec.high is not None:
             tensors |= {"low": self.codec.low, "high": self.codec.high}
@@ -74,8 +70,7 @@ class Replay:
         """Read what `save` wrote.
 
         Raises:
-            BundleError: The file cannot be read, has another version's format, or its parts do not fit together.
-            StoreError: Its codec is none.
+            TunerError: The file cannot be read, has another version's format, or its parts do not fit together.
         """
         with open_tensors(path) as file:
             metadata = file.metadata() or {}
@@ -97,16 +92,7 @@ class Replay:
         return cls(codec, codes, labels)
 
     def checked(self, path: Path, labels: int, kind: Targets) -> "Replay":
-        """Return these samples, whose labels are some of a bundle's, or targets of its outputs.
-
-        Args:
-            path: The file that they come from, for the message.
-            labels: Number of labels.
-            kind: What a sample's label is.
-
-        Raises:
-            BundleError: They are not.
-        """
+        """Return these samples of a file, which must have some of a bundle's labels, or targets of its outputs."""
         if len(self.labels) != len(self) or not kind.fits(self.labels, labels):
             raise BundleError(f"{path} has labels that are not among the bundle's {labels}: export again")
         return self

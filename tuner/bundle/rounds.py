@@ -2,7 +2,8 @@
 
 ``BUNDLE/device/current`` lists rounds, the one in use first, the one to fall back to next; the exported bundle itself
 (``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name. The file
-is replaced whole: whenever the process is killed, the old list is there or the new one.
+is replaced whole: whenever the process is killed, the old list is there or the new one. What cannot be read or used is
+a `BundleError`.
 """
 
 import re
@@ -24,20 +25,12 @@ MOST_POINTER_BYTES = 1000
 
 
 def rounds_in_use(bundle: Path) -> tuple[str, ...]:
-    """Return the rounds of a bundle, the one in use first, the exported bundle last.
-
-    Raises:
-        BundleError: The list cannot be read.
-    """
+    """Return the rounds of a bundle, the one in use first, the exported bundle last."""
     return _read(bundle)[0]
 
 
 def folder_of(bundle: Path, name: str) -> Path:
-    """Return the folder of a round, or the bundle itself for the exported one.
-
-    Raises:
-        BundleError: A link leads out of the bundle.
-    """
+    """Return the folder of a round, or the bundle itself for the exported one."""
     return bundle if name == EXPORTED else inside_device(bundle, f"{ROUNDS}/{name}")
 
 
@@ -54,11 +47,7 @@ def inside_device(bundle: Path, name: str) -> Path:
 
 
 def current(bundle: Path) -> Path:
-    """Return the folder in use: a round's, or the bundle itself.
-
-    Raises:
-        BundleError: The list of rounds cannot be read.
-    """
+    """Return the folder in use: a round's, or the bundle itself."""
     return folder_of(bundle, rounds_in_use(bundle)[0])
 
 
@@ -100,11 +89,7 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
 
 
 def roll_back(bundle: Path) -> tuple[str, str]:
-    """Return to the round before the one in use; return the names of the round that was in use and of that which is.
-
-    Raises:
-        BundleError: The bundle is in use as it was exported, or another process keeps the rounds locked.
-    """
+    """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
     with _locked(device_folder(bundle)):
         (before, *rest), count = _read(bundle)
         if not rest:
@@ -114,11 +99,7 @@ def roll_back(bundle: Path) -> tuple[str, str]:
 
 
 def forget_rounds(bundle: Path) -> int:
-    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
-
-    Raises:
-        BundleError: Another process keeps the rounds locked.
-    """
+    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were."""
     from tuner.files import overwrite  # as above
 
     home = inside_device(bundle, ROUNDS).parent
@@ -135,11 +116,7 @@ def forget_rounds(bundle: Path) -> int:
 
 
 def device_folder(bundle: Path) -> Path:
-    """Return ``BUNDLE/device``, made if need be, readable by the user only; nothing in it leads elsewhere.
-
-    Raises:
-        BundleError: It cannot be made, or holds a link: what is written there would be written elsewhere.
-    """
+    """Return ``BUNDLE/device``, made if need be, readable by the user only; no link in it leads elsewhere."""
     home, rounds = inside_device(bundle, ROUNDS).parent, inside_device(bundle, ROUNDS)
     try:
         home.mkdir(mode=0o700, exist_ok=True)

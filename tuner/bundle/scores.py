@@ -28,16 +28,10 @@ class DeviceScores:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "DeviceScores":
-        """Read ``before`` and ``after`` as JSON holds them.
-
-        Raises:
-            BundleError: A value is of another type.
-            KeyError: A required key is missing.
-        """
+        """Read ``before`` and ``after`` as JSON holds them; errors as for `Table`."""
         section = Table(content, "[scores] ")
         after, before = section.table("after"), section.table("before")
-        losses = after.numbers("losses")
-        return cls(_accuracy(before), _accuracy(after), losses, after.integer("samples"))
+        return after.read(cls, before=_accuracy(before), after=_accuracy(after))
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``before`` and ``after`` as JSON holds them."""
@@ -63,16 +57,12 @@ class Scores:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Scores":
-        """Read the scores as JSON holds them.
-
-        Raises:
-            BundleError: A value is of another type.
-            KeyError: A required key is missing.
-        """
+        """Read the scores as JSON holds them; errors as for `Table`."""
         device = DeviceScores.from_dict(content) if "after" in content else None
         section = Table(content, "[scores] ")
-        trial, untouched, from_pixels = (_values(section.table(name)) for name in ("trial", "untouched", "from_pixels"))
-        return cls(trial, untouched, from_pixels, device)
+        names = ("trial", "untouched", "from_pixels")
+        trial, untouched, pixels = (section.table(name).values_of(int | float, "a number") for name in names)
+        return cls(trial, untouched, pixels, device)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON holds them."""
@@ -102,12 +92,7 @@ class Int8Info:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Int8Info":
-        """Read the section as JSON holds it.
-
-        Raises:
-            BundleError: A value is of another type.
-            KeyError: A required key is missing.
-        """
+        """Read the section as JSON holds it; errors as for `Table`."""
         section = Table(content, "[int8] ")
         values = {name: section.table(name) for name in ("float32", "int8", "most_loss")}
         numbers = {name: {key: own.number(key) for key in own.content} for name, own in values.items()}
@@ -122,11 +107,3 @@ def _accuracy(section: Table) -> float | None:
     if "global_accuracy" not in section.content:
         raise KeyError("global_accuracy")
     return section.number("global_accuracy", None, least=0, most=1)
-
-
-def _values(section: Table) -> Mapping[str, float]:
-    """Return measured values, which need not be finite."""
-    for name, value in section.content.items():
-        if type(value) not in {int, float}:
-            raise section.wrong(name, "a number", value)
-    return section.content

@@ -131,6 +131,13 @@ class Table:
             raise self.wrong(key, f"a list of texts of at most {MOST_LETTERS:,} letters", values)
         return values
 
+    def values_of(self, kind: Any, rule: str) -> Mapping[str, Any]:
+        """Return all of the table, whose values must be of one type; of numbers they need not be finite."""
+        for key, value in self.content.items():
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise self.wrong(key, rule, value)
+        return self.content
+
     def tables(self, key: str) -> tuple["Table", ...]:
         """Return a list of tables, an empty one where it is missing."""
         values = self._list(key, ())

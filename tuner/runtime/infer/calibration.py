@@ -115,11 +115,9 @@ class Calibration:
 
 
 def exits_taken(confidences: Floats, thresholds: Sequence[float]) -> npt.NDArray[np.int64]:
-    """Return the exit at which each sample leaves: the first with a confidence above its threshold, else the last.
+    """Return the exit at which each sample leaves, by confidences float [exits + 1, n] and the side exits' thresholds.
 
-    Args:
-        confidences: float [exits + 1, n].
-        thresholds: Threshold of each side exit.
+    It is the first with a confidence above its threshold, else the last.
     """
     confident = confidences[:-1] > np.asarray(thresholds, np.float64)[:, None]
     last = np.ones((1, confidences.shape[1]), bool)

@@ -66,7 +66,8 @@ class Chain:
         threads: Threads within an operator; all that the process may use where they are not given.
 
     Raises:
-        BundleError: A file is not a model that this ONNX Runtime can run, or not a segment.
+        BundleError: A file is not a model that this ONNX Runtime can run, or not a segment; from the other methods, a
+            segment cannot compute what it is given.
     """
 
     def __init__(
@@ -93,11 +94,7 @@ class Chain:
 
     @classmethod
     def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
-        """Open a bundle's files.
-
-        Raises:
-            BundleError: As for the class.
-        """
+        """Open a bundle's files."""
         temperatures = bundle.exits.temperatures if bundle.exits else ()
         return cls(bundle.models, len(bundle.labels), temperatures, kind=bundle.targets, threads=threads)
 
@@ -111,9 +108,6 @@ class Chain:
             sample: float32 [1, ...], normalised.
             thresholds: Threshold of every exit but the last.
             explore: Whether the other exits run too, after the sample has left.
-
-        Raises:
-            BundleError: A segment cannot compute it.
         """
         features, last, seconds, left, logits = sample, len(self) - 1, 0.0, None, None
         every = []
@@ -136,9 +130,6 @@ class Chain:
         Args:
             batch: float32 [n, ...], normalised.
             thresholds: Threshold of every exit but the last.
-
-        Raises:
-            BundleError: A segment cannot compute it.
         """
         count = len(batch)
         exited = ExitedBatch(np.empty((count, self._labels), np.float32), np.zeros(count, np.int64), np.zeros(count))
@@ -161,19 +152,11 @@ class Chain:
         return exited
 
     def every(self, batch: Floats) -> Floats:
-        """Return the logits of each exit for a batch, float32 [exits, n, labels].
-
-        Raises:
-            BundleError: A segment cannot compute it.
-        """
+        """Return the logits of each exit for a batch, float32 [exits, n, labels]."""
         return self._each(batch, self.step)
 
     def every_answer(self, batch: Floats) -> Floats:
-        """Return the probabilities of each exit for a batch, float32 [exits, n, labels].
-
-        Raises:
-            BundleError: A segment cannot compute it.
-        """
+        """Return the probabilities of each exit for a batch, float32 [exits, n, labels]."""
         return self._each(batch, self._answer)
 
     def _each(self, batch: Floats, run: Callable[[int, Floats], tuple[Any, ...]]) -> Floats:
@@ -192,9 +175,6 @@ class Chain:
 
         Returns:
             Features for the next segment, and logits [n, labels]; of the last segment, the logits twice.
-
-        Raises:
-            BundleError: The segment cannot compute this.
         """
         last = index == len(self) - 1
         *outputs, logits = self._sessions[index].run(features, *(() if last else (FEATURES,)), LOGITS)

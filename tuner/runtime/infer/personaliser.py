@@ -128,11 +128,7 @@ class Personaliser:
         return list(zip(*cut(signal, self.bundle, name), strict=True))
 
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:
-        """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels].
-
-        Raises:
-            BundleError: The samples have another shape or type, or a segment fails.
-        """
+        """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels]."""
         return self._chain.every_answer(self._normalised(samples))
 
     def predict_file(self, path: str | Path) -> Prediction:
@@ -156,11 +152,7 @@ class Personaliser:
         return self.bundle.kind.read(path, self.bundle.spec)
 
     def check(self, samples: Sample) -> None:
-        """Check the shape and type of samples [n, ...].
-
-        Raises:
-            BundleError: They are not what the model takes.
-        """
+        """Check the shape and type of samples [n, ...]: a `BundleError` where they are not what the model takes."""
         if tuple(samples.shape[1:]) != self.bundle.input_shape or samples.dtype.kind not in "buif":
             raise BundleError(
                 f"{self.bundle.name} takes numbers of shape {list(self.bundle.input_shape)}, "

@@ -85,11 +85,7 @@ def unmet(conditions: Conditions, readings: Readings) -> str | None:
 
 
 def read_window(text: str) -> tuple[int, int]:
-    """Read ``"01:00-05:30"`` as minutes of the day.
-
-    Raises:
-        UsageError: It is not two times of the day.
-    """
+    """Read ``"01:00-05:30"`` as minutes of the day; a `UsageError` where it is not two times of the day."""
     match = WINDOW.fullmatch(text.strip())
     if match:
         begin_hour, begin_minute, end_hour, end_minute = map(int, match.groups())

@@ -64,11 +64,7 @@ class RoundTraining:
 
 
 def local_training(folder: Path, threads: int | None = None) -> RoundTraining | None:
-    """Return how rounds of a bundle train; None where it was exported without ``--trainable``.
-
-    Args:
-        folder: Folder of the bundle as it was exported.
-        threads: Threads within an operator; all that the process may use where they are not given.
+    """Return how rounds of an exported bundle train; None where it was exported without ``--trainable``.
 
     Raises:
         BundleError: It is not a bundle.
@@ -163,7 +159,7 @@ def folds_of(
     Args:
         samples: All samples.
         rows: Places of those to divide.
-        folds: Number of folds; as many as there are samples or recordings to divide, if these are fewer.
+        folds: Number of folds; fewer where there are fewer samples or recordings to divide.
         by_label: Whether labels are classes: numbers are of one.
     """
     labels = [sample.label if by_label else "" for sample in samples]
@@ -228,11 +224,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
 
     After each fold it is asked whether there is time for another: as much as the folds took in the mean, twice, as the
     accepted model is trained too. Where there is none, the folds that were answered judge, once they are enough.
-
-    Args:
-        this: The round; without labels, the last exit's answers of the old model are the truth.
-        trainer: Trainer that has the round's samples.
-        fresh: Places of the samples that may judge; at least one.
+    Without labels, the last exit's answers of the old model are the truth. `fresh` are places of those that may judge.
     """
     began, answers = time.monotonic(), dict[int, Answer]()
     by_label = this.old.bundle.targets.has_classes
@@ -245,7 +237,8 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     judging = [this.used[row] for row in answers]
     old = this.old
     truth = [str(sample.label) for sample in judging] if this.supervised else _last_exits(old, judging)
-    before, after = _predictions(old, judging), list(answers.values())
+    before = [prediction for batch in _batches(judging) for prediction in old.predict_batch(batch)]
+    after = list(answers.values())
     known = np.array([old.bundle.targets.knows(label, old.bundle.labels) for label in truth])
     return Comparison(
         _right(before, truth, old.bundle),
@@ -286,10 +279,6 @@ def _left_out(unlearnable: Sequence[RingSample]) -> str:
     labels = sorted({str(sample.label) for sample in unlearnable})
     named = ", ".join(map(repr, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
     return f"; {len(unlearnable)} samples were left out, as the bundle has no label {named}: `tuner apply` adds labels"
-
-
-def _predictions(model: Personaliser, samples: Sequence[RingSample]) -> list[Prediction]:
-    return [prediction for batch in _batches(samples) for prediction in model.predict_batch(batch)]
 
 
 def _right(answers: Sequence[Prediction | Answer], truth: Sequence[str], bundle: Bundle) -> npt.NDArray[np.bool_]:

@@ -188,11 +188,7 @@ class DeviceTrainer(ABC):
         return losses
 
     def answers(self, samples: Sequence[SampleOrFile]) -> list[Answer]:
-        """Return what the current weights answer to samples, and where each leaves.
-
-        Raises:
-            TunerError: As `features`.
-        """
+        """Return what the current weights answer to samples, and where each leaves; errors as of `features`."""
         every = np.concatenate([self._logits(batch.features) for batch in self._batches(samples)], axis=1)
         logits, exits = self._leaving(every)
         texts = self.bundle.targets.texts(logits, self.bundle.labels)
@@ -204,9 +200,6 @@ class DeviceTrainer(ABC):
         Args:
             rows: Places of the samples, in the order they were added in.
             samples: The samples.
-
-        Raises:
-            TunerError: Training fails.
         """
         without = copy(self)
         without.drop(rows)
@@ -216,8 +209,7 @@ class DeviceTrainer(ABC):
     def accuracy(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> float:
         """Return how many samples the current weights answer right; of several labels the AUC, of targets R².
 
-        With exits, samples leave early as now, and without labels it is of the final head's answers: how often they are
-        the same.
+        With exits, samples leave early as now; without labels, the final head's answers are the truth.
 
         Raises:
             TunerError: As `add`.
