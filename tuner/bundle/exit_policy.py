@@ -60,15 +60,14 @@ class ExitPolicy:
         if len(self.thresholds) != exits - 1 or len(self.shares) != exits or len(self.seconds) not in {0, exits}:
             raise BundleError(
                 "exits must have a share for each segment and a threshold for each but the last, got "
-                f"{len(self.segments)} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: "
-                "export again"
+                f"{exits} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: export again"
             )
         if len(set(self.segments)) < len(self.segments):
             raise BundleError(f"[exits] segments must name each file once, got {list(self.segments)}: export again")
         if len(self.temperatures) != exits or min(self.temperatures) <= 0:
+            got = ", ".join(f"{divisor:g}" for divisor in self.temperatures)
             raise BundleError(
-                f"the exits' temperature must be above 0, one for each of {exits} exits, got "
-                f"{', '.join(f'{divisor:g}' for divisor in self.temperatures)}: export again"
+                f"the exits' temperature must be above 0, one for each of {exits} exits, got {got}: export again"
             )
 
     @classmethod

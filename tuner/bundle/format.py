@@ -101,29 +101,17 @@ class Bundle:
         return tuple(self.folder / name for name in (self.exits.segments if self.exits else (MODEL,)))
 
     def label_rows(self, labels: Sequence[Label]) -> Labels:
-        """Return labels as the loss takes them; one is among the bundle's, or a name that its `label_map` has.
-
-        Raises:
-            BundleError: The bundle does not have a label, or a target is no number.
-        """
+        """Return labels, by the bundle's names or those of its `label_map`, as the loss takes them."""
         return self.targets.rows(labels, self.labels, self.info.labels_of, self.name)
 
     def file(self, name: str) -> Path:
-        """Return the path of a file of the bundle, which was checked when the bundle was opened.
-
-        Raises:
-            BundleError: The bundle has no hash of it: it was never checked.
-        """
+        """Return the path of a file of the bundle, which was checked when the bundle was opened."""
         if name not in self.info.files:
             raise BundleError(f"{self.folder / FILE} has no hash of {name}: export again")
         return self.folder / name
 
     def plan(self) -> "TrialPlan":
-        """Return the plan that the bundle was made by.
-
-        Raises:
-            BundleError: The bundle has none, or it cannot be read.
-        """
+        """Return the plan that the bundle was made by; a `BundleError` where it has none, or it cannot be read."""
         from tuner.plan.toml import from_toml  # a process that only predicts does without
 
         path = self.file(PLAN)
@@ -150,11 +138,7 @@ class Bundle:
 
     @classmethod
     def read(cls, folder: Path) -> "Bundle":
-        """Read the bundle in this very folder, whatever round is in use, and check every part.
-
-        Raises:
-            BundleError: As `open`.
-        """
+        """Read the bundle in this very folder, whatever round is in use, and check every part, as `open` does."""
         content = _content(folder)
         try:
             info = BundleInfo.from_dict({**content, "files": content["files"]})
@@ -206,13 +190,10 @@ def successor(
 
     Args:
         parent: The bundle that training started from.
-        out: As for `new_folder`.
+        out: As for `new_folder`, whose errors are raised.
         replaced: Functions that return new contents, by file; called in turn, so that one content is in memory.
         scores: Values before and after training.
         exits: New exits; the parent's where they are not given.
-
-    Raises:
-        BundleError: As `new_folder`.
     """
     info = replace(
         parent.info,

@@ -145,7 +145,7 @@ class BundleInfo:
     scores: Scores = field(default_factory=Scores)
     exits: ExitPolicy | None = None
     train: TrainInfo | None = None
-    label_thresholds: tuple[float, ...] = ()
+    label_thresholds: Annotated[tuple[float, ...], Within(0, 1)] = ()
     label_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scale: TargetScale | None = None
     int8: Int8Info | None = None
@@ -173,23 +173,18 @@ class BundleInfo:
         """
         table = Table(content)
         names = {own.name for own in fields(cls)} | {*Section, "format"}
-        return cls(
-            name=table.text("name"),
-            labels=table.texts("labels"),
+        labels = table.table(Section.LABEL_MAP)
+        return table.read(
+            cls,
             input=_input(content["input"], table.table("input")),
             input_shape=_shape(table),
             loss=_loss(table.text("loss")),
             files=table.table("files").values_of(str, "text"),
-            made=table.text("made", ""),
-            tuner=table.text("tuner", ""),
-            sentence=table.text("sentence", ""),
             run=table.table("run").read(RunTrial) if "run" in table else None,
-            parent=table.text("parent", None),
             scores=Scores.from_dict(table.table("scores").content),
             exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
             train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
-            label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
-            label_map=_lists(table.table(Section.LABEL_MAP)),
+            label_map={name: labels.texts(name) for name in labels.content},
             scale=_scale(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             int8=Int8Info.from_dict(table.table(Section.INT8).content) if Section.INT8 in table else None,
             evolved=table.table(Section.EVOLVED).values_of(Mapping, "a table"),
@@ -257,7 +252,3 @@ def _scale(section: Table) -> TargetScale:
     if not all(value > 0 for value in scale.std):
         raise section.wrong("std", "numbers above 0", list(scale.std))
     return scale
-
-
-def _lists(section: Table) -> Mapping[str, tuple[str, ...]]:
-    return {name: section.texts(name) for name in section.content}

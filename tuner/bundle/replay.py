@@ -13,7 +13,6 @@ from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.store.codes.codec import Codec
-from tuner.targets import Targets
 
 FORMAT = "1"
 
@@ -46,10 +45,6 @@ class Replay:
     def select(self, rows: npt.NDArray[np.int64]) -> "Replay":
         """Return some of these samples."""
         return Replay(self.codec, self.codes[rows], self.labels[rows])
-
-    def emptied(self) -> "Replay":
-        """Return an empty replay of the same codec and kind of labels."""
-        return Replay(self.codec, self.codes[:0], self.labels[:0])
 
     def save(self, path: Path) -> None:
         """Write the samples as safetensors."""
@@ -90,9 +85,3 @@ class Replay:
                 f"has {codes.dtype} {list(codes.shape)}: export again"
             )
         return cls(codec, codes, labels)
-
-    def checked(self, path: Path, labels: int, kind: Targets) -> "Replay":
-        """Return these samples of a file, which must have some of a bundle's labels, or targets of its outputs."""
-        if len(self.labels) != len(self) or not kind.fits(self.labels, labels):
-            raise BundleError(f"{path} has labels that are not among the bundle's {labels}: export again")
-        return self

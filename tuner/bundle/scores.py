@@ -106,4 +106,5 @@ class Int8Info:
 def _accuracy(section: Table) -> float | None:
     if "global_accuracy" not in section.content:
         raise KeyError("global_accuracy")
-    return section.number("global_accuracy", None, least=0, most=1)
+    value: float | None = section.number("global_accuracy", None, least=0, most=1)
+    return value

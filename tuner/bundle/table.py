@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, overload
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 from tuner.errors import BundleError
 
@@ -77,23 +77,13 @@ class Table:
             raise self.wrong(key, f"a table of at most {MOST_ITEMS:,} entries", value)
         return Table(value or {}, f"[{key}] ")
 
-    @overload
-    def text(self, key: str) -> str: ...
-    @overload
-    def text(self, key: str, default: D) -> str | D: ...
-    def text(self, key: str, default: Any = _REQUIRED) -> Any:
+    def text(self, key: str) -> str:
         """Return a string."""
-        if self._is_default(key, default):
-            return default
         value = self.content[key]
         if not isinstance(value, str) or len(value) > MOST_LETTERS:
             raise self.wrong(key, f"text of at most {MOST_LETTERS:,} letters", value)
         return value
 
-    @overload
-    def integer(self, key: str, *, least: int = 0, most: int = MOST) -> int: ...
-    @overload
-    def integer(self, key: str, default: D, *, least: int = 0, most: int = MOST) -> int | D: ...
     def integer(self, key: str, default: Any = _REQUIRED, *, least: int = 0, most: int = MOST) -> Any:
         """Return a whole number within bounds."""
         if self._is_default(key, default):
@@ -103,10 +93,6 @@ class Table:
             raise self.wrong(key, f"a whole number from {least} to {most}", value)
         return value
 
-    @overload
-    def number(self, key: str, *, least: float = -math.inf, most: float = math.inf) -> float: ...
-    @overload
-    def number(self, key: str, default: D, *, least: float = -math.inf, most: float = math.inf) -> float | D: ...
     def number(self, key: str, default: Any = _REQUIRED, *, least: float = -math.inf, most: float = math.inf) -> Any:
         """Return a finite number within bounds."""
         return default if self._is_default(key, default) else self._number(key, self.content[key], least, most)
@@ -117,16 +103,16 @@ class Table:
         """Return a list of finite numbers within bounds."""
         return tuple(float(self._number(key, value, least, most)) for value in self._list(key, default))
 
-    def integers(self, key: str, default: Any = _REQUIRED, *, least: int = 0, most: int = MOST) -> tuple[int, ...]:
+    def integers(self, key: str, *, least: int = 0, most: int = MOST) -> tuple[int, ...]:
         """Return a list of whole numbers within bounds."""
-        values = self._list(key, default)
+        values = self._list(key, _REQUIRED)
         if any(type(value) is not int or not least <= value <= most for value in values):
             raise self.wrong(key, f"whole numbers from {least} to {most}", values)
         return values
 
-    def texts(self, key: str, default: Any = _REQUIRED) -> tuple[str, ...]:
+    def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of strings."""
-        values = self._list(key, default)
+        values = self._list(key, _REQUIRED)
         if any(not isinstance(value, str) or len(value) > MOST_LETTERS for value in values):
             raise self.wrong(key, f"a list of texts of at most {MOST_LETTERS:,} letters", values)
         return values
@@ -165,9 +151,8 @@ class Table:
             raise self.wrong(key, f"a list of at most {MOST_ITEMS:,} entries", values)
         return tuple(values)
 
-    def _number(self, key: str, value: Any, least: float, most: float) -> float:
+    def _number(self, key: str, value: Any, least: float, most: float) -> Any:
         if type(value) not in {int, float} or not math.isfinite(value) or not least <= value <= most:
             bounds = "" if math.isinf(most - least) else f" from {least:g} to {most:g}"
             raise self.wrong(key, f"a finite number{bounds}", value)
-        number: float = value
-        return number
+        return value

@@ -70,7 +70,7 @@ class Answers:
     def of(
         cls, logits: Floats, truth: npt.NDArray[np.generic], temperatures: Sequence[float], kind: Targets
     ) -> "Answers":
-        """Return the answers that logits come to; arguments as of `Targets.confidences` and `Targets.correctness`."""
+        """Return the answers that logits come to; see `Targets.confidences` and `Targets.correctness`."""
         values = None if kind.has_classes else logits
         return cls(kind.confidences(logits, temperatures), kind.correctness(logits, truth), values)
 

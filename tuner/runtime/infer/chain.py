@@ -41,8 +41,7 @@ class ExitedSample(NamedTuple):
     """A sample after it has left the chain.
 
     Attributes:
-        label: Index of the most probable label.
-        probability: Its probability.
+        label, probability: Index of the most probable label, and its probability.
         exit: Index of the exit that it left at.
         seconds: Time of the segments up to there.
         every: Probabilities of all exits, float32 [exits, labels]; empty where it left before the others ran.

@@ -303,11 +303,8 @@ class Exploration:
     """The settings of a watch, as the device allows them at the moment.
 
     Source: PersEPhonEE (HotMobile 2021), section 3.4: the rate of exploration and the step of a threshold follow load
-    and battery. A threshold that rises costs work too: more samples reach the next exit.
-
-    Args:
-        watch: Settings on an idle device with mains power.
-        readings: Function that reads the device's state.
+    and battery. A threshold that rises costs work too: more samples reach the next exit. The given settings are those
+    of an idle device with mains power.
     """
 
     def __init__(self, watch: Watch, readings: Callable[[], Readings]) -> None:

@@ -140,11 +140,11 @@ def run_round(
     labelled = [sample for sample in samples if sample.label is not None]
     supervised = 0 < len(samples) <= 2 * len(labelled)
     if not supervised:
-        return _train_and_judge(_Round(old, samples, learned, training, rules, supervised=False))
-    learnable = [sample for sample in labelled if training.learns(old.bundle, str(sample.label))]
-    identities = {sample.identity for sample in learnable}
-    unlearnable = [sample for sample in labelled if sample.identity not in identities]
-    result = _train_and_judge(_Round(old, learnable, learned, training, rules, supervised=True))
+        return _train_and_judge(_Round(old, samples, learned, training, rules, supervised))
+    unlearnable = [sample for sample in labelled if not training.learns(old.bundle, str(sample.label))]
+    left_out = {sample.identity for sample in unlearnable}
+    used = [sample for sample in labelled if sample.identity not in left_out]
+    result = _train_and_judge(_Round(old, used, learned, training, rules, supervised))
     reason = result.verdict.reason + _left_out(unlearnable)
     return replace(result, verdict=replace(result.verdict, reason=reason))
 

@@ -98,7 +98,7 @@ class DeviceTrainer(ABC):
         self.plan, self.policy = plan_of(self.bundle), self.bundle.exits
         self._threads, self._seed = threads or usable_processors(), seed
         self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
-        self._new = self._replay.emptied()
+        self._new = self._replay.select(np.arange(0))
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
         self._losses: tuple[float, ...] = ()
         self._open(info)

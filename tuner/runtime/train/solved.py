@@ -66,15 +66,12 @@ class SolvingTrainer(Trainer):
         return len(self._own)
 
     def forget(self, samples: Sequence[SampleOrFile]) -> int:
-        """Remove samples from the sums, which then are, bit for bit, as if these had never been there.
+        """Remove samples from the sums, bit for bit as if never there; return how many of them the bundle had.
 
         Call `train` for the head without them, and `save` to write it. The bundle that is here stays: delete it.
 
         Args:
             samples: As `add` takes them, without labels.
-
-        Returns:
-            How many of them the bundle had.
 
         Raises:
             TunerError: A file cannot be read, or a shape is another one.
@@ -169,11 +166,7 @@ class SolvedFile:
 
     @classmethod
     def load(cls, bundle: Bundle) -> "SolvedFile":
-        """Read the file of a bundle.
-
-        Raises:
-            BundleError: It cannot be read, or its parts do not fit together or the bundle.
-        """
+        """Read the file of a bundle, whose parts must fit together, and the bundle."""
         path, outputs = bundle.file(SOLVED), len(bundle.labels)
         with open_tensors(path) as file:
             metadata = file.metadata() or {}

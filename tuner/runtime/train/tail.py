@@ -61,14 +61,7 @@ class Trainer(DeviceTrainer):
 
 @dataclass(frozen=True, slots=True)
 class TailTraining:
-    """What trains a tail by its traced step: on the device, and where an export tries a round.
-
-    Attributes:
-        step: File of the traced step.
-        adapters: What trains in the place of weights; None where the weights do.
-        threads: Threads within an operator.
-        seed: Seed of the order of samples, and of dropouts.
-    """
+    """What trains a tail by the file of its traced step: on the device, and where an export tries a round."""
 
     step: Path
     adapters: Adapters | None
@@ -82,16 +75,10 @@ class TailTraining:
         recipe: RecipePlan,
         watch: Watch = lambda _step, _steps: False,
     ) -> tuple[dict[str, Array], tuple[float, ...]]:
-        """Train for a recipe's epochs; return the tail's weights by name, and the mean loss of each epoch.
-
-        Args:
-            given: Weights to start from.
-            rows: The samples.
-            recipe: A batch size of at most the step's; the optimiser is the step's.
-            watch: Called after every step; returns whether to stop there.
+        """Train given weights for a recipe's epochs; return the tail's by name, and the mean loss of each epoch.
 
         Raises:
-            TunerError: The batches are too large, or numbers are no longer finite.
+            TunerError: Batches are larger than the step's, or numbers are no longer finite.
         """
         first = given if self.adapters is None else self.adapters.begin(given)
         session = StepSession(self.step, first, self.threads, self.seed)
@@ -101,13 +88,7 @@ class TailTraining:
 
 
 def mixed_rows(data: DataPlan, local: Replay, replay: Replay) -> TrainingRows:
-    """Return local samples, followed by global ones, which count as a plan says.
-
-    Args:
-        data: The weight of global samples, and whether classes are balanced.
-        local: The new samples.
-        replay: The global ones.
-    """
+    """Return local samples, followed by global ones, weighted and balanced as a plan says."""
     samples = local.extended(replay.codes, replay.labels)
     weights = sample_weights(data, len(local), len(replay))
     return TrainingRows(samples.read, samples.labels, weights=weights, order=epoch_order(data, samples.labels))

@@ -45,12 +45,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that went wrong without stopping the service.
-
-    Attributes:
-        when: Time, in seconds since 1970.
-        line: Message of one line.
-    """
+    """Something that went wrong without stopping the service; `when` is in seconds since 1970."""
 
     when: float
     line: str
@@ -104,11 +99,7 @@ class ServiceState:
 
 
 def read_state(bundle: Path) -> ServiceState:
-    """Return the state of a bundle; a new one where there is none.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """Return the state of a bundle; a new one where there is none."""
     path = inside_device(bundle, FILE)
     try:
         table = Table(read_json(path))
@@ -145,11 +136,7 @@ def _test(entry: Table) -> PageHinkley:
 
 
 def write_state(bundle: Path, state: ServiceState) -> None:
-    """Write the state of a bundle, whole or not at all.
-
-    Raises:
-        OSError: The disk is full or cannot be written.
-    """
+    """Write the state of a bundle, whole or not at all."""
     content = {"format": FORMAT, **asdict(state)}
     for test in content["tests"].values():
         test["lowest"] = test["lowest"] if test["count"] else None  # JSON has no infinity
@@ -157,18 +144,7 @@ def write_state(bundle: Path, state: ServiceState) -> None:
 
 
 class StateFile:
-    """State of a bundle in service, in memory and written now and then.
-
-    Args:
-        bundle: Folder of the bundle.
-        clock: Function that returns seconds since 1970.
-
-    Attributes:
-        state: Current state.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """State of a bundle in service, in memory and written now and then; a file that is damaged is a `BundleError`."""
 
     def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
         self._bundle, self._clock = bundle, clock
