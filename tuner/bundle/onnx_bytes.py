@@ -74,10 +74,10 @@ def with_weights(model: bytes, weights: Mapping[str, npt.NDArray[Any]]) -> bytea
     Raises:
         BundleError: The file has no such initialiser as raw bytes, or one of another size.
     """
-    ranges = initialisers(model)
+    places = initialisers(model)
     content = bytearray(model)
     for name, value in weights.items():
-        place, packed = ranges.get(name), np.ascontiguousarray(value).tobytes()
+        place, packed = places.get(name), np.ascontiguousarray(value).tobytes()
         if place is None or place.end - place.begin != len(packed):
             actual = "it has none" if place is None else f"there are {place.end - place.begin}"
             raise BundleError(f"the model must hold {len(packed)} bytes of {name}, but {actual}: export again")
@@ -87,15 +87,15 @@ def with_weights(model: bytes, weights: Mapping[str, npt.NDArray[Any]]) -> bytea
 
 def initialisers(model: bytes) -> dict[str, ByteRange]:
     """Return the bytes of each initialiser's values; one whose values are not raw bytes is left out."""
-    ranges: dict[str, ByteRange] = {}
-    for graph in _ranges(model, ByteRange(0, len(model)), _GRAPH):
-        for tensor in _ranges(model, graph, _INITIALISER):
-            names, data = list(_ranges(model, tensor, _NAME)), list(_ranges(model, tensor, _RAW_DATA))
+    places: dict[str, ByteRange] = {}
+    for graph in ranges(model, ByteRange(0, len(model)), _GRAPH):
+        for tensor in ranges(model, graph, _INITIALISER):
+            names, data = ranges(model, tensor, _NAME), ranges(model, tensor, _RAW_DATA)
             if names and data:
-                ranges[model[names[0].begin : names[0].end].decode()] = data[0]
-    return ranges
+                places[model[names[0].begin : names[0].end].decode()] = data[0]
+    return places
 
 
-def _ranges(content: bytes, message: ByteRange, wanted: int) -> list[ByteRange]:
+def ranges(content: bytes, message: ByteRange, wanted: int) -> list[ByteRange]:
     """Return the bytes of a message's fields of one number that have a length."""
     return [value for number, value in fields(content, message) if number == wanted and isinstance(value, ByteRange)]

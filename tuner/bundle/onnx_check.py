@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle.onnx_bytes import ByteRange, fields, varint
+from tuner.bundle.onnx_bytes import ByteRange, fields, ranges, varint
 from tuner.errors import BundleError
 from tuner.reading import open_regular
 
@@ -236,26 +236,23 @@ class _Check:
 
     def _value(self, message: ByteRange) -> None:
         """Check the declared shape of a value: a tensor's, of a bounded size."""
-        for number, value in fields(self.content, message):
-            if number != 2 or isinstance(value, int):  # noqa: PLR2004 - the type
-                continue
-            for kind, tensor in fields(self.content, value):
-                if kind == 6:  # noqa: PLR2004 - a remark
-                    continue
-                if kind == 4 and not isinstance(tensor, int):  # noqa: PLR2004 - a sequence: of what a split makes
+        for declared in ranges(self.content, message, 2):
+            for kind, tensor in fields(self.content, declared):
+                if kind == 6 or (kind == 4 and not isinstance(tensor, int)):  # noqa: PLR2004 - a remark; what a split makes
                     continue
                 if kind != 1 or isinstance(tensor, int):
                     raise BundleError("it has values that are not tensors, which no bundle has: export again")
-                _elements([size for size in self._dims(tensor) if size is not None], "a value of the graph")
+                _elements(self._dims(tensor), "a value of the graph")
 
-    def _dims(self, tensor: ByteRange) -> Iterator[int | None]:
-        for number, shape in fields(self.content, tensor):
-            if number != 2 or isinstance(shape, int):  # noqa: PLR2004 - the shape
-                continue
+    def _dims(self, tensor: ByteRange) -> list[int]:
+        """Return the sizes of a tensor that its type declares as numbers."""
+        sizes = list[int]()
+        for shape in ranges(self.content, tensor, 2):
             for _, dim in self._fields(shape, "shape", frozenset({1})):
                 if isinstance(dim, ByteRange):
-                    sizes = [value for at, value in fields(self.content, dim) if at == 1 and isinstance(value, int)]
-                    yield _signed(sizes[-1]) if sizes else None
+                    own = [value for at, value in fields(self.content, dim) if at == 1 and isinstance(value, int)]
+                    sizes += map(_signed, own[-1:])
+        return sizes
 
     def _integers(self, value: int | ByteRange) -> list[int]:
         """Return one integer, or the packed ones of a field."""
