@@ -40,7 +40,7 @@ MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchma
 #: Files of a room; one more is a subject of its own.
 MOST_FILES = 12
 #: First-party plugins that offer no strategy.
-GUESTS = {"tuner_audio", "tuner_fleet", "tuner_nntrainer", "tuner_testing"}
+GUESTS = {"tuner_audio", "tuner_conformance", "tuner_fleet", "tuner_nntrainer", "tuner_testing"}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = (
     *(
@@ -348,6 +348,23 @@ def test_rooms_are_small() -> None:
         print(f"{size} files: {name}")  # noqa: T201 - shown by pytest -s
     assert {name: size for name, size in sizes.items() if size > MOST_FILES and name != "tuner"} == {}
     assert len(sizes) >= 60
+
+
+def test_predicting_loads_little_of_tuner(tmp_path: Path) -> None:
+    fixtures = ROOT / "tests" / "fixtures"
+    command = ["predict", str(fixtures / "digits" / "bundle"), str(min((fixtures / "inputs").glob("digit-*.npy")))]
+    code = (
+        f"import sys; from tuner.cli.app import call; assert call({command}) == 0; "
+        "print('LOADED', *(module.__file__ for name, module in sys.modules.items() if name.startswith('tuner')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
+    )
+    files = {Path(name) for name in done.stdout.rpartition("LOADED ")[2].split()}
+    lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
+    print(f"tuner predict loads {len(files)} files with {lines} lines")  # noqa: T201 - shown by pytest -s
+    assert len(files) <= 55
+    assert lines <= 6500
 
 
 def test_the_runtime_loads_no_task_files_and_no_planner(tmp_path: Path) -> None:

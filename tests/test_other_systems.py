@@ -13,7 +13,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tools.portable import EXITS, TAIL, TOLERANCE, difference, made, main
-from tuner.runtime.conformance.files import FOLDER, TENSORS
+from tuner.bundle.format import CONFORMANCE
+from tuner_conformance.files import TENSORS
 
 ROOT = Path(__file__).parent.parent
 OLD = ROOT / "tests" / "fixtures"
@@ -53,7 +54,7 @@ def test_a_device_that_computes_something_else_is_noticed(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shutil.copytree(place, tmp_path / "made")
-    file = folder / TAIL / FOLDER / TENSORS
+    file = folder / TAIL / CONFORMANCE / TENSORS
     tensors = load_file(file)
     tensors["expected.losses"] = tensors["expected.losses"] * 1.01
     save_file(tensors, file)

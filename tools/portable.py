@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Array
-from tuner.bundle.format import Bundle
+from tuner.bundle.format import CONFORMANCE, Bundle
 from tuner.cli.app import call
 from tuner.runtime import ExitsTrainer, Trainer
-from tuner.runtime.conformance.files import FOLDER, write_set
+from tuner_conformance.files import compared, write_set
 
 TAIL, EXITS, SAMPLES, EXPECTED = "tail", "exits", "samples.npz", "expected.json"
 #: Largest difference of a probability, a loss or an accuracy; all else must be equal. As of conformance sets' logits.
@@ -92,8 +92,7 @@ class Device:
 
     def _broken(self, bundle: Path) -> list[str]:
         """Return what the conformance set finds broken: logits, exits, 20 steps of training, the gate."""
-        printed = self._printed("bundle", "check", bundle, "--json", code=None)
-        return [one["name"] for one in json.loads(printed)["checks"] if not one["holds"]]
+        return [check.name for check in compared(Bundle.open(bundle), bundle / CONFORMANCE) if not check.holds]
 
     def _trained(self) -> dict[str, Any]:
         """Train on half of the samples; return losses, accuracies before and after, and answers of the new bundle."""
@@ -125,11 +124,11 @@ class Device:
     def _json(self, *arguments: object) -> Any:
         return json.loads(self._printed(*arguments, "--json"))
 
-    def _printed(self, *arguments: object, code: int | None = 0) -> str:
-        """Return what a command prints that ends with a code; None stands for any."""
+    def _printed(self, *arguments: object) -> str:
+        """Return what a command prints."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             ended = call([str(argument) for argument in arguments])
-        if code not in {None, ended}:
+        if ended:
             raise SystemExit(f"tuner {arguments[0]} ended with exit code {ended}")
         return printed.getvalue()
 
@@ -139,7 +138,7 @@ def made(folder: Path, bundles: Mapping[str, Path], samples: Array, labels: Sequ
     folder.mkdir(parents=True)
     for name, bundle in bundles.items():
         shutil.copytree(bundle, folder / name)
-        write_set(Bundle.open(folder / name), folder / name / FOLDER)
+        write_set(Bundle.open(folder / name), folder / name / CONFORMANCE)
     np.savez(folder / SAMPLES, x=samples, y=np.array([str(label) for label in labels]))
     answers = {step.name: step.answer for step in done(folder)}
     (folder / EXPECTED).write_text(json.dumps(answers), encoding="utf-8")

@@ -21,7 +21,7 @@ from tests.sessions import opened
 from tests.slants import write_task
 from tuner.arrays import Array
 from tuner.backends.torch.backend import TorchBackend
-from tuner.bundle.format import FILE, PLAN, Bundle, new_folder, seal
+from tuner.bundle.format import CONFORMANCE, FILE, PLAN, Bundle, new_folder, seal
 from tuner.commands.bundles.page import Page
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import EditTraits, TailEdit
@@ -29,9 +29,9 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import in_int8
 from tuner.plugin.core import load_task
 from tuner.ridge.union import UnionSettings
-from tuner.runtime.conformance.files import FOLDER, write_set
 from tuner.store.codec import Codec
 from tuner.task.task import Task
+from tuner_conformance.files import write_set
 
 SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90
 COLOURS = {"red": (200, 40, 40), "green": (40, 170, 60), "blue": (40, 60, 200), "yellow": (220, 200, 40)}
@@ -216,7 +216,7 @@ def main(out: Path) -> None:
     ]
     write_codes(out / "codes.safetensors")
     for folder in made:
-        write_set(Bundle.open(folder), folder / FOLDER)
+        write_set(Bundle.open(folder), folder / CONFORMANCE)
     for folder in made[-4:]:
         Page.find().add(folder, Bundle.open(folder).info)
 

@@ -32,7 +32,7 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
 from tuner.runtime import Orchestrator, Personaliser, Policy, Ring, World
 from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.local_training import local_training
+from tuner.runtime.service.round import local_training
 from tuner.runtime.service.watch.monitor import Watch
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store

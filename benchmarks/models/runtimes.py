@@ -33,9 +33,9 @@ from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.tensors import read_tensors
 from tuner.ort.session import open_session
 from tuner.ort.training_step import StepSession
-from tuner.runtime.conformance.inputs import made_samples
 from tuner.runtime.train.files import REPLAY, STEP, replay_of
 from tuner.task import normalise
+from tuner_conformance.inputs import made_samples
 
 PAGE = ROOT / "docs" / "runtimes.md"
 DIGITS = FIXTURES / "digits" / "bundle"

@@ -32,9 +32,8 @@ from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
-from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.round import run_round
+from tuner.runtime.service.round import local_training, run_round
 from tuner.runtime.service.watch.gate import Rules
 from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task
 from tuner.task.data.samples import ArraySamples, content_id

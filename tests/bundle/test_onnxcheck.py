@@ -11,7 +11,7 @@ from onnx import TensorProto, defs, helper, numpy_helper
 from benchmarks.limits.hostile.models import numbers, plain
 from tests.bundle.handmade import model
 from tuner.backends.torch.onnx.inference import write_onnx
-from tuner.bundle.onnx.check import MOST_FIELDS, OPERATORS, check_model
+from tuner.bundle.onnx_check import MOST_FIELDS, OPERATORS, check_model
 from tuner.errors import BundleError
 
 ROOT = Path(__file__).parents[2]

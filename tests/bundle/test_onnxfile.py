@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tuner.bundle.onnx.weights import with_weights
+from tuner.bundle.onnx_bytes import with_weights
 from tuner.errors import BundleError
 
 

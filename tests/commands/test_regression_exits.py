@@ -128,8 +128,6 @@ def test_a_person_is_told_the_exit(
     assert call(["predict", str(bundle), str(tmp_path / "new.npy")]) == 0
     value = answer["values"]["slant"]
     assert capsys.readouterr().out == f"{tmp_path}/new.npy: slant {value:.6g}, exit {answer['exit']}\n"
-    assert call(["bundle", "conformance", str(bundle), "--out", str(tmp_path / "set")]) == 0
-    assert call(["bundle", "check", str(bundle), "--set", str(tmp_path / "set")]) == 0
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -162,7 +160,6 @@ def test_without_targets_exits_learn_what_the_model_says(tmp_path: Path, own_cac
     assert found.info.untouched["local_accuracy"] == 1.0
     assert found.record(0).values["local_accuracy"] > 0.8  # agreement, as R²
     assert call(["export", str(found.folder), str(tmp_path / "bundle"), "--pick", "0", "--trainable"]) == 0
-    assert call(["bundle", "conformance", str(tmp_path / "bundle")]) == 0
     trainer = ExitsTrainer(tmp_path / "bundle", threads=1)
     with np.load(tmp_path / "local.npz") as data:
         trainer.add(list(data["x_val"]))

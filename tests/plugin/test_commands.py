@@ -66,7 +66,7 @@ def test_a_plugin_adds_a_command_and_a_kind_of_task_file(
     assert capsys.readouterr().out == "good morning\n"
 
 
-def test_a_command_of_a_plugin_that_is_switched_off_is_none(
+def test_a_command_of_a_plugin_that_is_switched_off_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed(tmp_path / "site", monkeypatch, GUEST)
@@ -75,6 +75,8 @@ def test_a_command_of_a_plugin_that_is_switched_off_is_none(
     assert "the plugin with the command 'hello' is switched off: take it out of TUNER" in capsys.readouterr().err
     assert call(["plugins", "salute"]) == 2
     assert "the plugin with the command 'plugins salute' is switched off" in capsys.readouterr().err
+    assert call(["hallo"]) == 2
+    assert "Unknown command" in capsys.readouterr().err
 
 
 def test_a_command_that_cannot_be_imported_is_named(

@@ -8,8 +8,8 @@ import pytest
 from tuner_testing.rules import rules_of
 
 PLUGINS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "plugins").glob("*/__init__.py"))
-#: The modules with the hooks, by plugin; sounds and the contracts have none: they are other entry points.
-MODULES = {name: name for name in PLUGINS if name not in {"tuner_audio", "tuner_testing"}}
+#: The modules with the hooks, by plugin; three have none: they are other entry points.
+MODULES = {name: name for name in PLUGINS if name not in {"tuner_audio", "tuner_conformance", "tuner_testing"}}
 MODULES["tuner_fleet"] = "tuner_fleet.opener"
 #: Numbers of rules of the plugins that offer no strategy.
 FEW = {"tuner_energy": 5, "tuner_fleet": 5, "tuner_nntrainer": 5}

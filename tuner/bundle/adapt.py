@@ -14,12 +14,7 @@ from tuner.task.task import Task
 
 
 def adapted(task: Task, folder: Path, *, starts_from_bundle: bool) -> Task:
-    """Return a task for the plan of a bundle; see `match_inputs` and `start_from`.
-
-    Args:
-        task: The task.
-        folder: The bundle's folder.
-        starts_from_bundle: Whether training starts from the bundle's weights instead of the task's own.
+    """Return a task for the plan of a bundle, and if so wanted with the bundle's weights as the given model.
 
     Raises:
         TunerError: The bundle cannot be read, or the task does not fit it.
@@ -32,8 +27,7 @@ def adapted(task: Task, folder: Path, *, starts_from_bundle: bool) -> Task:
 def match_inputs(task: Task, bundle: Bundle) -> Task:
     """Return the task with its inputs prepared as the bundle's model expects them.
 
-    A mean and deviation that are measured are the bundle's: new recordings have others, and the weights were trained
-    with these.
+    A mean and deviation that are measured are the bundle's, as the weights were trained with these.
 
     Raises:
         TaskError: The tasks differ in anything else of [input], or in the loss.

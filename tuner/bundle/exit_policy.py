@@ -1,10 +1,11 @@
 """The exits of a bundle: where samples leave its chain of segments, and what that was chosen by."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
-from tuner.bundle.table import Table
+from tuner.bundle.table import Table, Within
 from tuner.errors import BundleError
 
 _MOST_SHARE = 1.01  # rounding may pass 1
@@ -44,14 +45,14 @@ class ExitPolicy:
     """
 
     segments: tuple[str, ...]
-    shares: tuple[float, ...]
-    thresholds: tuple[float, ...]
+    shares: Annotated[tuple[float, ...], Within(0, _MOST_SHARE)]
+    thresholds: Annotated[tuple[float, ...], Within(0, 1)]
     temperatures: tuple[float, ...]
     tolerance: float
     reference_accuracy: float | None = None
     calibration_samples: int | None = None
     labelled: bool | None = None
-    seconds: tuple[float, ...] = ()
+    seconds: Annotated[tuple[float, ...], Within(0, math.inf)] = ()
     front: tuple[ExitPoint, ...] = ()
 
     def __post_init__(self) -> None:
@@ -59,40 +60,21 @@ class ExitPolicy:
         if len(self.thresholds) != exits - 1 or len(self.shares) != exits or len(self.seconds) not in {0, exits}:
             raise BundleError(
                 "exits must have a share for each segment and a threshold for each but the last, got "
-                f"{len(self.segments)} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: "
-                "export again"
+                f"{exits} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: export again"
             )
         if len(set(self.segments)) < len(self.segments):
             raise BundleError(f"[exits] segments must name each file once, got {list(self.segments)}: export again")
         if len(self.temperatures) != exits or min(self.temperatures) <= 0:
+            got = ", ".join(f"{divisor:g}" for divisor in self.temperatures)
             raise BundleError(
-                f"the exits' temperature must be above 0, one for each of {exits} exits, got "
-                f"{', '.join(f'{divisor:g}' for divisor in self.temperatures)}: export again"
+                f"the exits' temperature must be above 0, one for each of {exits} exits, got {got}: export again"
             )
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "ExitPolicy":
-        """Read the section as JSON holds it.
-
-        Raises:
-            BundleError: A value is of another type or out of bounds, or the parts do not fit together.
-            KeyError: A required key is missing.
-        """
+        """Read the section as JSON holds it; errors as for `Table`, and where parts do not fit together."""
         section = Table(content, "[exits] ")
-        return cls(
-            segments=section.texts("segments"),
-            shares=section.numbers("shares", least=0, most=_MOST_SHARE),
-            thresholds=section.numbers("thresholds", least=0, most=1),
-            temperatures=section.numbers("temperatures"),
-            tolerance=section.number("tolerance"),
-            reference_accuracy=section.number("reference_accuracy", None),
-            calibration_samples=section.integer("calibration_samples", None),
-            labelled=section.flag("labelled"),
-            seconds=section.numbers("seconds", (), least=0),
-            front=tuple(
-                ExitPoint(*(point.number(own.name) for own in fields(ExitPoint))) for point in section.tables("front")
-            ),
-        )
+        return section.read(cls, front=tuple(point.read(ExitPoint) for point in section.tables("front")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without values that a bundle made by hand leaves out."""

@@ -5,24 +5,27 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.arrays import Labels
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.info import FORMAT, BundleInfo
-from tuner.bundle.onnx.check import check_model
+from tuner.bundle.onnx_check import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, TunerError, first_line
-from tuner.files import write_private
 from tuner.reading import open_regular, read_bytes
 from tuner.targets import Targets
+from tuner.targets.base import Label
 from tuner.task import InputSpec
+from tuner.task.inputs import input_kind
+from tuner.task.inputs.base import InputKind
 from tuner.untrusted import MOST_BYTES as MOST_JSON_BYTES
 from tuner.untrusted import inside, read_json, reason_of
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from tuner.plan.trial import TrialPlan
 
 FILE = "bundle.json"
+#: Folder of a conformance set; no part of the bundle, but served with it.
+CONFORMANCE = "conformance"
 #: Values that are shares; a plugin's own values may be anything.
 ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy")
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
@@ -66,6 +71,16 @@ class Bundle:
         return self.info.input
 
     @property
+    def kind(self) -> InputKind:
+        """Kind of the samples."""
+        return input_kind(self.input.kind)
+
+    @property
+    def spec(self) -> InputSpec:
+        """The input as `InputKind.read` takes it: where samples are windows, with their length."""
+        return replace(self.input, window=self.input_shape[-1]) if self.kind.windowed else self.input
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample, without the batch."""
         return self.info.input_shape
@@ -85,22 +100,18 @@ class Bundle:
         """The ONNX files, in the order they run in: one for each exit."""
         return tuple(self.folder / name for name in (self.exits.segments if self.exits else (MODEL,)))
 
-    def file(self, name: str) -> Path:
-        """Return the path of a file of the bundle, which was checked when the bundle was opened.
+    def label_rows(self, labels: Sequence[Label]) -> Labels:
+        """Return labels, by the bundle's names or those of its `label_map`, as the loss takes them."""
+        return self.targets.rows(labels, self.labels, self.info.labels_of, self.name)
 
-        Raises:
-            BundleError: The bundle has no hash of it: it was never checked.
-        """
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the bundle, which was checked when the bundle was opened."""
         if name not in self.info.files:
             raise BundleError(f"{self.folder / FILE} has no hash of {name}: export again")
         return self.folder / name
 
     def plan(self) -> "TrialPlan":
-        """Return the plan that the bundle was made by.
-
-        Raises:
-            BundleError: The bundle has none, or it cannot be read.
-        """
+        """Return the plan that the bundle was made by; a `BundleError` where it has none, or it cannot be read."""
         from tuner.plan.toml import from_toml  # a process that only predicts does without
 
         path = self.file(PLAN)
@@ -127,11 +138,7 @@ class Bundle:
 
     @classmethod
     def read(cls, folder: Path) -> "Bundle":
-        """Read the bundle in this very folder, whatever round is in use, and check every part.
-
-        Raises:
-            BundleError: As `open`.
-        """
+        """Read the bundle in this very folder, whatever round is in use, and check every part, as `open` does."""
         content = _content(folder)
         try:
             info = BundleInfo.from_dict({**content, "files": content["files"]})
@@ -150,8 +157,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     """Give a folder to write a bundle into, and put it in place whole; an unfinished one is removed.
 
     Raises:
-        BundleError: `out` exists already and is not an empty folder, or cannot be made; raised before anything is
-            trained for it.
+        BundleError: `out` exists already and is not an empty folder, or cannot be made.
     """
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
@@ -184,13 +190,10 @@ def successor(
 
     Args:
         parent: The bundle that training started from.
-        out: As for `new_folder`.
+        out: As for `new_folder`, whose errors are raised.
         replaced: Functions that return new contents, by file; called in turn, so that one content is in memory.
         scores: Values before and after training.
         exits: New exits; the parent's where they are not given.
-
-    Raises:
-        BundleError: As `new_folder`.
     """
     info = replace(
         parent.info,
@@ -212,15 +215,9 @@ def successor(
 
 
 def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
-    """Write ``bundle.json`` with the hash of every file in a folder, and make all of it the user's own.
+    """Write ``bundle.json`` with the hash of every file in a folder, make all of it the user's own, and return it."""
+    from tuner.files import write_private  # a process that only predicts does without
 
-    Args:
-        part: Folder of the bundle.
-        content: What ``bundle.json`` says, without the hashes.
-
-    Returns:
-        What was written.
-    """
     files = sorted(path for path in part.rglob("*") if path.is_file())
     hashes = {path.relative_to(part).as_posix(): file_hash(path) for path in files}
     whole = {**content, "files": hashes}

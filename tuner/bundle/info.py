@@ -7,12 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum, auto
-from typing import Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 from tuner.bundle.exit_policy import ExitPolicy, with_lists
-from tuner.bundle.int8 import Int8Info
-from tuner.bundle.scores import Scores
-from tuner.bundle.table import MOST, Table
+from tuner.bundle.scores import Int8Info, Scores
+from tuner.bundle.table import MOST, Table, Within
 from tuner.errors import BundleError
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.task import InputSpec
@@ -69,44 +68,25 @@ class TrainInfo:
         format: Version of the files; `TRAIN_FORMAT` is what this version reads.
     """
 
-    kind: str
-    batch_size: int = 0
+    kind: str = ""
+    batch_size: Annotated[int, Within(0, _MOST_SIZE)] = 0
     replay_samples: int = 0
     check_samples: int = 0
-    bits: int = 0
+    bits: Annotated[int, Within(0, 32)] = 0
     bytes: int = 0
     largest_loss_difference: float = 0.0
     weights: tuple[str, ...] = ()
     cut: int | None = None
     exits: int | None = None
-    folds: int | None = None
+    folds: Annotated[int | None, Within(2, MOST_FOLDS)] = None
     left_out: tuple[str, ...] = ()
     format: int = TRAIN_FORMAT
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrainInfo":
-        """Read the section as JSON holds it; of a format that this version does not know, what it has in common.
-
-        Raises:
-            BundleError: A value is of another type or out of bounds.
-            KeyError: A required key is missing.
-        """
+        """Read the section as JSON holds it; of an unknown format, what it has in common. Errors as for `Table`."""
         section = Table(content, "[train] ")
-        return cls(
-            kind=section.text("kind", ""),
-            batch_size=section.integer("batch_size", 0, most=_MOST_SIZE),
-            replay_samples=section.integer("replay_samples", 0),
-            check_samples=section.integer("check_samples", 0),
-            bits=section.integer("bits", 0, most=32),
-            bytes=section.integer("bytes", 0),
-            largest_loss_difference=section.number("largest_loss_difference", 0.0),
-            weights=section.texts("weights", ()),
-            cut=section.integer("cut", None),
-            exits=section.integer(Section.EXITS, None),
-            folds=section.integer("folds", None, least=2, most=MOST_FOLDS),
-            left_out=section.texts("left_out", ()),
-            format=section.integer("format"),
-        )
+        return section.read(cls, format=section.integer("format"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the section as JSON holds it, without the keys of other kinds."""
@@ -116,15 +96,10 @@ class TrainInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunTrial:
-    """The trial that a bundle was exported from.
-
-    Attributes:
-        trial: Trial number.
-        seed: The study's seed.
-    """
+    """The number of the trial that a bundle was exported from, and its study's seed."""
 
     trial: int
-    seed: int
+    seed: Annotated[int, Within(-MOST, MOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +145,7 @@ class BundleInfo:
     scores: Scores = field(default_factory=Scores)
     exits: ExitPolicy | None = None
     train: TrainInfo | None = None
-    label_thresholds: tuple[float, ...] = ()
+    label_thresholds: Annotated[tuple[float, ...], Within(0, 1)] = ()
     label_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scale: TargetScale | None = None
     int8: Int8Info | None = None
@@ -198,27 +173,22 @@ class BundleInfo:
         """
         table = Table(content)
         names = {own.name for own in fields(cls)} | {*Section, "format"}
-        return cls(
-            name=table.text("name"),
-            labels=table.texts("labels"),
+        labels = table.table(Section.LABEL_MAP)
+        return table.read(
+            cls,
             input=_input(content["input"], table.table("input")),
             input_shape=_shape(table),
             loss=_loss(table.text("loss")),
-            files=_texts(table.table("files")),
-            made=table.text("made", ""),
-            tuner=table.text("tuner", ""),
-            sentence=table.text("sentence", ""),
-            run=_run(table.table("run")) if "run" in table else None,
-            parent=table.text("parent", None),
+            files=table.table("files").values_of(str, "text"),
+            run=table.table("run").read(RunTrial) if "run" in table else None,
             scores=Scores.from_dict(table.table("scores").content),
             exits=ExitPolicy.from_dict(table.table(Section.EXITS).content) if Section.EXITS in table else None,
             train=TrainInfo.from_dict(table.table(Section.TRAIN).content) if Section.TRAIN in table else None,
-            label_thresholds=table.numbers(Section.LABEL_THRESHOLDS, (), least=0, most=1),
-            label_map=_lists(table.table(Section.LABEL_MAP)),
+            label_map={name: labels.texts(name) for name in labels.content},
             scale=_scale(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             int8=Int8Info.from_dict(table.table(Section.INT8).content) if Section.INT8 in table else None,
-            evolved=_tables(table.table(Section.EVOLVED)),
-            plugins=_texts(table.table("plugins")),
+            evolved=table.table(Section.EVOLVED).values_of(Mapping, "a table"),
+            plugins=table.table("plugins").values_of(str, "text"),
             other={name: value for name, value in content.items() if name not in names},
         )
 
@@ -253,10 +223,6 @@ class BundleInfo:
         }
 
 
-def _run(section: Table) -> RunTrial:
-    return RunTrial(section.integer("trial"), section.integer("seed", least=-MOST))
-
-
 def _shape(table: Table) -> tuple[int, ...]:
     shape = table.integers("input_shape", least=1, most=_MOST_INPUT)
     if not shape or math.prod(shape) > _MOST_INPUT:
@@ -282,25 +248,7 @@ def _loss(kind: str) -> LossKind:
 
 
 def _scale(section: Table) -> TargetScale:
-    scale = TargetScale(section.numbers("mean"), section.numbers("std"))
+    scale = section.read(TargetScale)
     if not all(value > 0 for value in scale.std):
         raise section.wrong("std", "numbers above 0", list(scale.std))
     return scale
-
-
-def _texts(section: Table) -> Mapping[str, str]:
-    for name, value in section.content.items():
-        if not isinstance(value, str):
-            raise section.wrong(name, "text", value)
-    return section.content
-
-
-def _lists(section: Table) -> Mapping[str, tuple[str, ...]]:
-    return {name: section.texts(name) for name in section.content}
-
-
-def _tables(section: Table) -> Mapping[str, Mapping[str, Any]]:
-    for name, value in section.content.items():
-        if not isinstance(value, Mapping):
-            raise section.wrong(name, "a table", value)
-    return section.content

@@ -13,7 +13,6 @@ from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.store.codec import Codec
-from tuner.targets import Targets
 
 FORMAT = "1"
 
@@ -47,16 +46,8 @@ class Replay:
         """Return some of these samples."""
         return Replay(self.codec, self.codes[rows], self.labels[rows])
 
-    def emptied(self) -> "Replay":
-        """Return an empty replay of the same codec and kind of labels."""
-        return Replay(self.codec, self.codes[:0], self.labels[:0])
-
     def save(self, path: Path) -> None:
-        """Write the samples as safetensors.
-
-        Raises:
-            OSError: The disk is full or cannot be written.
-        """
+        """Write the samples as safetensors."""
         tensors: dict[str, npt.NDArray[Any]] = {"codes": self.codes, "labels": self.labels}
         if self.codec.low is not None and self.codec.high is not None:
             tensors |= {"low": self.codec.low, "high": self.codec.high}
@@ -74,8 +65,7 @@ class Replay:
         """Read what `save` wrote.
 
         Raises:
-            BundleError: The file cannot be read, has another version's format, or its parts do not fit together.
-            StoreError: Its codec is none.
+            TunerError: The file cannot be read, has another version's format, or its parts do not fit together.
         """
         with open_tensors(path) as file:
             metadata = file.metadata() or {}
@@ -95,18 +85,3 @@ class Replay:
                 f"has {codes.dtype} {list(codes.shape)}: export again"
             )
         return cls(codec, codes, labels)
-
-    def checked(self, path: Path, labels: int, kind: Targets) -> "Replay":
-        """Return these samples, whose labels are some of a bundle's, or targets of its outputs.
-
-        Args:
-            path: The file that they come from, for the message.
-            labels: Number of labels.
-            kind: What a sample's label is.
-
-        Raises:
-            BundleError: They are not.
-        """
-        if len(self.labels) != len(self) or not kind.fits(self.labels, labels):
-            raise BundleError(f"{path} has labels that are not among the bundle's {labels}: export again")
-        return self

@@ -2,7 +2,8 @@
 
 ``BUNDLE/device/current`` lists rounds, the one in use first, the one to fall back to next; the exported bundle itself
 (``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name. The file
-is replaced whole: whenever the process is killed, the old list is there or the new one.
+is replaced whole: whenever the process is killed, the old list is there or the new one. What cannot be read or used is
+a `BundleError`.
 """
 
 import re
@@ -12,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import BundleError
-from tuner.files import flush, overwrite, remove_parts, write_private
 from tuner.reading import read_bytes
 from tuner.untrusted import inside, reason_of, require_plain
 
@@ -25,20 +25,12 @@ MOST_POINTER_BYTES = 1000
 
 
 def rounds_in_use(bundle: Path) -> tuple[str, ...]:
-    """Return the rounds of a bundle, the one in use first, the exported bundle last.
-
-    Raises:
-        BundleError: The list cannot be read.
-    """
+    """Return the rounds of a bundle, the one in use first, the exported bundle last."""
     return _read(bundle)[0]
 
 
 def folder_of(bundle: Path, name: str) -> Path:
-    """Return the folder of a round, or the bundle itself for the exported one.
-
-    Raises:
-        BundleError: A link leads out of the bundle.
-    """
+    """Return the folder of a round, or the bundle itself for the exported one."""
     return bundle if name == EXPORTED else inside_device(bundle, f"{ROUNDS}/{name}")
 
 
@@ -55,11 +47,7 @@ def inside_device(bundle: Path, name: str) -> Path:
 
 
 def current(bundle: Path) -> Path:
-    """Return the folder in use: a round's, or the bundle itself.
-
-    Raises:
-        BundleError: The list of rounds cannot be read.
-    """
+    """Return the folder in use: a round's, or the bundle itself."""
     return folder_of(bundle, rounds_in_use(bundle)[0])
 
 
@@ -75,6 +63,8 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
         BundleError: Others are in use by now, or another process keeps the rounds locked.
         OSError: The disk is full or cannot be written; the round in use stays.
     """
+    from tuner.files import flush  # a process that only predicts does without
+
     home = device_folder(bundle)
     with _locked(home):
         _sweep(bundle)
@@ -94,33 +84,24 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
             raise
         flush(home / ROUNDS)
         older = [earlier for earlier in names if earlier != EXPORTED][: KEPT - 1]
-        _point(home, (name, *older, EXPORTED), count + 1)
-        _sweep(bundle)
+        _use(bundle, (name, *older, EXPORTED), count + 1)
     return name
 
 
 def roll_back(bundle: Path) -> tuple[str, str]:
-    """Return to the round before the one in use; return the names of the round that was in use and of that which is.
-
-    Raises:
-        BundleError: The bundle is in use as it was exported, or another process keeps the rounds locked.
-    """
-    home = device_folder(bundle)
-    with _locked(home):
+    """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
+    with _locked(device_folder(bundle)):
         (before, *rest), count = _read(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
-        _point(home, rest, count)
-        _sweep(bundle)
+        _use(bundle, rest, count)
     return before, rest[0]
 
 
 def forget_rounds(bundle: Path) -> int:
-    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
+    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were."""
+    from tuner.files import overwrite  # as above
 
-    Raises:
-        BundleError: Another process keeps the rounds locked.
-    """
     home = inside_device(bundle, ROUNDS).parent
     if not home.is_dir():
         return 0
@@ -135,11 +116,7 @@ def forget_rounds(bundle: Path) -> int:
 
 
 def device_folder(bundle: Path) -> Path:
-    """Return ``BUNDLE/device``, made if need be, readable by the user only; nothing in it leads elsewhere.
-
-    Raises:
-        BundleError: It cannot be made, or holds a link: what is written there would be written elsewhere.
-    """
+    """Return ``BUNDLE/device``, made if need be, readable by the user only; no link in it leads elsewhere."""
     home, rounds = inside_device(bundle, ROUNDS).parent, inside_device(bundle, ROUNDS)
     try:
         home.mkdir(mode=0o700, exist_ok=True)
@@ -187,12 +164,21 @@ def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
     raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")
 
 
+def _use(bundle: Path, names: Sequence[str], count: int) -> None:
+    _point(bundle / FOLDER, names, count)
+    _sweep(bundle)
+
+
 def _point(home: Path, names: Sequence[str], count: int) -> None:
+    from tuner.files import write_private  # as above
+
     write_private(home / CURRENT, f"{' '.join(names)}\n{count}\n")
 
 
 def _sweep(bundle: Path) -> None:
     """Remove rounds that are no longer in use, and unfinished ones of processes that were killed."""
+    from tuner.files import remove_parts  # as above
+
     in_use = rounds_in_use(bundle)
     remove_parts(bundle / FOLDER / CURRENT)
     for path in (bundle / FOLDER / ROUNDS).iterdir():

@@ -1,10 +1,13 @@
-"""What was measured of a bundle: in the trial, of the exported files, and by training on a device."""
+"""What was measured of a bundle: in the trial, of the exported files, in int8, and by training on a device."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tuner.bundle.table import Table
+
+#: Names of measured values, in addition to accuracies.
+SECONDS, BYTES = "latency_seconds", "bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,10 @@ class DeviceScores:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "DeviceScores":
-        """Read ``before`` and ``after`` as JSON holds them.
-
-        Raises:
-            BundleError: A value is of another type.
-            KeyError: A required key is missing.
-        """
+        """Read ``before`` and ``after`` as JSON holds them; errors as for `Table`."""
         section = Table(content, "[scores] ")
         after, before = section.table("after"), section.table("before")
-        losses = after.numbers("losses")
-        return cls(_accuracy(before), _accuracy(after), losses, after.integer("samples"))
+        return after.read(cls, before=_accuracy(before), after=_accuracy(after))
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``before`` and ``after`` as JSON holds them."""
@@ -60,16 +57,12 @@ class Scores:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Scores":
-        """Read the scores as JSON holds them.
-
-        Raises:
-            BundleError: A value is of another type.
-            KeyError: A required key is missing.
-        """
+        """Read the scores as JSON holds them; errors as for `Table`."""
         device = DeviceScores.from_dict(content) if "after" in content else None
         section = Table(content, "[scores] ")
-        trial, untouched, from_pixels = (_values(section.table(name)) for name in ("trial", "untouched", "from_pixels"))
-        return cls(trial, untouched, from_pixels, device)
+        names = ("trial", "untouched", "from_pixels")
+        trial, untouched, pixels = (section.table(name).values_of(int | float, "a number") for name in names)
+        return cls(trial, untouched, pixels, device)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON holds them."""
@@ -78,15 +71,40 @@ class Scores:
         return {**content, **(self.device.to_dict() if self.device else {})}
 
 
+@dataclass(frozen=True, slots=True)
+class Int8Info:
+    """A bundle's frozen blocks in int8, compared with the same blocks in float32.
+
+    Attributes:
+        layers: Number of the frozen blocks' layers that compute in int8.
+        float_layers: Number of those that stayed in float32, as they lose most.
+        float32: Values of the model in float32: accuracies, the seconds of a prediction (``latency_seconds``: one
+            sample, one thread, the median), and the size of the bundle's files but ``bundle.json`` (``bytes``).
+        int8: The same of the bundle.
+        most_loss: By accuracy: with 95 % confidence, no more of it is lost, as a share; of one label a sample.
+    """
+
+    layers: int
+    float_layers: int = 0
+    float32: Mapping[str, float] = field(default_factory=dict)
+    int8: Mapping[str, float] = field(default_factory=dict)
+    most_loss: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Int8Info":
+        """Read the section as JSON holds it; errors as for `Table`."""
+        section = Table(content, "[int8] ")
+        values = {name: section.table(name) for name in ("float32", "int8", "most_loss")}
+        numbers = {name: {key: own.number(key) for key in own.content} for name, own in values.items()}
+        return cls(section.integer("layers"), section.integer("float_layers", 0), **numbers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section as JSON holds it."""
+        return asdict(self)
+
+
 def _accuracy(section: Table) -> float | None:
     if "global_accuracy" not in section.content:
         raise KeyError("global_accuracy")
-    return section.number("global_accuracy", None, least=0, most=1)
-
-
-def _values(section: Table) -> Mapping[str, float]:
-    """Return measured values, which need not be finite."""
-    for name, value in section.content.items():
-        if type(value) not in {int, float}:
-            raise section.wrong(name, "a number", value)
-    return section.content
+    value: float | None = section.number("global_accuracy", None, least=0, most=1)
+    return value

@@ -20,11 +20,7 @@ _KINDS = frozenset("biuf")
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[Any]:
-    """Open a safetensors file, with every error of it in one line.
-
-    Raises:
-        BundleError: It cannot be read, or lacks what the caller asks for.
-    """
+    """Open a safetensors file: a `BundleError` of one line where it cannot be read, or lacks what is asked for."""
     try:
         with open_regular(path) as file:
             header_bytes = int.from_bytes(file.read(8), "little")
@@ -41,15 +37,10 @@ def open_tensors(path: Path) -> Iterator[Any]:
 
 
 def read_tensors(path: Path, names: tuple[str, ...] | None = None, *, finite: bool = True) -> dict[str, Array]:
-    """Return tensors by name.
-
-    Args:
-        path: The file.
-        names: Tensors to return; all where it is not given.
-        finite: Whether their numbers must be finite; those of parts that do not train need not be.
+    """Return some tensors, or all, by name; those of parts that do not train need not be finite.
 
     Raises:
-        BundleError: As `open_tensors`; or one is missing, of no numeric type, or not finite.
+        BundleError: One cannot be read, is missing, of no numeric type, or not finite.
     """
     with open_tensors(path) as file:
         tensors = {name: file.get_tensor(name) for name in (file.keys() if names is None else names)}

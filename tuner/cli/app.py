@@ -34,7 +34,6 @@ app = App(
 
 #: The core's own commands: a function or an app, which is imported when it is called, or to list all.
 COMMANDS: Mapping[str, str] = {
-    "bundle": "tuner.cli.bundles.conformance:bundle_app",
     "store": "tuner.cli.bundles.store:store_app",
     "prior": "tuner.cli.runs.prior:prior_app",
     "labels": "tuner.cli.tasks.labels:labels_app",

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 
 from tuner.commands.limits import CommandLimits
-from tuner.commands.tune.interruption import terminated_as_interrupted
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
 LATE_SHARE, LATE_SECONDS = 0.02, 0.75
@@ -63,6 +62,8 @@ def ended_by(end: float | None) -> Iterator[None]:
 
     SIGTERM ends the block as Ctrl-C does.
     """
+    from tuner.commands.tune.interruption import terminated_as_interrupted
+
     now = time.monotonic()
     with terminated_as_interrupted(), ended_after(None if end is None else end - now, now):
         yield

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, Token
 
 from tuner.printable import printable, wrapped
-from tuner.results.records.config import Duration, Size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,8 +45,10 @@ LocalPlugins = Annotated[
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
-Time = Annotated[Duration | None, Parameter(help="Limit on the whole command, such as 90s or 10m.")]
-Memory = Annotated[Size | None, Parameter(help="Limit on the memory that the work adds to its process, such as 512MB.")]
+Time = Annotated[str | None, Parameter(metavar="DURATION", help="Limit on the whole command, such as 90s or 10m.")]
+Memory = Annotated[
+    str | None, Parameter(metavar="SIZE", help="Limit on the memory that the work adds to its process, such as 512MB.")
+]
 
 
 class ReaderGoneError(Exception):

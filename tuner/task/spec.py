@@ -1,10 +1,12 @@
 """What a task file says about model and input, as frozen data; no file is opened."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import TaskError
-from tuner.plan.parts import RecipePlan
+
+if TYPE_CHECKING:  # a process that only predicts has no plan
+    from tuner.plan.parts import RecipePlan
 
 #: Labels of a sample by one name that stands for them all.
 LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
@@ -38,7 +40,7 @@ class GivenTraining:
         frozen_parameters: Number of learnable values that it leaves alone: those of the first blocks.
     """
 
-    recipe: RecipePlan
+    recipe: "RecipePlan"
     frozen_parameters: int = 0
 
 

@@ -16,7 +16,7 @@ from tuner.cli.app import call
 from tuner.commands.bundles.watch import Event, SampleSource, ring_of, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Second
-from tuner.runtime.infer.inputs import inputs, label_rows
+from tuner.runtime.infer.personaliser import inputs
 from tuner.runtime.service.round import folds_of
 
 LABELS = ("low", "high")
@@ -156,7 +156,7 @@ def test_names_of_the_user_stand_for_labels_and_those_more_general(
     tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = made(tmp_path / "own", label_map={"hum": ["low", "high"], "low": ["low", "high"]})
-    assert label_rows(["hum", ["high"]], Bundle.read(own)).tolist() == [[1, 1], [0, 1]]
+    assert Bundle.read(own).label_rows(["hum", ["high"]]).tolist() == [[1, 1], [0, 1]]
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\thum\n"))
     watch(own, SampleSource("-"), lambda _: None)

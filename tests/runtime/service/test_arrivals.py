@@ -9,9 +9,8 @@ from threading import Timer
 
 import pytest
 
-from tuner.runtime.service import arrivals
-from tuner.runtime.service.arrivals import Arrivals
-from tuner.runtime.service.incoming import SETTLED_SECONDS, IncomingFile, seconds_until_settled
+from tuner.runtime.service import incoming
+from tuner.runtime.service.incoming import SETTLED_SECONDS, Arrivals, IncomingFile, seconds_until_settled
 
 LONG = 60.0
 needs_inotify = pytest.mark.skipif(find_spec("inotify_simple") is None, reason="the extra watch is not installed")
@@ -66,7 +65,7 @@ def test_without_changes_time_ends_it(tmp_path: Path) -> None:
 
 def test_without_the_library_it_looks_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "inotify_simple", None)
-    monkeypatch.setattr(arrivals, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(incoming, "POLL_SECONDS", 0.05)
     with Arrivals() as waiting:
         assert not waiting.wakes
         waiting.follow((tmp_path,))

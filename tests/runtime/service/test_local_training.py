@@ -19,7 +19,7 @@ from tuner.commands.bundles.watch import SampleSource, watch
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Policy, Trainer
 from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.local_training import has_label, local_training
+from tuner.runtime.service.round import has_label, local_training
 from tuner.runtime.service.watch.monitor import Watch
 from tuner.task import Subset, Task
 from tuner.task.builtin import digits

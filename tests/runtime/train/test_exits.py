@@ -21,8 +21,8 @@ from tuner.plan.heads import Exit, HeadsPlan, effective_heads
 from tuner.runtime import Bundle, ExitsTrainer, Orchestrator, Personaliser, Policy, Ring, Trainer
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.local_training import local_training
 from tuner.runtime.service.orchestrator import World
+from tuner.runtime.service.round import local_training
 from tuner.runtime.service.watch.monitor import Watch
 from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.exits import LEAST

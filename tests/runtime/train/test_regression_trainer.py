@@ -13,7 +13,6 @@ from tuner.arrays import Floats
 from tuner.commands.bundles.watch import SampleSource, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Policy, Trainer
-from tuner.runtime.infer.inputs import label_rows
 from tuner.runtime.service.conditions import ANY_TIME
 from tuner.runtime.service.watch.monitor import Watch
 
@@ -85,5 +84,5 @@ def test_a_round_in_service_is_judged_by_how_near_the_answers_come(
 @pytest.mark.parametrize("target", ["steep", "1|2", float("nan"), [1.0, 2.0], []])
 def test_what_is_no_target_is_refused(target: Any, bundle: Path) -> None:
     with pytest.raises(BundleError, match=r"predicts 1 numbers \(slant\), but a sample has the target") as error:
-        label_rows([target], Personaliser(bundle, 1).bundle)
+        Personaliser(bundle, 1).bundle.label_rows([target])
     assert "\n" not in str(error.value)

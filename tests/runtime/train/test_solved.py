@@ -22,9 +22,8 @@ from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.runtime import Personaliser, Policy, SolvingTrainer, Trainer
-from tuner.runtime.service.local_training import local_training, trainer_of
 from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.round import run_round
+from tuner.runtime.service.round import local_training, run_round, trainer_of
 from tuner.runtime.train.files import SOLVED
 from tuner.task import Domain as TaskDomain
 from tuner.task import InputSpec, Samples

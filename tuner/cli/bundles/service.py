@@ -59,8 +59,8 @@ def watch(
     from tuner.distribution import install_command
     from tuner.errors import UsageError
     from tuner.runtime import Policy
-    from tuner.runtime.service.arrivals import POLL_SECONDS
     from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
+    from tuner.runtime.service.incoming import POLL_SECONDS
     from tuner.runtime.service.watch.gate import Rules
     from tuner.runtime.service.watch.monitor import Watch
     from tuner.units import parse_seconds, parse_size

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
-from tuner.bundle.int8 import BYTES
+from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.page import Page
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run

@@ -8,7 +8,6 @@ from tuner.errors import TaskError, TunerError
 from tuner.reading import kind_of
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.prediction import Prediction
-from tuner.task.inputs import input_kind
 
 #: A file, and its prediction or why there is none.
 Answer = tuple[Path, Prediction | TunerError]
@@ -29,7 +28,7 @@ def predict(personaliser: Personaliser, paths: Iterable[Path]) -> Iterator[Answe
 
 
 def _predict_folder(personaliser: Personaliser, folder: Path) -> Iterator[Answer]:
-    suffixes = input_kind(personaliser.bundle.input.kind).suffixes
+    suffixes = personaliser.bundle.kind.suffixes
     closed: list[OSError] = []
     empty = True
     for above, folders, names in os.walk(folder, onerror=closed.append):

@@ -6,11 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tuner.bundle.format import FILE, Bundle
+from tuner.bundle.format import CONFORMANCE, FILE, Bundle
 from tuner.commands.bundles.page import FOLDER
 from tuner.errors import BundleError
 from tuner.reading import open_regular
-from tuner.runtime.conformance.files import FOLDER as CONFORMANCE
 
 _PIECE_BYTES = 2**18
 TYPES = {

@@ -11,20 +11,19 @@ from tuner.bundle.rounds import folder_of, rounds_in_use
 from tuner.errors import TunerError
 from tuner.files import cache_folder
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring
-from tuner.runtime.service.arrivals import Arrivals
 from tuner.runtime.service.incoming import (
+    Arrivals,
     IncomingFile,
     class_folders,
     files_from_lines,
     files_in,
     seconds_until_settled,
 )
-from tuner.runtime.service.local_training import known_label, local_training
+from tuner.runtime.service.round import known_label, local_training
 from tuner.runtime.service.serving import UnusableError
 from tuner.runtime.service.watch.gate import Verdict
 from tuner.runtime.service.watch.state import Problem, Round, ServiceState, read_state
 from tuner.task.data.samples import content_id
-from tuner.task.inputs import input_kind
 
 STREAM = "-"
 Event = dict[str, Any]
@@ -249,7 +248,7 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
     name = str(file.path)
     try:
         sample, label = service.model.load(file.path), known_label(file.label, service.model.bundle)
-        if input_kind(service.model.bundle.input.kind).windowed:
+        if service.model.bundle.kind.windowed:
             recording = content_id(sample.tobytes())  # its windows are alike: none judges a model that saw another
             for begin, window in service.model.windows(sample, name):
                 listener({"file": name, "begin": begin, **service.infer(window, label, recording).to_dict()})
@@ -269,7 +268,7 @@ def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingF
     if source.samples == STREAM:
         yield from files_from_lines(sys.stdin)
         return
-    folder, suffixes = Path(source.samples), input_kind(service.model.bundle.input.kind).suffixes
+    folder, suffixes = Path(source.samples), service.model.bundle.kind.suffixes
     seen = {file.mark for file in files_in(folder, suffixes) if file.mark <= service.state.watched}
     with Arrivals() as arrivals:
         while True:

@@ -70,7 +70,7 @@ class Answers:
     def of(
         cls, logits: Floats, truth: npt.NDArray[np.generic], temperatures: Sequence[float], kind: Targets
     ) -> "Answers":
-        """Return the answers that logits come to; arguments as of `Targets.confidences` and `Targets.correctness`."""
+        """Return the answers that logits come to; see `Targets.confidences` and `Targets.correctness`."""
         values = None if kind.has_classes else logits
         return cls(kind.confidences(logits, temperatures), kind.correctness(logits, truth), values)
 
@@ -115,11 +115,9 @@ class Calibration:
 
 
 def exits_taken(confidences: Floats, thresholds: Sequence[float]) -> npt.NDArray[np.int64]:
-    """Return the exit at which each sample leaves: the first with a confidence above its threshold, else the last.
+    """Return the exit at which each sample leaves, by confidences float [exits + 1, n] and the side exits' thresholds.
 
-    Args:
-        confidences: float [exits + 1, n].
-        thresholds: Threshold of each side exit.
+    It is the first with a confidence above its threshold, else the last.
     """
     confident = confidences[:-1] > np.asarray(thresholds, np.float64)[:, None]
     last = np.ones((1, confidences.shape[1]), bool)
@@ -220,33 +218,21 @@ def _cheapest(
 ) -> OperatingPoint:
     """Return the cheapest admissible thresholds: one of all exits, or with an exit at which all leave that come there.
 
-    Args:
-        answers: Answers to the calibration samples.
-        costs: Costs in the unit to be minimised.
-        admissible: Whether thresholds are within the tolerance.
-        limit: Threshold of all exits where none is admissible: that of the reference.
-        per_exit: Whether every exit may have a lower threshold of its own.
+    Where none is admissible, all exits have the threshold `limit`.
     """
     count = len(answers.right) - 1
+
+    def better(thresholds: tuple[float, ...], chosen: OperatingPoint) -> OperatingPoint:
+        candidate = operating_point(answers, costs, thresholds)
+        return candidate if candidate.mean_cost < chosen.mean_cost and admissible(thresholds) else chosen
+
     ends = [(threshold, end) for end in range(count + 1) for threshold in GRID]
     candidates = [(threshold,) * end + (0.0,) * (count - end) for threshold, end in ends]
     chosen = operating_point(answers, costs, (limit,) * count)
     for thresholds in dict.fromkeys(candidates):
-        chosen = _better(answers, costs, thresholds, chosen, admissible)
+        chosen = better(thresholds, chosen)
     for exit_ in range(count) if per_exit else ():
         for threshold in GRID:
             thresholds = (*chosen.thresholds[:exit_], threshold, *chosen.thresholds[exit_ + 1 :])
-            chosen = _better(answers, costs, thresholds, chosen, admissible)
+            chosen = better(thresholds, chosen)
     return chosen
-
-
-def _better(
-    answers: Answers,
-    costs: Costs,
-    thresholds: tuple[float, ...],
-    chosen: OperatingPoint,
-    admissible: Callable[[Sequence[float]], bool],
-) -> OperatingPoint:
-    """Return what thresholds give if that costs less and is admissible, else what was chosen before."""
-    candidate = operating_point(answers, costs, thresholds)
-    return candidate if candidate.mean_cost < chosen.mean_cost and admissible(thresholds) else chosen

@@ -2,12 +2,12 @@
 
 A sample that leaves early skips the rest: the next segment runs only on the samples that continue. What an exit answers
 and how sure it is are computed by the segment itself (`tuner.ort.answer`): numpy around it would cost more than the
-nodes do. How sure one is of numbers depends on the segment before (`tuner.targets.regression`). Each segment
-is a session of its own. ONNX Runtime's process-wide thread pool is not used: once it exists, no session anywhere in the
-process may have its own. A session's threads sleep while another segment runs, so that one pool at a time is awake.
+nodes do. How sure one is of numbers depends on the segment before. Each segment is a session of its own. ONNX Runtime's
+process-wide thread pool is not used: once it exists, no session anywhere in the process may have its own. A session's
+threads sleep while another segment runs, so that one pool at a time is awake.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ from tuner.errors import BundleError
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.targets import SINGLE_LABEL, Targets
-from tuner.targets.regression import LEAST, agreement
 
 
 class ExitedBatch(NamedTuple):
@@ -42,8 +41,7 @@ class ExitedSample(NamedTuple):
     """A sample after it has left the chain.
 
     Attributes:
-        label: Index of the most probable label.
-        probability: Its probability.
+        label, probability: Index of the most probable label, and its probability.
         exit: Index of the exit that it left at.
         seconds: Time of the segments up to there.
         every: Probabilities of all exits, float32 [exits, labels]; empty where it left before the others ran.
@@ -54,9 +52,6 @@ class ExitedSample(NamedTuple):
     exit: int
     seconds: float
     every: Floats
-
-
-NOTHING: Floats = np.empty((0, 0), np.float32)
 
 
 class Chain:
@@ -70,7 +65,8 @@ class Chain:
         threads: Threads within an operator; all that the process may use where they are not given.
 
     Raises:
-        BundleError: A file is not a model that this ONNX Runtime can run, or not a segment.
+        BundleError: A file is not a model that this ONNX Runtime can run, or not a segment; from the other methods, a
+            segment cannot compute what it is given.
     """
 
     def __init__(
@@ -92,16 +88,12 @@ class Chain:
             if missing:
                 own = [name for name in session.outputs if name not in ANSWER]
                 raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
-        self._labels = labels
+        self._labels, self._kind = labels, kind
         self._compares = not kind.has_classes and len(self) > 1
 
     @classmethod
     def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
-        """Open a bundle's files.
-
-        Raises:
-            BundleError: As for the class.
-        """
+        """Open a bundle's files."""
         temperatures = bundle.exits.temperatures if bundle.exits else ()
         return cls(bundle.models, len(bundle.labels), temperatures, kind=bundle.targets, threads=threads)
 
@@ -115,9 +107,6 @@ class Chain:
             sample: float32 [1, ...], normalised.
             thresholds: Threshold of every exit but the last.
             explore: Whether the other exits run too, after the sample has left.
-
-        Raises:
-            BundleError: A segment cannot compute it.
         """
         features, last, seconds, left, logits = sample, len(self) - 1, 0.0, None, None
         every = []
@@ -129,7 +118,7 @@ class Chain:
             if left is None and (index == last or confidence[0, 0] > thresholds[index]):
                 left = label.item(), probability.item(), index, seconds
                 if not explore:
-                    return ExitedSample(*left, NOTHING)
+                    return ExitedSample(*left, np.empty((0, 0), np.float32))
         if left is None:
             raise BundleError("the model has no exit: export again")
         return ExitedSample(*left, np.concatenate(every))
@@ -140,9 +129,6 @@ class Chain:
         Args:
             batch: float32 [n, ...], normalised.
             thresholds: Threshold of every exit but the last.
-
-        Raises:
-            BundleError: A segment cannot compute it.
         """
         count = len(batch)
         exited = ExitedBatch(np.empty((count, self._labels), np.float32), np.zeros(count, np.int64), np.zeros(count))
@@ -165,27 +151,18 @@ class Chain:
         return exited
 
     def every(self, batch: Floats) -> Floats:
-        """Return the logits of each exit for a batch, float32 [exits, n, labels].
-
-        Raises:
-            BundleError: A segment cannot compute it.
-        """
-        parts, features = [], batch
-        for index in range(len(self)):
-            features, logits = self.step(index, features)
-            parts.append(logits)
-        return np.stack(parts)
+        """Return the logits of each exit for a batch, float32 [exits, n, labels]."""
+        return self._each(batch, self.step)
 
     def every_answer(self, batch: Floats) -> Floats:
-        """Return the probabilities of each exit for a batch, float32 [exits, n, labels].
+        """Return the probabilities of each exit for a batch, float32 [exits, n, labels]."""
+        return self._each(batch, self._answer)
 
-        Raises:
-            BundleError: A segment cannot compute it.
-        """
+    def _each(self, batch: Floats, run: Callable[[int, Floats], tuple[Any, ...]]) -> Floats:
         parts, features = [], batch
         for index in range(len(self)):
-            features, of_exit, *_ = self._answer(index, features)
-            parts.append(of_exit)
+            features, part, *_ = run(index, features)
+            parts.append(part)
         return np.stack(parts)
 
     def step(self, index: int, features: Floats) -> tuple[Floats, Floats]:
@@ -197,9 +174,6 @@ class Chain:
 
         Returns:
             Features for the next segment, and logits [n, labels]; of the last segment, the logits twice.
-
-        Raises:
-            BundleError: The segment cannot compute this.
         """
         last = index == len(self) - 1
         *outputs, logits = self._sessions[index].run(features, *(() if last else (FEATURES,)), LOGITS)
@@ -211,20 +185,11 @@ class Chain:
     def _answer(
         self, index: int, features: Floats, before: Floats | None = None
     ) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats | Doubles, Floats | None]:
-        """Run one segment.
-
-        Args:
-            index: Number of the segment.
-            features: As `step` takes them.
-            before: The logits of the segment before, where exits are compared; None of the first.
+        """Run one segment on features as `step` takes them; `before` are the logits before it, where it is compared.
 
         Returns:
             Features for the next segment (of the last one, its input); probabilities [n, labels]; as [n, 1] the label,
-            its probability and the confidence; and the logits, where the next segment is compared with
-            them.
-
-        Raises:
-            BundleError: The segment cannot compute this.
+            its probability and the confidence; and the logits, where the next segment is compared with them.
         """
         last = index == len(self) - 1
         names = *(() if last else (FEATURES,)), *ANSWER, *((LOGITS,) if self._compares else ())
@@ -236,15 +201,11 @@ class Chain:
         if not logits:
             return following, found, label, probability, confidence, None
         (values,) = logits
-        sure = np.full(len(values), LEAST) if before is None else agreement(values, before)
+        sure = self._kind.confidences(values[None] if before is None else np.stack([before, values]))[-1]
         return following, found, label, probability, sure[:, None], values
 
     def _require_shape(self, index: int, logits: Floats, count: int) -> None:
-        """Check that there are as many logits, or probabilities, as labels.
-
-        Raises:
-            BundleError: There are others.
-        """
+        """Check that there are as many logits, or probabilities, as labels."""
         if logits.shape != (count, self._labels):
             raise BundleError(
                 f"segment {index} gives logits of shape {list(logits.shape)} for {count} samples and "

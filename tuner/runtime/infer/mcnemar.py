@@ -26,16 +26,10 @@ def harm(lost: int, won: int) -> float:
     Raises:
         ValueError: A count is below zero.
     """
-    return _at_least(lost, lost + won)
-
-
-def difference(lost: int, won: int) -> float:
-    """Return the two-sided p-value: twice the smaller tail, 1 at most; arguments as in `harm`.
-
-    Raises:
-        ValueError: A count is below zero.
-    """
-    return min(1.0, 2 * _at_least(max(lost, won), lost + won))
+    if min(lost, won) < 0:
+        raise ValueError(f"counts must be at least 0, got {lost} lost and {won} won")
+    count = lost + won  # in whole numbers, which never overflow
+    return float(Fraction(sum(comb(count, losses) for losses in range(lost, count + 1)), 2**count))
 
 
 def least_drop(lost: int, won: int, count: int, confidence: float) -> float:
@@ -88,10 +82,3 @@ def _tango(lost: int, won: int, count: int, drop: float) -> float:
     variance = count * (2 * won_share + drop * (1 - drop))
     excess = lost - won - count * drop
     return excess / sqrt(variance) if variance > 0 else inf * excess if excess else 0.0
-
-
-def _at_least(count: int, trials: int) -> float:
-    """Return P(X >= count) for X of Binomial(trials, 1/2), computed in whole numbers, which never overflow."""
-    if not 0 <= count <= trials:
-        raise ValueError(f"counts must be at least 0, got {count} of {trials} disagreements")
-    return float(Fraction(sum(comb(trials, successes) for successes in range(count, trials + 1)), 2**trials))

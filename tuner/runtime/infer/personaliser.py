@@ -1,6 +1,7 @@
 """Predict from a bundle, leaving at the first confident exit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,13 @@ import numpy.typing as npt
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.infer.inputs import cut, load, spec_of
-from tuner.runtime.infer.prediction import Prediction, Probabilities, Second, Window, timeline
+from tuner.runtime.infer.prediction import Prediction, Probabilities, Window, timeline
 from tuner.targets.base import Named
 from tuner.task import normalise
-from tuner.task.inputs import input_kind
 
+#: A sample on a device: decoded, or a file.
 Sample = npt.NDArray[np.generic]
+SampleOrFile = str | Path | Sample
 _BATCH = 64  # windows that run at once
 
 
@@ -45,7 +46,7 @@ class Personaliser:
             raise BundleError(
                 f"{self.bundle.name} has {len(own)} thresholds, got {len(self.thresholds)}: give one each"
             )
-        self._chain, self._kind = Chain.of(self.bundle, threads), input_kind(self.bundle.input.kind)
+        self._chain = Chain.of(self.bundle, threads)
 
     @property
     def exits(self) -> int:
@@ -101,7 +102,22 @@ class Personaliser:
         Raises:
             TunerError: It is not a signal, is too short, or has other channels than the model takes.
         """
-        return self._predict_cut(signal, name)
+        begins, cuts = cut(signal, self.bundle, name)
+        batches = [
+            self._chain.leave(self._normalised(np.ascontiguousarray(cuts[at : at + _BATCH])), self.thresholds)
+            for at in range(0, len(cuts), _BATCH)
+        ]
+        probabilities = np.concatenate([batch.probabilities for batch in batches])
+        deepest = max(int(batch.exits.max()) for batch in batches)
+        seconds = sum(float(batch.seconds.sum()) for batch in batches)
+        said = self._prediction(probabilities.mean(axis=0, dtype=np.float64), deepest, seconds)
+        best, kind = self.bundle.targets.best, self.bundle.kind
+        rows = zip(begins, probabilities, strict=True)
+        windows = tuple(Window(begin, *best(row, self.bundle.labels)) for begin, row in rows)
+        if not kind.timed:
+            return replace(said, windows=windows)
+        centres = kind.seconds(begins, self.bundle.spec)
+        return replace(said, windows=windows, timeline=timeline(probabilities, centres, self._named))
 
     def windows(self, signal: Sample, name: str = "the recording") -> list[tuple[int, Sample]]:
         """Return the begin of each window of a recording or a sound, and the window.
@@ -111,34 +127,8 @@ class Personaliser:
         """
         return list(zip(*cut(signal, self.bundle, name), strict=True))
 
-    def _predict_cut(self, signal: Sample, name: str, note: str = "") -> Prediction:
-        begins, cuts = cut(signal, self.bundle, name)
-        batches = [
-            self._chain.leave(self._normalised(np.ascontiguousarray(cuts[at : at + _BATCH])), self.thresholds)
-            for at in range(0, len(cuts), _BATCH)
-        ]
-        probabilities = np.concatenate([batch.probabilities for batch in batches])
-        mean: Probabilities = probabilities.mean(axis=0, dtype=np.float64)
-        kind, names, seconds = self.bundle.targets, self.bundle.labels, tuple[Second, ...]()
-        if self._kind.timed:
-            seconds = timeline(probabilities, self._kind.seconds(begins, spec_of(self.bundle)), self._named)
-        return Prediction(
-            *kind.best(mean, names),
-            max(int(batch.exits.max()) for batch in batches),
-            sum(float(batch.seconds.sum()) for batch in batches),
-            tuple(Window(begin, *kind.best(row, names)) for begin, row in zip(begins, probabilities, strict=True)),
-            kind.over(mean, names, self.bundle.info.label_thresholds),
-            seconds,
-            note,
-            kind.values(mean, names),
-        )
-
     def every_exit(self, samples: Sample) -> npt.NDArray[np.float32]:
-        """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels].
-
-        Raises:
-            BundleError: The samples have another shape or type, or a segment fails.
-        """
+        """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels]."""
         return self._chain.every_answer(self._normalised(samples))
 
     def predict_file(self, path: str | Path) -> Prediction:
@@ -148,9 +138,10 @@ class Personaliser:
             TunerError: The file is missing, or is none of this kind.
         """
         content = self.load(Path(path))
-        if not self._kind.windowed:
+        if not self.bundle.kind.windowed:
             return self.predict(content)
-        return self._predict_cut(content, str(path), self._kind.note(Path(path), spec_of(self.bundle)))
+        note = self.bundle.kind.note(Path(path), self.bundle.spec)
+        return replace(self.predict_recording(content, str(path)), note=note)
 
     def load(self, path: Path) -> Sample:
         """Return the content of a file, decoded as in training; a recording is not cut into windows.
@@ -158,14 +149,10 @@ class Personaliser:
         Raises:
             TunerError: It is missing, or is none of the bundle's kind.
         """
-        return load(path, self.bundle)
+        return self.bundle.kind.read(path, self.bundle.spec)
 
     def check(self, samples: Sample) -> None:
-        """Check the shape and type of samples [n, ...].
-
-        Raises:
-            BundleError: They are not what the model takes.
-        """
+        """Check the shape and type of samples [n, ...]: a `BundleError` where they are not what the model takes."""
         if tuple(samples.shape[1:]) != self.bundle.input_shape or samples.dtype.kind not in "buif":
             raise BundleError(
                 f"{self.bundle.name} takes numbers of shape {list(self.bundle.input_shape)}, "
@@ -181,10 +168,59 @@ class Personaliser:
 
     def _named(self, row: Probabilities) -> Named:
         """Return what is written of a second: its labels, its values, or the most probable label."""
-        kind, names = self.bundle.targets, self.bundle.labels
-        over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
-        return next((own for own in (over, values) if own is not None), (kind.best(row, names),))
+        said = self._prediction(row, 0, 0.0)
+        return next((own for own in (said.labels, said.values) if own is not None), ((said.label, said.probability),))
 
     def _normalised(self, samples: Sample) -> npt.NDArray[np.float32]:
         self.check(samples)
         return normalise(samples, self.bundle.input)
+
+
+def inputs(samples: Sequence[SampleOrFile], bundle: Bundle) -> Iterator[tuple[int, Sample]]:
+    """Yield a sample's number and its input, not normalised; of a recording, every window.
+
+    Args:
+        samples: Files of the bundle's kind, or arrays.
+        bundle: Bundle of the model that takes them.
+
+    Raises:
+        TunerError: A file cannot be read, or a sample has another shape than the model's input.
+    """
+    for number, sample in enumerate(samples):
+        name = f"sample {number}" if isinstance(sample, np.ndarray) else str(sample)
+        for array in _arrays(sample, name, bundle):
+            if array.shape != bundle.input_shape:
+                raise BundleError(
+                    f"{bundle.name} takes samples of shape {list(bundle.input_shape)}, but {name} has "
+                    f"{list(array.shape)}"
+                )
+            yield number, array
+
+
+def _arrays(sample: SampleOrFile, name: str, bundle: Bundle) -> Sequence[Sample] | Sample:
+    windowed = bundle.kind.windowed
+    if isinstance(sample, np.ndarray) and (not windowed or sample.shape == bundle.input_shape):  # as a ring keeps it
+        return [sample]
+    content = sample if isinstance(sample, np.ndarray) else bundle.kind.read(Path(sample), bundle.spec)
+    return cut(content, bundle, name)[1] if windowed else [content]
+
+
+def cut(content: Sample, bundle: Bundle, name: str) -> tuple[range, Sample]:
+    """Cut a recording into windows, as in training.
+
+    Args:
+        content: As `Personaliser.load` returns it; a sound also as it is heard.
+        bundle: Bundle of the model that takes the windows.
+        name: Name of the recording, for messages.
+
+    Returns:
+        Where the windows begin, and the windows, [n, ...]: a view where that is possible.
+
+    Raises:
+        TunerError: It is no recording, is too short, or its windows are not what the model takes.
+    """
+    begins, windows = bundle.kind.pieces(content, bundle.spec, name)
+    if windows.shape[1:] != bundle.input_shape:
+        taken, given = list(bundle.input_shape), list(windows.shape[1:])
+        raise BundleError(f"{bundle.name} takes windows of shape {taken}, but those of {name} have {given}")
+    return begins, windows

@@ -71,22 +71,16 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction as JSON's types, without what it does not have."""
         content = asdict(self)
+        content["timeline"] = [{"begin": second.begin, "labels": dict(second.labels)} for second in self.timeline]
+        left_out = {name for name in ("windows", "timeline", "note") if not content[name]}
+        left_out |= {name for name in ("labels", "values") if content[name] is None}
         if self.labels is not None:
             content["labels"] = dict(self.labels)
-        content["timeline"] = [{"begin": second.begin, "labels": dict(second.labels)} for second in self.timeline]
-        for name in ("windows", "timeline", "note"):
-            if not content[name]:
-                del content[name]
-        if self.labels is None:
-            del content["labels"]
-        if self.values is None:
-            del content["values"]
-            return content
-        content["values"] = dict(self.values)
-        content |= (
-            {"windows": [{"begin": one.begin, "value": one.label} for one in self.windows]} if self.windows else {}
-        )
-        return {name: value for name, value in content.items() if name not in {"label", "probability"}}
+        if self.values is not None:
+            content["values"] = dict(self.values)
+            content["windows"] = [{"begin": window.begin, "value": window.label} for window in self.windows]
+            left_out |= {"label", "probability"}
+        return {name: value for name, value in content.items() if name not in left_out}
 
 
 def timeline(

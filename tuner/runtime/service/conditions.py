@@ -70,7 +70,8 @@ def read_device() -> Readings:
 def unmet(conditions: Conditions, readings: Readings) -> str | None:
     """Return the first condition that does not hold, in words, or None when a round may start."""
     if conditions.window is not None and not _inside(readings.minute, conditions.window):
-        return f"the hour is not within {format_window(conditions.window)}"
+        hours = "-".join(f"{minute // 60:02d}:{minute % 60:02d}" for minute in conditions.window)
+        return f"the hour is not within {hours}"
     if conditions.charging and readings.charging is False:
         return "the device is not charging"
     hottest, celsius = readings.celsius, conditions.celsius
@@ -85,11 +86,7 @@ def unmet(conditions: Conditions, readings: Readings) -> str | None:
 
 
 def read_window(text: str) -> tuple[int, int]:
-    """Read ``"01:00-05:30"`` as minutes of the day.
-
-    Raises:
-        UsageError: It is not two times of the day.
-    """
+    """Read ``"01:00-05:30"`` as minutes of the day; a `UsageError` where it is not two times of the day."""
     match = WINDOW.fullmatch(text.strip())
     if match:
         begin_hour, begin_minute, end_hour, end_minute = map(int, match.groups())
@@ -97,11 +94,6 @@ def read_window(text: str) -> tuple[int, int]:
         if begin != end and max(begin, end) <= MINUTES_A_DAY:
             return begin, end
     raise UsageError(f"--window must be two times of the day such as 01:00-05:30, got {text!r}")
-
-
-def format_window(window: tuple[int, int]) -> str:
-    """Return a window as `read_window` takes it."""
-    return "-".join(f"{minute // 60:02d}:{minute % 60:02d}" for minute in window)
 
 
 def _inside(minute: int, window: tuple[int, int]) -> bool:

@@ -2,14 +2,22 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from tuner.errors import TaskError
 
+if TYPE_CHECKING:
+    from inotify_simple import INotify
+
 #: A file that nothing was written to for so long counts as whole.
 SETTLED_SECONDS = 1.0
+#: Time between two looks at a folder where the kernel cannot say that something changed.
+POLL_SECONDS = 10.0
 Mark = tuple[int, str]
 
 
@@ -68,9 +76,7 @@ def files_from_lines(lines: Iterable[str]) -> Iterator[IncomingFile]:
 def seconds_until_settled(file: IncomingFile, now_ns: int) -> float:
     """Return how long to wait until a file counts as whole, as nothing was written to it lately; 0 for one that does.
 
-    Args:
-        file: A file.
-        now_ns: Time of day; where it is before the file's change, the clock was set, and the file counts as whole.
+    Where the time of day is before the file's change, the clock was set, and the file counts as whole.
     """
     age = (now_ns - file.changed_ns) / 1e9
     return SETTLED_SECONDS - age if 0 <= age < SETTLED_SECONDS else 0.0
@@ -103,3 +109,65 @@ def _stamped(labelled: Iterable[tuple[Path, str | None]]) -> Iterator[IncomingFi
 def _changed_ns(status: os.stat_result) -> int:
     """Return when a file was changed; Windows keeps when it was made and when it was written: the later of both."""
     return max(status.st_ctime_ns, status.st_mtime_ns) if sys.platform == "win32" else status.st_ctime_ns
+
+
+class Arrivals:
+    """Waits until something may have changed in folders, as the kernel says (inotify); a context manager.
+
+    Without the library, where the kernel has no watches left, or on a file system that reports no events, waiting ends
+    after `POLL_SECONDS` or as the caller asks.
+    """
+
+    def __init__(self) -> None:
+        self._events: INotify | None = None
+        with suppress(ModuleNotFoundError, OSError):
+            import inotify_simple
+
+            self._events = inotify_simple.INotify()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    @property
+    def wakes(self) -> bool:
+        """Whether changes end the waiting; else time does."""
+        return self._events is not None
+
+    def follow(self, folders: Iterable[Path]) -> None:
+        """Follow folders in addition to those that are followed; to be called before they are listed.
+
+        Args:
+            folders: What changes in these ends the waiting, but not what changes deeper.
+        """
+        if self._events is None:
+            return
+        from inotify_simple import flags
+
+        changes = flags.CREATE | flags.CLOSE_WRITE | flags.MOVED_TO | flags.DELETE_SELF | flags.MOVE_SELF
+        for folder in folders:
+            try:
+                self._events.add_watch(folder, changes | flags.ONLYDIR)  # the same folder again is no second watch
+            except (FileNotFoundError, NotADirectoryError):  # it was removed, or is none: listing it says so
+                continue
+            except OSError:  # the user's watches are used up, or this file system has none
+                self._close()
+                return
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a change; at most some seconds, and at most `POLL_SECONDS` where changes are not reported.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C.
+        """
+        if self._events is None:
+            time.sleep(min(seconds, POLL_SECONDS))
+        else:
+            self._events.read(timeout=round(1000 * seconds))
+
+    def _close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None

@@ -188,7 +188,7 @@ class Orchestrator:
             start: Whether a round may start.
 
         Returns:
-            The verdict on a round that has ended.
+            The verdict on a round that has ended; None without one.
         """
         if start and self._round is None:
             self._start()
@@ -279,15 +279,7 @@ class Orchestrator:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A round that is training.
-
-    Attributes:
-        asked: Why it was due.
-        new_samples: Value of `ServiceState.new_samples` when it started.
-        rounds: Rounds of the bundle when it started.
-        learned: Identities of the ring's samples that the model in use was trained on.
-        future: Its result.
-    """
+    """A round that is training, with what held when it started; `learned` are samples of the model in use."""
 
     asked: str
     new_samples: int
@@ -301,11 +293,7 @@ READ_SECONDS = 30.0
 
 
 def spare(readings: Readings) -> float:
-    """Return the share of exploration that the device can do, in [0, 1].
-
-    It is the part of the processors that is idle; on battery, that times the battery's charge. A missing reading takes
-    nothing away.
-    """
+    """Return the share of exploration that the device can do, in [0, 1]: what is idle, on battery times its charge."""
     idle = 1.0 if readings.load is None else max(0.0, 1.0 - readings.load)
     charge = 1.0 if readings.charging is not False or readings.battery is None else readings.battery
     return idle * charge
@@ -315,11 +303,8 @@ class Exploration:
     """The settings of a watch, as the device allows them at the moment.
 
     Source: PersEPhonEE (HotMobile 2021), section 3.4: the rate of exploration and the step of a threshold follow load
-    and battery. A threshold that rises costs work too: more samples reach the next exit.
-
-    Args:
-        watch: Settings on an idle device with mains power.
-        readings: Function that reads the device's state.
+    and battery. A threshold that rises costs work too: more samples reach the next exit. The given settings are those
+    of an idle device with mains power.
     """
 
     def __init__(self, watch: Watch, readings: Callable[[], Readings]) -> None:

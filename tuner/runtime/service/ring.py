@@ -56,9 +56,7 @@ class Ring:
     """
 
     def __init__(self, folder: Path, most_samples: int = 2000, most_bytes: int = 256 * 10**6) -> None:
-        self.folder = folder
-        self._most_samples = most_samples
-        self._most_bytes = most_bytes
+        self.folder, self._most_samples, self._most_bytes = folder, most_samples, most_bytes
         self._sizes: dict[str, int] = {}
         self._seen_ns = -1
 
@@ -71,12 +69,9 @@ class Ring:
         return sum(self._listed().values())
 
     def add(self, sample: Sample, label: str | None = None, recording: str = "") -> bool:
-        """Add a sample; return False where the ring has it already. A later label replaces the one it had.
+        """Add a sample, with what `RingSample` says of it; return False where the ring has it already.
 
-        Args:
-            sample: Decoded sample.
-            label: Label; None where it has none.
-            recording: As of `RingSample`.
+        A later label replaces the one it had.
 
         Raises:
             StoreError: The disk is full or cannot be written; every other sample stays.
@@ -110,19 +105,11 @@ class Ring:
         return [sample for sample in samples.values() if sample is not None]
 
     def learned(self, model: str) -> frozenset[str]:
-        """Return identities of the samples that rounds have trained a model on; none where nothing is known of it.
-
-        Args:
-            model: `Bundle.identity` of the model.
-        """
+        """Return identities of the samples that a model, a `Bundle.identity`, was trained on, as far as known."""
         return frozenset(self._models().get(model, ()))
 
     def note_learned(self, model: str, identities: Iterable[str]) -> None:
-        """Note what a model was trained on, so that these samples never judge it.
-
-        Raises:
-            OSError: The disk is full or cannot be written.
-        """
+        """Note what a model was trained on, so that these samples never judge it."""
         models = {**self._models(), model: sorted(identities)}
         kept = dict(list(models.items())[-MOST_MODELS:])
         write_private(self.folder / LEARNED, json.dumps(kept))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
-from tuner.bundle.info import FOLDS
+from tuner.bundle.info import FOLDS, TrainKind
 from tuner.bundle.rounds import device_folder
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
@@ -32,6 +32,10 @@ from tuner.runtime.service.watch.gate import (
     too_few,
 )
 from tuner.runtime.train.base import Answer, DeviceTrainer
+from tuner.runtime.train.exits import ExitsTrainer
+from tuner.runtime.train.solved import SolvingTrainer
+from tuner.runtime.train.tail import Trainer
+from tuner.targets.base import SEPARATOR
 
 BATCH = 32
 MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else
@@ -57,6 +61,49 @@ class RoundTraining:
     learns: Callable[[Bundle, str], bool] = lambda _bundle, _label: True
     exported: Path | None = None
     folds: int = FOLDS
+
+
+def local_training(folder: Path, threads: int | None = None) -> RoundTraining | None:
+    """Return how rounds of an exported bundle train; None where it was exported without ``--trainable``.
+
+    Raises:
+        BundleError: It is not a bundle.
+    """
+    info = Bundle.read(folder).info.train
+    if info is None:
+        return None
+    return RoundTraining(
+        trainer=lambda bundle: trainer_of(bundle, threads),
+        global_right=lambda bundle: trainer_of(bundle, threads).right_before,
+        learns=has_label,
+        exported=folder,
+        folds=info.folds or FOLDS,
+    )
+
+
+def trainer_of(bundle: Bundle, threads: int | None = None) -> DeviceTrainer:
+    """Return the trainer of a bundle: of its exits where it has some, of a head that is solved for, else of its tail.
+
+    Raises:
+        BundleError: It was exported without ``--trainable``.
+    """
+    if bundle.exits:
+        return ExitsTrainer(bundle, threads)
+    is_solved = bundle.info.train is not None and bundle.info.train.kind == TrainKind.CLOSED_FORM
+    return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)
+
+
+def has_label(bundle: Bundle, label: str) -> bool:
+    """Return whether a bundle can be trained on a sample's label, labels or targets."""
+    return bundle.targets.has(label, bundle.labels)
+
+
+def known_label(label: str | None, bundle: Bundle) -> str | None:
+    """Return a sample's label, or several in one text, by the names that a bundle knows."""
+    if label is None:
+        return None
+    given = bundle.targets.parts(label)
+    return SEPARATOR.join(dict.fromkeys(one for name in given for one in bundle.info.labels_of(name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +140,11 @@ def run_round(
     labelled = [sample for sample in samples if sample.label is not None]
     supervised = 0 < len(samples) <= 2 * len(labelled)
     if not supervised:
-        return _train_and_judge(_Round(old, samples, learned, training, rules, supervised=False))
-    learnable = [sample for sample in labelled if training.learns(old.bundle, str(sample.label))]
-    identities = {sample.identity for sample in learnable}
-    unlearnable = [sample for sample in labelled if sample.identity not in identities]
-    result = _train_and_judge(_Round(old, learnable, learned, training, rules, supervised=True))
+        return _train_and_judge(_Round(old, samples, learned, training, rules, supervised))
+    unlearnable = [sample for sample in labelled if not training.learns(old.bundle, str(sample.label))]
+    left_out = {sample.identity for sample in unlearnable}
+    used = [sample for sample in labelled if sample.identity not in left_out]
+    result = _train_and_judge(_Round(old, used, learned, training, rules, supervised))
     reason = result.verdict.reason + _left_out(unlearnable)
     return replace(result, verdict=replace(result.verdict, reason=reason))
 
@@ -112,7 +159,7 @@ def folds_of(
     Args:
         samples: All samples.
         rows: Places of those to divide.
-        folds: Number of folds; as many as there are samples or recordings to divide, if these are fewer.
+        folds: Number of folds; fewer where there are fewer samples or recordings to divide.
         by_label: Whether labels are classes: numbers are of one.
     """
     labels = [sample.label if by_label else "" for sample in samples]
@@ -130,7 +177,7 @@ def folds_of(
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A round that runs; attributes as of `run_round`."""
+    """A round that runs; see `run_round`."""
 
     old: Personaliser
     used: Sequence[RingSample]
@@ -177,11 +224,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
 
     After each fold it is asked whether there is time for another: as much as the folds took in the mean, twice, as the
     accepted model is trained too. Where there is none, the folds that were answered judge, once they are enough.
-
-    Args:
-        this: The round; without labels, the last exit's answers of the old model are the truth.
-        trainer: Trainer that has the round's samples.
-        fresh: Places of the samples that may judge; at least one.
+    Without labels, the last exit's answers of the old model are the truth. `fresh` are places of those that may judge.
     """
     began, answers = time.monotonic(), dict[int, Answer]()
     by_label = this.old.bundle.targets.has_classes
@@ -194,7 +237,8 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     judging = [this.used[row] for row in answers]
     old = this.old
     truth = [str(sample.label) for sample in judging] if this.supervised else _last_exits(old, judging)
-    before, after = _predictions(old, judging), list(answers.values())
+    before = [prediction for batch in _batches(judging) for prediction in old.predict_batch(batch)]
+    after = list(answers.values())
     known = np.array([old.bundle.targets.knows(label, old.bundle.labels) for label in truth])
     return Comparison(
         _right(before, truth, old.bundle),
@@ -235,10 +279,6 @@ def _left_out(unlearnable: Sequence[RingSample]) -> str:
     labels = sorted({str(sample.label) for sample in unlearnable})
     named = ", ".join(map(repr, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
     return f"; {len(unlearnable)} samples were left out, as the bundle has no label {named}: `tuner apply` adds labels"
-
-
-def _predictions(model: Personaliser, samples: Sequence[RingSample]) -> list[Prediction]:
-    return [prediction for batch in _batches(samples) for prediction in model.predict_batch(batch)]
 
 
 def _right(answers: Sequence[Prediction | Answer], truth: Sequence[str], bundle: Bundle) -> npt.NDArray[np.bool_]:

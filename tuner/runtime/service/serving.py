@@ -30,8 +30,7 @@ class ServingModel:
     Attributes:
         model: The round in use.
 
-    Raises:
-        UnusableError: No round of the bundle can be used.
+    Its methods raise an `UnusableError` where no round of the bundle can be used.
     """
 
     def __init__(self, folder: Path, memory: StateFile, threads: int | None) -> None:
@@ -40,11 +39,7 @@ class ServingModel:
         self.open()
 
     def open(self, after: str | None = None) -> None:
-        """Open the newest round that works, starting after a round that does not.
-
-        Raises:
-            UnusableError: None works.
-        """
+        """Open the newest round that works, starting after a round that does not."""
         self._opened = self._stamp()
         names = rounds_in_use(self._folder)
         for name in names[names.index(after) + 1 :] if after in names else names:
@@ -67,27 +62,12 @@ class ServingModel:
         )
 
     def refresh(self) -> None:
-        """Open the newest round again where another process has installed one, or rolled back.
-
-        Raises:
-            UnusableError: None works.
-        """
+        """Open the newest round again where another process has installed one, or rolled back."""
         if self._stamp() != self._opened:
             self.open()
 
     def predict(self, sample: Sample, *, explore: bool) -> tuple[Prediction, npt.NDArray[np.float32] | None]:
-        """Predict a sample, with an older round if need be.
-
-        Args:
-            sample: As `Personaliser.predict` takes it.
-            explore: Whether all exits are to run.
-
-        Returns:
-            The prediction; and the probabilities of all exits, float32 [exits, labels], where they have run.
-
-        Raises:
-            UnusableError: No round can compute it.
-        """
+        """Predict a sample as `Personaliser.explored` does, with an older round if need be."""
         while True:
             try:
                 return self.model.explored(sample, explore=explore)

@@ -31,7 +31,7 @@ class Adapters:
 
     Raises:
         BundleError: The first file cannot be read.
-        StepFileError: The second file is no such.
+        StepFileError: The second file is no such, or the weights are others: from the methods too.
     """
 
     def __init__(self, initial: Path, merge: Path) -> None:
@@ -40,11 +40,7 @@ class Adapters:
         self._ports = layout_of(merge, self._session).inputs
 
     def begin(self, weights: Mapping[str, Array]) -> dict[str, Array]:
-        """Return what the step begins with, by its own names, of the tail's weights.
-
-        Raises:
-            StepFileError: They lack a weight that is adapted.
-        """
+        """Return what the step begins with, by its own names, of the tail's weights."""
         missing = {fused_name(port.name) for port in self._ports if port.name.endswith(ORIGINAL)} - weights.keys()
         if missing:
             raise StepFileError(f"the adapters are of {min(missing)}, which the tail does not have: export again")
@@ -52,11 +48,7 @@ class Adapters:
         return {**weights, **self._initial, **given}
 
     def merged(self, state: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the tail's weights, of the step's parameters and buffers.
-
-        Raises:
-            StepFileError: The file does not merge them.
-        """
+        """Return the tail's weights, of the step's parameters and buffers."""
         shapes = {value.name: value.shape for value in self._session.get_inputs()}  # some are vectors in the file
         names = [value.name for value in self._session.get_outputs()]
         wanted = {fused_name(name): value.shape for name, value in state.items() if name.endswith(ORIGINAL)}

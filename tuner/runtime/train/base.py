@@ -14,7 +14,7 @@ from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import Bundle, successor
 from tuner.bundle.info import TrainInfo
-from tuner.bundle.onnx.weights import with_weights
+from tuner.bundle.onnx_bytes import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError
@@ -24,7 +24,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.process_memory import return_freed
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import exits_taken
-from tuner.runtime.infer.inputs import Sample, inputs, label_rows
+from tuner.runtime.infer.personaliser import SampleOrFile, inputs
 from tuner.runtime.train.files import CHECK, REPLAY, plan_of, replay_of, train_info
 from tuner.targets.base import Label
 from tuner.task import normalise
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
     Attributes:
         features: What the frozen blocks make of them, float32 [n, ...].
         truth: Their labels; None where they have none.
-        places: Place of each sample in [0, 1), by its content; all windows of a recording have one.
+        places: Place of each sample in [0, 1), by its content; all windows of a recording have the same.
     """
 
     features: Floats
@@ -98,7 +98,7 @@ class DeviceTrainer(ABC):
         self.plan, self.policy = plan_of(self.bundle), self.bundle.exits
         self._threads, self._seed = threads or usable_processors(), seed
         self._replay, self._check = replay_of(self.bundle, REPLAY), replay_of(self.bundle, CHECK)
-        self._new = self._replay.emptied()
+        self._new = self._replay.select(np.arange(0))
         self._is_frozen = bool(info.cut)  # whether there are frozen blocks before the tail
         self._losses: tuple[float, ...] = ()
         self._open(info)
@@ -129,7 +129,7 @@ class DeviceTrainer(ABC):
         """Number of the user's samples that `train` learns from."""
         return len(self)
 
-    def add(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> None:
+    def add(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> None:
         """Take new samples to train on.
 
         Args:
@@ -146,7 +146,7 @@ class DeviceTrainer(ABC):
         for batch in self._batches(samples, labels):
             self._keep(batch)
 
-    def features(self, samples: Sequence[Sample]) -> Floats:
+    def features(self, samples: Sequence[SampleOrFile]) -> Floats:
         """Return what the frozen blocks make of samples, float32 [n, ...].
 
         Raises:
@@ -187,37 +187,29 @@ class DeviceTrainer(ABC):
         self._losses += losses
         return losses
 
-    def answers(self, samples: Sequence[Sample]) -> list[Answer]:
-        """Return what the current weights answer to samples, and where each leaves.
-
-        Raises:
-            TunerError: As `features`.
-        """
+    def answers(self, samples: Sequence[SampleOrFile]) -> list[Answer]:
+        """Return what the current weights answer to samples, and where each leaves; errors as of `features`."""
         every = np.concatenate([self._logits(batch.features) for batch in self._batches(samples)], axis=1)
         logits, exits = self._leaving(every)
         texts = self.bundle.targets.texts(logits, self.bundle.labels)
         return [Answer(text, int(exit_)) for text, exit_ in zip(texts, exits, strict=True)]
 
-    def answers_without(self, rows: Sequence[int], samples: Sequence[Sample]) -> list[Answer]:
+    def answers_without(self, rows: Sequence[int], samples: Sequence[SampleOrFile]) -> list[Answer]:
         """Train on all new samples but some, and return that training's answers to these; nothing of it is kept.
 
         Args:
             rows: Places of the samples, in the order they were added in.
             samples: The samples.
-
-        Raises:
-            TunerError: Training fails.
         """
         without = copy(self)
         without.drop(rows)
         without.train()
         return without.answers(samples)
 
-    def accuracy(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> float:
+    def accuracy(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> float:
         """Return how many samples the current weights answer right; of several labels the AUC, of targets R².
 
-        With exits, samples leave early as now, and without labels it is of the final head's answers: how often they are
-        the same.
+        With exits, samples leave early as now; without labels, the final head's answers are the truth.
 
         Raises:
             TunerError: As `add`.
@@ -272,14 +264,14 @@ class DeviceTrainer(ABC):
                 "by class folders"
             )
 
-    def _batches(self, samples: Sequence[Sample], labels: Sequence[Label] | None = None) -> Iterator[Batch]:
+    def _batches(self, samples: Sequence[SampleOrFile], labels: Sequence[Label] | None = None) -> Iterator[Batch]:
         """Yield what the frozen blocks make of samples, some at a time."""
         if not len(samples) or (labels is not None and len(samples) != len(labels)):
             count = "" if labels is None else f" and {len(labels)} labels"
             raise BundleError(f"there are {len(samples)} samples{count}: give samples, and one label for each")
         if labels is not None and any(label is None for label in labels):
             raise BundleError("some samples have no label: add those in a call of their own, without labels")
-        rows, arrays = None if labels is None else label_rows(labels, self.bundle), inputs(samples, self.bundle)
+        rows, arrays = None if labels is None else self.bundle.label_rows(labels), inputs(samples, self.bundle)
         frozen, places = self._frozen(), dict[int, float]()
         while batch := list(islice(arrays, self._at_once)):
             parts = [np.stack([array for _, array in batch[at : at + AT_ONCE]]) for at in range(0, len(batch), AT_ONCE)]
@@ -316,6 +308,13 @@ class DeviceTrainer(ABC):
         sure = self.bundle.targets.confidences(logits, self.policy.temperatures)
         exits = exits_taken(sure, self.policy.thresholds)
         return logits[exits, np.arange(len(exits))], exits
+
+
+def finite(weights: dict[str, Array], recipe: RecipePlan) -> dict[str, Array]:
+    """Return trained weights, which must be finite."""
+    if not all(np.isfinite(value).all() for value in weights.values()):
+        raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
+    return weights
 
 
 def rewritten(model: Path, part: str, weights: Mapping[str, Array]) -> Content:

@@ -73,13 +73,7 @@ class ExitCalibration:
         return cls(**{**content, **sequences, "sweep": tuple(points)})
 
     def policy(self, segments: Sequence[str], costs: ExitCosts, *, labelled: bool) -> ExitPolicy:
-        """Return what a bundle says of its exits.
-
-        Args:
-            segments: Files of the segments.
-            costs: Costs of the kept exits.
-            labelled: Whether the calibration samples have labels.
-        """
+        """Return what a bundle of these segments says of its exits; `costs` are those of the kept ones."""
         spent, seconds = costs.flops.cumulative(), costs.seconds.cumulative()
         timed = [replace(point, mean_cost=float(np.asarray(point.rates) @ seconds)) for point in self.sweep]
         return ExitPolicy(

@@ -28,11 +28,7 @@ def exit_targets(heads: HeadsPlan, final: Floats, truth: Labels, *, kind: Target
 def regressed(heads: HeadsPlan, final: Floats, truth: Labels, *, kind: Targets) -> tuple[Floats, Labels]:
     """Return what exits in closed form are solved from, by the weights of the plan: one answer for each sample.
 
-    Args:
-        heads: The weights.
-        final: The final head's logits, float32 [n, labels].
-        truth: int64 [n], or float32 [n, labels].
-        kind: What a sample's label is.
+    Arguments are those of `exit_targets`.
 
     Returns:
         Probabilities, or values, to regress on, float32 [n, labels]; and the labels by which they are calibrated.
@@ -51,10 +47,7 @@ def linear_features(values: Floats) -> Floats:
 def entropy(heads: HeadsPlan, targets: Floats, *, kind: Targets) -> float:
     """Return what no exit can take off its mean loss: the weighted entropy of the softened answers; 0 of values.
 
-    Args:
-        heads: Weight and temperature of the softened answers.
-        targets: As `exit_targets` returns them.
-        kind: What a sample's label is.
+    `targets` are as `exit_targets` returns them.
     """
     each = kind.entropies(targets[:, targets.shape[1] // 2 :].astype(np.float64))
     return float(heads.distilled * heads.temperature**2 * each.mean())

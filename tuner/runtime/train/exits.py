@@ -4,7 +4,7 @@ Source: PersEPhonEE (HotMobile 2021), section 3: the backbone and the final head
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from safetensors.numpy import save
@@ -16,14 +16,13 @@ from tuner.bundle.info import TrainInfo
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.ort.tail import Tail
-from tuner.ort.training_step import Read, StepSession, TrainingRows, train
-from tuner.plan.heads import HeadsPlan
+from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import RecipePlan
 from tuner.ridge.personal import personal_head
 from tuner.ridge.sums import Sums
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.train.base import AT_ONCE, Batch, Content, DeviceTrainer, rewritten
+from tuner.runtime.train.base import AT_ONCE, Batch, Content, DeviceTrainer, finite, rewritten
 from tuner.runtime.train.calibration import FOLDS, ExitCosts, calibrate_exits, calibration_share
 from tuner.runtime.train.exit_targets import entropy, exit_targets, linear_features, regressed
 from tuner.runtime.train.files import EXIT_WEIGHTS, LOGITS_OF, STEP_OF, SUMS
@@ -40,18 +39,7 @@ class ExitsTrainer(DeviceTrainer):
 
     Labels teach where the plan uses them and there are any. Where exits train by steps, some new samples, by their
     content, set the thresholds instead; where they are solved for, each sets them by the answer of exits without its
-    fold. The process gives the memory that it frees back to the system at once. Nothing is written until `save`.
-
-    Args:
-        bundle: The bundle or its folder, exported with exits and ``--trainable``.
-        threads: Threads within an operator; all that the process may use where it is not given.
-        seed: Seed of the order of samples.
-
-    Attributes:
-        policy: When a sample leaves, by the current thresholds.
-
-    Raises:
-        BundleError: The bundle cannot be used, or was not exported to be trained.
+    fold. Arguments, attributes and errors are those of `DeviceTrainer`.
     """
 
     _trainer = "ExitsTrainer"
@@ -108,11 +96,10 @@ class ExitsTrainer(DeviceTrainer):
                 f"{len(mixed)} samples are too few for the batch statistics of the exits' norms: add more"
             )
         final = np.concatenate([self._final[rows], self._every(self._replay)[-1]])
-        heads = ExitHeads(self.bundle, self._chain, self._threads, self._seed)
         if plan.ridge:
             answers, truth = regressed(plan, final, mixed.labels, kind=kind)
             folds = (self._places * FOLDS).astype(np.int64)
-            self._weights, unseen = heads.solve(self._weights, TrainingRows(mixed.read, answers), truth, folds, plan)
+            unseen = self._solve(TrainingRows(mixed.read, answers), truth, folds)
             self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels)
             return ()
         targets = exit_targets(plan, final, mixed.labels, kind=kind)
@@ -120,7 +107,7 @@ class ExitsTrainer(DeviceTrainer):
         if len(mixed) % recipe.batch_size == 1:  # that one is left out of every epoch
             constant *= 1 - 1 / len(mixed)
         recipe = replace(recipe, freeze_bn=False)
-        self._weights, curves = heads.train(self._weights, TrainingRows(mixed.read, targets), recipe, watch)
+        curves = self._train_each(TrainingRows(mixed.read, targets), recipe, watch)
         samples = self._new.select(np.flatnonzero(apart))
         self._calibrate(self._every(samples), samples.labels)
         return tuple(sum(value - constant for value in epoch) for epoch in zip(*curves, strict=False))
@@ -139,24 +126,85 @@ class ExitsTrainer(DeviceTrainer):
         return {EXIT_WEIGHTS: lambda: save(state), **segments}
 
     def _calibrate(self, logits: Floats, truth: Labels) -> None:
-        """Set thresholds and temperatures on new samples, as a trial does.
-
-        Args:
-            logits: Of every exit and the final head, by exits that were not trained on the sample.
-            truth: Labels of the samples.
-        """
+        """Set thresholds and temperatures on new samples, by logits of exits that were not trained on them."""
         if len(truth) < LEAST:
             return
-        free = (0.0,) * len(self.thresholds)
-        # heads are counted in what it costs to leave
-        costs = ExitCosts(
-            seconds=Costs(self.policy.seconds or self.policy.shares, free), flops=Costs(self.policy.shares, free)
-        )
+        free = (0.0,) * len(self.thresholds)  # heads are counted in what it costs to leave
+        flops = Costs(self.policy.shares, free)
+        costs = ExitCosts(seconds=Costs(self.policy.seconds or self.policy.shares, free), flops=flops)
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
         calibration = calibrate_exits(
-            logits, truth, heads, costs.flops, kind=self.bundle.targets, prune=False, labelled=self._labelled
+            logits, truth, heads, flops, kind=self.bundle.targets, prune=False, labelled=self._labelled
         )
         self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
+
+    def _train_each(self, rows: TrainingRows, recipe: RecipePlan, watch: Watch) -> list[list[float]]:
+        """Train one exit after the other, up to the one that is stopped; return mean losses of whole epochs by exit.
+
+        Args:
+            rows: What the first exit reads, and what every exit shall answer.
+            recipe: Recipe of each exit.
+            watch: Called after every step of an exit; returns whether to stop there.
+        """
+        weights, curves = list(self._weights), []
+        for at, own in enumerate(weights):
+            rows = self._deeper(at, rows)
+            session = StepSession(self.bundle.file(STEP_OF.format(at)), own, self._threads, self._seed)
+            results = list(train(session, rows, recipe, self._seed, watch))
+            curves.append([result.loss for result in results if not result.stopped])
+            weights[at] = finite(session.weights(), recipe)
+            if results[-1].stopped:
+                break
+        self._weights = weights
+        return curves
+
+    def _solve(self, rows: TrainingRows, truth: Labels, folds: RowNumbers) -> Floats:
+        """Solve for all exits in closed form (`tuner.ridge.personal`): linear layers, without steps.
+
+        Args:
+            rows: What the first exit reads, and what every exit is regressed on, the new samples first.
+            truth: Labels by which they are calibrated.
+            folds: Fold of each new sample.
+
+        Returns:
+            Logits of every exit for the new samples, each by the exit that is solved without the sample's fold,
+            float32 [exits, new samples, labels].
+        """
+        plan, kind = self.plan.heads, self.bundle.targets
+        weights, unseen = list[Weights](), []
+        for at, before in enumerate(self._weights):
+            rows = self._deeper(at, rows)
+            batches = batches_of(np.arange(len(rows.labels)), AT_ONCE)
+            features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
+            sums = self._sums(at, features.shape[1]) if plan.global_weight else None
+            new = np.arange(len(folds))
+            head, answers = personal_head(features, rows.labels, truth, new, folds, plan.ridge, kind=kind, given=sums)
+            unseen.append(answers.astype(np.float32))
+            values = {name: head.weight if value.ndim > 1 else head.bias for name, value in before.items()}
+            weights.append({name: value.astype(np.float32) for name, value in values.items()})
+        self._weights = weights
+        return np.stack(unseen)
+
+    def _sums(self, at: int, features: int) -> Sums:
+        """Return the sums of global samples that an exit begins with."""
+        path, size = self.bundle.file(SUMS), features + 1
+        tensors = read_tensors(path, tuple(f"{at}.{name}" for name in ("gram", "cross", "step")))
+        gram, cross, step = tensors.values()
+        wanted = (size, size), (size, len(self.bundle.labels)), ()
+        if (gram.shape, cross.shape, step.shape) != wanted or step <= 0 or gram[-1, -1] <= 0:
+            raise BundleError(f"{path} holds no sums of {features} features: export again")
+        return Sums.of_tensors({"gram": gram, "cross": cross, "step": step})
+
+    def _deeper(self, at: int, rows: TrainingRows) -> TrainingRows:
+        """Return what an exit reads, from what the one before it does; the first reads what it is given."""
+        if not at:
+            return rows
+        parts = []
+        for batch in batches_of(np.arange(len(rows.labels)), AT_ONCE):
+            features, _ = self._chain.step(at, rows.read(batch))
+            parts.append(np.clip(features, -MOST_FLOAT16, MOST_FLOAT16).astype(np.float16))
+        maps = np.concatenate(parts)
+        return replace(rows, read=lambda numbers: maps[numbers].astype(np.float32))
 
 
 def exit_weights(bundle: Bundle) -> list[Weights]:
@@ -170,120 +218,3 @@ def exit_weights(bundle: Bundle) -> list[Weights]:
         {name.removeprefix(f"{at}."): value for name, value in state.items() if name.startswith(f"{at}.")}
         for at in range(count)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class ExitHeads:
-    """The exits of a bundle, as training sees them.
-
-    Attributes:
-        bundle: The bundle, exported with exits and ``--trainable``.
-        chain: Its segments.
-        threads: Threads within an operator.
-        seed: Seed of the order of samples.
-    """
-
-    bundle: Bundle
-    chain: Chain
-    threads: int
-    seed: int
-
-    def train(
-        self, given: Sequence[Weights], rows: TrainingRows, recipe: RecipePlan, watch: Watch
-    ) -> tuple[list[Weights], list[list[float]]]:
-        """Train one exit after the other, up to the one that is stopped.
-
-        Args:
-            given: Weights of each exit.
-            rows: What the first exit reads, and what every exit shall answer.
-            recipe: Recipe of each exit.
-            watch: Called after every step of an exit; returns whether to stop there.
-
-        Returns:
-            The weights of all exits, and the mean losses of each trained one's whole epochs.
-
-        Raises:
-            TunerError: Weights or a loss are no longer numbers.
-        """
-        weights, curves = list(given), []
-        for at in range(len(weights)):
-            if at:
-                rows = replace(rows, read=self._deeper(at, rows.read, len(rows.labels)))
-            session = StepSession(self.bundle.file(STEP_OF.format(at)), weights[at], self.threads, self.seed)
-            results = list(train(session, rows, recipe, self.seed, watch))
-            curves.append([result.loss for result in results if not result.stopped])
-            weights[at] = session.weights()
-            if not all(np.isfinite(value).all() for value in weights[at].values()):
-                raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
-            if results[-1].stopped:
-                break
-        return weights, curves
-
-    def solve(
-        self,
-        given: Sequence[Weights],
-        rows: TrainingRows,
-        truth: Labels,
-        folds: RowNumbers,
-        heads: HeadsPlan,
-    ) -> tuple[list[Weights], Floats]:
-        """Solve for all exits in closed form (`tuner.ridge.personal`): linear layers, without steps.
-
-        Args:
-            given: Weights of each exit, for their names.
-            rows: What the first exit reads, and what every exit is regressed on, the new samples first.
-            truth: Labels by which they are calibrated.
-            folds: Fold of each new sample.
-            heads: The plan's penalty, and whether exits begin with sums of global samples.
-
-        Returns:
-            The weights of all exits; and logits of every exit for the new samples, each by the exit that is solved
-            without the sample's fold, float32 [exits, new samples, labels].
-
-        Raises:
-            TunerError: Features are not finite, or sums are not of this bundle's exits.
-        """
-        weights, unseen = list[Weights](), []
-        for at, before in enumerate(given):
-            if at:
-                rows = replace(rows, read=self._deeper(at, rows.read, len(rows.labels)))
-            batches = batches_of(np.arange(len(rows.labels)), AT_ONCE)
-            features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
-            sums = self._sums(at, features.shape[1]) if heads.global_weight else None
-            head, answers = personal_head(
-                features,
-                rows.labels,
-                truth,
-                np.arange(len(folds)),
-                folds,
-                heads.ridge,
-                kind=self.bundle.targets,
-                given=sums,
-            )
-            unseen.append(answers.astype(np.float32))
-            values = {name: head.weight if value.ndim > 1 else head.bias for name, value in before.items()}
-            weights.append({name: value.astype(np.float32) for name, value in values.items()})
-        return weights, np.stack(unseen)
-
-    def _sums(self, at: int, features: int) -> Sums:
-        """Return the sums of global samples that an exit begins with.
-
-        Raises:
-            BundleError: They are of another number of features or labels.
-        """
-        path, size = self.bundle.file(SUMS), features + 1
-        tensors = read_tensors(path, tuple(f"{at}.{name}" for name in ("gram", "cross", "step")))
-        gram, cross, step = tensors.values()
-        wanted = (size, size), (size, len(self.bundle.labels)), ()
-        if (gram.shape, cross.shape, step.shape) != wanted or step <= 0 or gram[-1, -1] <= 0:
-            raise BundleError(f"{path} holds no sums of {features} features: export again")
-        return Sums.of_tensors({"gram": gram, "cross": cross, "step": step})
-
-    def _deeper(self, at: int, read: Read, count: int) -> Read:
-        """Return how to read what an exit reads, from how to read what the one before it does."""
-        parts = []
-        for rows in batches_of(np.arange(count), AT_ONCE):
-            features, _ = self.chain.step(at, read(rows))
-            parts.append(np.clip(features, -MOST_FLOAT16, MOST_FLOAT16).astype(np.float16))
-        maps = np.concatenate(parts)
-        return lambda rows: maps[rows].astype(np.float32)

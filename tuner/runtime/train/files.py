@@ -33,11 +33,7 @@ MOST_EPOCHS = 10_000
 
 
 def train_info(bundle: Bundle, trainer: str) -> TrainInfo:
-    """Return what a bundle says of its training.
-
-    Args:
-        bundle: Exported with ``--trainable``.
-        trainer: Class that is to train it, one of `TRAINERS`.
+    """Return what a bundle says of its training by a class of `tuner.runtime`.
 
     Raises:
         BundleError: It was not exported to be trained, for another version, or is trained by another class.
@@ -60,11 +56,7 @@ def train_info(bundle: Bundle, trainer: str) -> TrainInfo:
 
 
 def plan_of(bundle: Bundle) -> TrialPlan:
-    """Return the plan that a bundle trains by.
-
-    Raises:
-        BundleError: It cannot be read, or trains for more epochs than any device would.
-    """
+    """Return the plan that a bundle trains by; for more epochs than any device would is refused."""
     plan = bundle.plan()
     if plan.recipe.epochs > MOST_EPOCHS:
         raise BundleError(
@@ -75,10 +67,9 @@ def plan_of(bundle: Bundle) -> TrialPlan:
 
 
 def replay_of(bundle: Bundle, name: str) -> Replay:
-    """Return the stored features of global samples in a file of a bundle.
-
-    Raises:
-        TunerError: They cannot be read, or have other labels than the bundle.
-    """
+    """Return the stored features of global samples in a file of a bundle, which must have its labels."""
     path = bundle.file(name)
-    return Replay.load(path).checked(path, len(bundle.labels), bundle.targets)
+    replay = Replay.load(path)
+    if not bundle.targets.fits(replay.labels, len(bundle.labels)):
+        raise BundleError(f"{path} has labels that are not among the bundle's {len(bundle.labels)}: export again")
+    return replay

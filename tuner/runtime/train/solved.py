@@ -17,7 +17,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, coded
 from tuner.ridge.union import Domain, UnionSettings, union_head
-from tuner.runtime.infer.inputs import Sample
+from tuner.runtime.infer.personaliser import SampleOrFile
 from tuner.runtime.train.base import Batch, Content
 from tuner.runtime.train.files import SOLVED
 from tuner.runtime.train.tail import Trainer
@@ -36,14 +36,8 @@ class SolvingTrainer(Trainer):
     """A bundle whose head is solved for: `train` is one solution of all samples, in a fraction of a second.
 
     The user's samples that the bundle was made from are there already, as codes of their features; `add` adds others,
-    and `forget` removes any, as if they had never been there. Nothing is written until `save`.
-
-    Args:
-        bundle: The bundle or its folder, exported with ``--trainable`` of a plan that solves.
-        threads: Threads within an operator; all that the process may use where it is not given.
-
-    Raises:
-        BundleError: The bundle cannot be used, or has no head that is solved for.
+    and `forget` removes any, as if they had never been there. Arguments, attributes and errors are those of
+    `DeviceTrainer`.
     """
 
     _trainer = "SolvingTrainer"
@@ -71,16 +65,13 @@ class SolvingTrainer(Trainer):
         """Number of the user's samples that the head is solved from."""
         return len(self._own)
 
-    def forget(self, samples: Sequence[Sample]) -> int:
-        """Remove samples from the sums, which then are, bit for bit, as if these had never been there.
+    def forget(self, samples: Sequence[SampleOrFile]) -> int:
+        """Remove samples from the sums, bit for bit as if never there; return how many of them the bundle had.
 
         Call `train` for the head without them, and `save` to write it. The bundle that is here stays: delete it.
 
         Args:
             samples: As `add` takes them, without labels.
-
-        Returns:
-            How many of them the bundle had.
 
         Raises:
             TunerError: A file cannot be read, or a shape is another one.
@@ -88,11 +79,7 @@ class SolvingTrainer(Trainer):
         return self._without(coded(self.features(samples), self._file.step))
 
     def drop(self, rows: Sequence[int]) -> None:
-        """Take samples that were added out again; a shallow copy of the trainer keeps them.
-
-        Args:
-            rows: Their places, in the order they were added in.
-        """
+        """Take samples that were added out again; see `DeviceTrainer.drop`."""
         places = np.asarray(rows, np.int64)
         self._without(self._added[places])
         self._added = np.delete(self._added, places, 0)
@@ -179,11 +166,7 @@ class SolvedFile:
 
     @classmethod
     def load(cls, bundle: Bundle) -> "SolvedFile":
-        """Read the file of a bundle.
-
-        Raises:
-            BundleError: It cannot be read, or its parts do not fit together or the bundle.
-        """
+        """Read the file of a bundle, whose parts must fit together, and the bundle."""
         path, outputs = bundle.file(SOLVED), len(bundle.labels)
         with open_tensors(path) as file:
             metadata = file.metadata() or {}

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from safetensors.numpy import save
@@ -14,14 +13,12 @@ from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.tensors import read_tensors
-from tuner.errors import BundleError
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.base import Content, DeviceTrainer, rewritten
+from tuner.runtime.train.base import Content, DeviceTrainer, finite, rewritten
 from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
-from tuner.task.inputs import input_kind
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import Watch
 
@@ -29,18 +26,10 @@ from tuner.training.epoch import Watch
 class Trainer(DeviceTrainer):
     """A bundle whose tail trains on new samples and on the global ones that it brings along, by the plan's recipe.
 
-    The process gives the memory that it frees back to the system at once. Nothing is written until `save`.
-
-    Args:
-        bundle: The bundle or its folder, exported with ``--trainable``.
-        threads: Threads within an operator; all that the process may use where it is not given.
-        seed: Seed of the order of samples, of random changes and of dropouts.
-
-    Raises:
-        BundleError: The bundle cannot be used, or was not exported to be trained.
+    Arguments, attributes and errors are those of `DeviceTrainer`.
     """
 
-    _trainer: ClassVar[str] = "Trainer"
+    _trainer = "Trainer"
 
     def _open(self, info: TrainInfo) -> None:
         file = self.bundle.file
@@ -52,7 +41,7 @@ class Trainer(DeviceTrainer):
     def _fit(self, recipe: RecipePlan, watch: Watch) -> tuple[float, ...]:
         rows, strength = mixed_rows(self.plan.data, self._new, self._replay), self.plan.cache.augment
         if strength:
-            augment = input_kind(self.bundle.input.kind).augment
+            augment = self.bundle.kind.augment
             operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
             generator, read = np.random.default_rng((self._seed, 1)), rows.read
             rows = replace(rows, read=lambda numbers: augment(read(numbers), generator, operations, strength))
@@ -72,14 +61,7 @@ class Trainer(DeviceTrainer):
 
 @dataclass(frozen=True, slots=True)
 class TailTraining:
-    """What trains a tail by its traced step: on the device, and where an export tries a round.
-
-    Attributes:
-        step: File of the traced step.
-        adapters: What trains in the place of weights; None where the weights do.
-        threads: Threads within an operator.
-        seed: Seed of the order of samples, and of dropouts.
-    """
+    """What trains a tail by the file of its traced step: on the device, and where an export tries a round."""
 
     step: Path
     adapters: Adapters | None
@@ -93,34 +75,20 @@ class TailTraining:
         recipe: RecipePlan,
         watch: Watch = lambda _step, _steps: False,
     ) -> tuple[dict[str, Array], tuple[float, ...]]:
-        """Train for a recipe's epochs; return the tail's weights by name, and the mean loss of each epoch.
-
-        Args:
-            given: Weights to start from.
-            rows: The samples.
-            recipe: A batch size of at most the step's; the optimiser is the step's.
-            watch: Called after every step; returns whether to stop there.
+        """Train given weights for a recipe's epochs; return the tail's by name, and the mean loss of each epoch.
 
         Raises:
-            TunerError: The batches are too large, or numbers are no longer finite.
+            TunerError: Batches are larger than the step's, or numbers are no longer finite.
         """
         first = given if self.adapters is None else self.adapters.begin(given)
         session = StepSession(self.step, first, self.threads, self.seed)
         losses = tuple(result.loss for result in train(session, rows, recipe, self.seed, watch))
         weights = session.weights() if self.adapters is None else self.adapters.merged(session.weights())
-        if not all(np.isfinite(value).all() for value in weights.values()):
-            raise BundleError(f"weights are no longer finite: lower recipe.learning_rate, {recipe.learning_rate:g}")
-        return weights, losses
+        return finite(weights, recipe), losses
 
 
 def mixed_rows(data: DataPlan, local: Replay, replay: Replay) -> TrainingRows:
-    """Return local samples, followed by global ones, which count as a plan says.
-
-    Args:
-        data: The weight of global samples, and whether classes are balanced.
-        local: The new samples.
-        replay: The global ones.
-    """
+    """Return local samples, followed by global ones, weighted and balanced as a plan says."""
     samples = local.extended(replay.codes, replay.labels)
     weights = sample_weights(data, len(local), len(replay))
     return TrainingRows(samples.read, samples.labels, weights=weights, order=epoch_order(data, samples.labels))

@@ -1,18 +1,19 @@
 """Arrays: samples that are used as they are; of a task, in an ``.npz``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tuner.arrays import Array
 from tuner.errors import TaskError
 from tuner.reading import kind_of
-from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key
-from tuner.task.data.samples import ArraySamples
 from tuner.task.inputs.base import InputKind
 from tuner.task.spec import InputSpec
+
+if TYPE_CHECKING:  # as for the base class
+    from tuner.task.data.entry import Entry, EntrySource
 
 
 class Arrays(InputKind):
@@ -22,7 +23,9 @@ class Arrays(InputKind):
     suffixes = frozenset({".npy"})
     settings = frozenset({"size", "resize"})
 
-    def entry(self, source: EntrySource) -> Entry:
+    def entry(self, source: "EntrySource") -> "Entry":
+        from tuner.task.data.entry import no_such_data
+
         if kind_of(source.path) == "nothing":
             raise no_such_data(source.path, source.partition)
         if source.path.suffix.lower() != ".npz":
@@ -43,8 +46,12 @@ def no_size(kind: str) -> TaskError:
     return TaskError(f"input.size is needed for kind {kind!r}: give the side in pixels, e.g. size = 160")
 
 
-def read_arrays(source: EntrySource) -> Entry:
+def read_arrays(source: "EntrySource") -> "Entry":
     """Return the samples of an ``.npz``; a `TaskError` where it lacks the partition, or arrays do not fit."""
+    from tuner.task.data.entry import Entry, empty_partition
+    from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key
+    from tuner.task.data.samples import ArraySamples
+
     path, partition, spec, labelled = source.path, source.partition, source.spec, source.labelled
     with open_npz(path) as file:
         x_key = samples_key(path, file, partition, labelled=labelled)

@@ -3,17 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tuner.arrays import Array, Floats
-from tuner.augment.maps import augment
-from tuner.augment.operations import check_operations
 from tuner.errors import TaskError
-from tuner.task.data.entry import Entry, EntrySource
-from tuner.task.data.samples import Samples
 from tuner.task.spec import InputDefaults, InputSpec
+
+if TYPE_CHECKING:  # a process that only predicts reads no data of tasks, and changes nothing at random
+    from tuner.task.data.entry import Entry, EntrySource
+    from tuner.task.data.samples import Samples
 
 
 class InputKind(ABC):
@@ -40,7 +40,7 @@ class InputKind(ABC):
     is_standardised: ClassVar[bool] = False
 
     @abstractmethod
-    def entry(self, source: EntrySource) -> Entry:
+    def entry(self, source: "EntrySource") -> "Entry":
         """Return the samples that an entry of a task file lists, and their labels; these are ignored if not needed.
 
         Raises:
@@ -104,7 +104,7 @@ class InputKind(ABC):
             way_out = "give input.window" if "window" in self.settings else f"leave it out{other}"
             raise TaskError(f"input.{key} = {given[key]} does not apply to kind {self.name!r}: {way_out}")
 
-    def standardised(self, spec: InputSpec, partitions: Mapping[str, Samples]) -> InputSpec:  # noqa: ARG002 - for others
+    def standardised(self, spec: InputSpec, partitions: "Mapping[str, Samples]") -> InputSpec:  # noqa: ARG002 - for others
         """Return the input with mean and deviation of the data, where they are measured.
 
         Partitions are by full name, such as ``global.train``; first those that the model was trained on.
@@ -120,6 +120,8 @@ class InputKind(ABC):
         Raises:
             StoreError: Samples of the kind cannot take one of them.
         """
+        from tuner.augment.operations import check_operations
+
         check_operations(ops)
 
     def augment(self, maps: Floats, generator: np.random.Generator, ops: frozenset[str], strength: float) -> Floats:
@@ -128,4 +130,6 @@ class InputKind(ABC):
         Raises:
             StoreError: The operations do not suit the maps, or the strength is not from 0 to 1.
         """
+        from tuner.augment.maps import augment
+
         return augment(maps, generator, ops, strength)

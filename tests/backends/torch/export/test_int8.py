@@ -124,12 +124,6 @@ def test_it_trains_again_on_features_of_the_quantised_blocks(exported: Path, tmp
 
 
 @pytest.mark.slow
-def test_a_device_checks_it(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed_json(capsys, "bundle", "conformance", exported)
-    assert call(["bundle", "check", str(exported)]) == 0
-
-
-@pytest.mark.slow
 def test_nothing_is_trained_from_its_frozen_blocks(
     exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

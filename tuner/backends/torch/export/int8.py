@@ -24,7 +24,7 @@ from tuner.backends.torch.features.int8 import calibration_batches, int8_prefix
 from tuner.backends.torch.onnx.quantise import OPERATORS, Quantiser, part_of, with_prefix
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
-from tuner.bundle.int8 import BYTES, SECONDS, Int8Info
+from tuner.bundle.scores import BYTES, SECONDS, Int8Info
 from tuner.errors import BundleError, first_line
 from tuner.metrics import percent
 from tuner.ort.session import Session

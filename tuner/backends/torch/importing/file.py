@@ -11,7 +11,7 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, load_model_from_string
 from onnx.external_data_helper import load_external_data_for_tensor
 
-from tuner.bundle.onnx.check import OPERATORS, check_content
+from tuner.bundle.onnx_check import OPERATORS, check_content
 from tuner.errors import BundleError, TaskError, nearest, text_of
 from tuner.reading import open_regular
 

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.bundle.info import BundleInfo
-from tuner.cli.text.bundles.int8 import int8_lines
 from tuner.printable import printable
-from tuner.results.scores.objectives import title_of
 from tuner.runtime.infer.prediction import Prediction
 from tuner.targets.base import ACCURACY, ERROR, Named
-from tuner.targets.regression import are_named
 from tuner.units import format_bytes
 
 CSV_HEADER = "file,label,probability,exit,seconds"
@@ -28,6 +25,9 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
         scored: Number of validation samples by the name of the accuracy on them.
         folds: Number of folds that judged the trial; 0 for none.
     """
+    from tuner.cli.text.bundles.int8 import int8_lines  # a process that only predicts does without
+    from tuner.results.scores.objectives import title_of
+
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
         shown, targets = title_of(name, info.targets), info.targets
@@ -83,6 +83,8 @@ def _listed(labels: Named) -> str:
 
 def format_values(values: Named) -> str:
     """Return outputs with their values; a single one whose name says nothing without it."""
+    from tuner.targets.regression import are_named
+
     if len(values) == 1 and not are_named([values[0][0]]):
         return f"{values[0][1]:.6g}"
     return ", ".join(f"{printable(name)} {value:.6g}" for name, value in values)

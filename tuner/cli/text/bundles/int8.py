@@ -1,7 +1,7 @@
 """A bundle in int8 next to the same one in float32, as text."""
 
 from tuner.bundle.info import BundleInfo
-from tuner.bundle.int8 import BYTES, SECONDS
+from tuner.bundle.scores import BYTES, SECONDS
 from tuner.results.scores.objectives import title_of
 from tuner.units import format_bytes
 

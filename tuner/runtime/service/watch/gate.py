@@ -4,10 +4,12 @@ Its tests are in `tuner.runtime.infer.mcnemar`.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from tuner.arrays import Flags
+from tuner.bundle.table import Within
 from tuner.runtime.infer.mcnemar import harm, least_drop
 
 #: Of two models of equal accuracy, one is better if its answers cost at most this part of the other's.
@@ -60,9 +62,7 @@ class GlobalCheck:
     """Whether answers to the bundle's global check samples are right, bool [n]; n is at least 1.
 
     Attributes:
-        exported: Of the bundle as it was exported.
-        old: Of the model in use.
-        new: Of the new model.
+        exported, old, new: Those of the bundle as it was exported, of the model in use, and of the new one.
         name: What the share of right answers is called in the reason.
     """
 
@@ -79,22 +79,20 @@ class Evidence:
     Attributes:
         samples: Number of the user's samples that judged.
         models: Number of models that were trained to be judged by them.
-        before: Number of these samples that the old model answers right.
-        after: The same of the new model.
-        global_before: Accuracy of the old model on the global check samples, in [0, 1]; None where it was not measured.
-        global_after: The same of the new model.
-        least_loss: Loss of this accuracy that is certain at the rules' confidence; at most zero where none is.
-        least_gain: The same of a gain.
+        before, after: Numbers of these samples that the old and the new model answer right.
+        global_before, global_after: Accuracy on the global check samples, in [0, 1]; None where it was not measured.
+        least_loss, least_gain: Loss and gain of this accuracy that are certain at the rules' confidence; at most zero
+            where none is.
     """
 
     samples: int
     models: int
     before: int
     after: int
-    global_before: float | None = None
-    global_after: float | None = None
-    least_loss: float | None = None
-    least_gain: float | None = None
+    global_before: Annotated[float | None, Within(0, 1)] = None
+    global_after: Annotated[float | None, Within(0, 1)] = None
+    least_loss: Annotated[float | None, Within(-1, 1)] = None
+    least_gain: Annotated[float | None, Within(-1, 1)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +112,9 @@ class Verdict:
     is_open: bool = False
 
 
-def refused(reason: str, evidence: Evidence | None = None) -> Verdict:
+def refused(reason: str, evidence: Evidence | None = None, *, is_open: bool = False) -> Verdict:
     """Return the verdict that keeps the old model."""
-    return Verdict(accepted=False, reason=reason, evidence=evidence)
+    return Verdict(accepted=False, reason=reason, evidence=evidence, is_open=is_open)
 
 
 def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
@@ -125,10 +123,6 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     As more samples must be right, McNemar's test can find no harm on all samples together. It decides on the samples
     whose label the old model knew: a gain on new classes must not come at their expense. A few samples often leave it
     open which model is better; `judge_check` then decides.
-
-    Args:
-        comparison: Both models' answers.
-        rules: What the new model must show.
     """
     count, before, after = len(comparison.old), int(comparison.old.sum()), int(comparison.new.sum())
     evidence, summary = Evidence(count, comparison.models, before, after), _summary(comparison)
@@ -137,16 +131,9 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     harmed = _harm(comparison, rules)
     is_open = harmed is None and comparison.labelled and comparison.new_cost <= comparison.old_cost
     if after < before:
-        return Verdict(
-            accepted=False,
-            reason=f"the new model is right on fewer samples: {summary}",
-            evidence=evidence,
-            is_open=is_open,
-        )
+        return refused(f"the new model is right on fewer samples: {summary}", evidence, is_open=is_open)
     if after == before and comparison.new_cost > CHEAPER * comparison.old_cost:
-        return Verdict(
-            accepted=False, reason=f"a tie keeps the old model: {summary}", evidence=evidence, is_open=is_open
-        )
+        return refused(f"a tie keeps the old model: {summary}", evidence, is_open=is_open)
     if harmed is not None:
         return refused(f"{harmed}; {summary}", evidence)
     return Verdict(accepted=True, reason=summary, evidence=evidence)
@@ -158,12 +145,8 @@ def judge_check(verdict: Verdict, check: GlobalCheck | None, rules: Rules) -> Ve
     A model that the user's samples accepted is refused only where its loss is certain (Tango's test) to be above the
     largest that is allowed: a few hundred samples leave an accuracy uncertain by more than that. So that small losses
     do not add up from round to round, the loss since the export counts too, unless the new model is no worse than the
-    one in use. A model on which the user's samples left it open is accepted where its gain is certain.
-
-    Args:
-        verdict: Verdict of `judge_samples`: accepted, or open.
-        check: None where the bundle has no global check samples; the reason then says so.
-        rules: What the new model must show.
+    one in use. A model on which the user's samples left it open is accepted where its gain is certain. Where the bundle
+    has no check samples, the reason says so.
     """
     if check is None:
         return replace(verdict, reason=f"{verdict.reason}; no global check samples to compare on")
@@ -224,10 +207,8 @@ def _changes(old: Flags, new: Flags) -> tuple[int, int]:
 
 
 def _summary(comparison: Comparison) -> str:
-    if comparison.old_cost == comparison.new_cost:
-        cost = ""
-    else:
-        cost = f", at {100 * comparison.old_cost:.0f} % and {100 * comparison.new_cost:.0f} % of the FLOPs"
+    cost = f", at {100 * comparison.old_cost:.0f} % and {100 * comparison.new_cost:.0f} % of the FLOPs"
+    cost = "" if comparison.old_cost == comparison.new_cost else cost
     meaning = comparison.right if comparison.labelled else "in agreement with the last exit, as there are no labels"
     models = "a model" if comparison.models == 1 else f"{comparison.models} models"
     return (

@@ -58,11 +58,6 @@ def explored(state: ServiceState, losses: Sequence[float]) -> ServiceState:
 def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dict[str, float]:
     """Return the next value of the streams that drift is looked for in: doubt, which numbers have none of, and errors.
 
-    Args:
-        prediction: The answer to a sample.
-        label: True label, where it is known.
-        bundle: What answered.
-
     Raises:
         BundleError: A target is no number.
     """
@@ -80,7 +75,7 @@ def watched(
     Args:
         state: Current state.
         values: Values by stream: ``doubt``, ``errors``, ``exit 0``, ``exit 1``, …
-        thresholds: Current threshold of every exit but the last.
+        thresholds: Current threshold of every exit but the last, where the state has none.
         watch: Settings.
     """
     tests = dict(state.tests)
@@ -103,13 +98,7 @@ def watched(
 
 
 def due(state: ServiceState, samples: int, watch: Watch) -> str | None:
-    """Return why a round is due, or None: there are enough new samples, or drift and at least some.
-
-    Args:
-        state: Current state.
-        samples: Number of samples in the ring.
-        watch: Settings.
-    """
+    """Return why a round is due, or None: of the ring's `samples`, enough are new, or at least some after drift."""
     new = min(state.new_samples, samples)
     if state.asked is not None and new >= watch.least and state.new_samples - state.asked_at >= watch.least:
         return state.asked

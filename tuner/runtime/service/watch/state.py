@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 from tuner.bundle.rounds import EXPORTED, inside_device
-from tuner.bundle.table import MOST, Table
+from tuner.bundle.table import MOST, Table, Within
 from tuner.errors import BundleError
 from tuner.files import remove_parts, write_private
 from tuner.runtime.service.watch.drift import PageHinkley
@@ -44,12 +45,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that went wrong without stopping the service.
-
-    Attributes:
-        when: Time, in seconds since 1970.
-        line: Message of one line.
-    """
+    """Something that went wrong without stopping the service; `when` is in seconds since 1970."""
 
     when: float
     line: str
@@ -81,14 +77,14 @@ class ServiceState:
     round: str = EXPORTED
     answers: int = 0
     left: tuple[int, ...] = ()
-    seconds: float = 0.0
+    seconds: Annotated[float, Within(0, math.inf)] = 0.0
     explored: int = 0
     losses: tuple[float, ...] = ()
-    thresholds: tuple[float, ...] | None = None
+    thresholds: Annotated[tuple[float, ...] | None, Within(0, 1)] = None
     tests: Mapping[str, PageHinkley] = field(default_factory=dict)
-    new_samples: int = 0
+    new_samples: Annotated[int, Within(-MOST, MOST)] = 0
     asked: str | None = None
-    asked_at: int = 0
+    asked_at: Annotated[int, Within(-MOST, MOST)] = 0
     due: str | None = None
     waits: str | None = None
     rounds: tuple[Round, ...] = ()
@@ -103,11 +99,7 @@ class ServiceState:
 
 
 def read_state(bundle: Path) -> ServiceState:
-    """Return the state of a bundle; a new one where there is none.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """Return the state of a bundle; a new one where there is none."""
     path = inside_device(bundle, FILE)
     try:
         table = Table(read_json(path))
@@ -121,71 +113,30 @@ def read_state(bundle: Path) -> ServiceState:
 
 
 def _state(table: Table) -> ServiceState:
-    """Return the state of a file's content.
-
-    Raises:
-        BundleError: A value is of another type or out of bounds.
-        KeyError: A key is missing.
-    """
     tests = table.table("tests")
     changed_ns, path = table.content["watched"]
     watched = Table({"ns": changed_ns, "path": path}, "[watched] ")
-    return ServiceState(
-        round=table.text("round"),
-        answers=table.integer("answers"),
-        left=table.integers("left", least=0, most=MOST),
-        seconds=table.number("seconds", least=0),
-        explored=table.integer("explored"),
-        losses=table.numbers("losses"),
-        thresholds=table.numbers("thresholds", least=0, most=1) if "thresholds" in table else None,
+    return table.read(
+        ServiceState,
+        whole=True,
         tests={name: _test(tests.table(name)) for name in tests.content},
-        new_samples=table.integer("new_samples", least=-MOST),
-        asked=table.text("asked", None),
-        asked_at=table.integer("asked_at", least=-MOST),
-        due=table.text("due", None),
-        waits=table.text("waits", None),
         rounds=tuple(_round(entry) for entry in table.tables("rounds")[-SHOWN:]),
-        problems=tuple(
-            Problem(entry.number("when"), entry.text("line")) for entry in table.tables("problems")[-SHOWN:]
-        ),
+        problems=tuple(entry.read(Problem) for entry in table.tables("problems")[-SHOWN:]),
         watched=(watched.integer("ns", least=-MOST), watched.text("path")),
     )
 
 
 def _round(entry: Table) -> Round:
-    accepted, evidence = entry.flag("accepted") is True, None
-    if "evidence" in entry:
-        evidence = _evidence(entry.table("evidence"))
-    when, samples, asked = entry.number("when"), entry.integer("samples"), entry.text("asked")
-    return Round(when, samples, asked, accepted, entry.text("reason"), evidence)
-
-
-def _evidence(entry: Table) -> Evidence:
-    return Evidence(
-        samples=entry.integer("samples"),
-        models=entry.integer("models"),
-        before=entry.integer("before"),
-        after=entry.integer("after"),
-        global_before=entry.number("global_before", None, least=0, most=1),
-        global_after=entry.number("global_after", None, least=0, most=1),
-        least_loss=entry.number("least_loss", None, least=-1, most=1),
-        least_gain=entry.number("least_gain", None, least=-1, most=1),
-    )
+    evidence = entry.table("evidence").read(Evidence) if "evidence" in entry else None
+    return entry.read(Round, accepted=entry.flag("accepted", default=False), evidence=evidence)
 
 
 def _test(entry: Table) -> PageHinkley:
-    numbers = {name: entry.number(name) for name in ("delta", "limit", "forgetting", "mean", "excess")}
-    counts = {name: entry.integer(name) for name in ("least", "count")}
-    lowest = entry.number("lowest", float("inf"))
-    return PageHinkley(**numbers, **counts, lowest=lowest)  # type: ignore[arg-type]  # mypy sees one type for all
+    return entry.read(PageHinkley, whole=True, lowest=entry.number("lowest", math.inf))
 
 
 def write_state(bundle: Path, state: ServiceState) -> None:
-    """Write the state of a bundle, whole or not at all.
-
-    Raises:
-        OSError: The disk is full or cannot be written.
-    """
+    """Write the state of a bundle, whole or not at all."""
     content = {"format": FORMAT, **asdict(state)}
     for test in content["tests"].values():
         test["lowest"] = test["lowest"] if test["count"] else None  # JSON has no infinity
@@ -193,18 +144,7 @@ def write_state(bundle: Path, state: ServiceState) -> None:
 
 
 class StateFile:
-    """State of a bundle in service, in memory and written now and then.
-
-    Args:
-        bundle: Folder of the bundle.
-        clock: Function that returns seconds since 1970.
-
-    Attributes:
-        state: Current state.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """State of a bundle in service, in memory and written now and then; a file that is damaged is a `BundleError`."""
 
     def __init__(self, bundle: Path, clock: Callable[[], float]) -> None:
         self._bundle, self._clock = bundle, clock

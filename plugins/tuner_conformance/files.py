@@ -15,7 +15,7 @@ import onnxruntime
 from safetensors.numpy import save_file
 
 from tuner.arrays import Array
-from tuner.bundle.format import Bundle
+from tuner.bundle.format import CONFORMANCE, Bundle
 from tuner.bundle.table import Table
 from tuner.bundle.tensors import read_tensors
 from tuner.distribution import installed_version
@@ -23,13 +23,13 @@ from tuner.errors import BundleError
 from tuner.files import private_file, private_folder, write_private
 from tuner.ort.parity import TOLERANCE
 from tuner.reading import read_bytes
-from tuner.runtime.conformance.gate_cases import decided, gate_cases
-from tuner.runtime.conformance.inputs import made_files, made_samples
-from tuner.runtime.conformance.measure import Inputs, made_features, measured, step_batches
 from tuner.untrusted import inside, read_json, reason_of
+from tuner_conformance.gate_cases import decided, gate_cases
+from tuner_conformance.inputs import made_files, made_samples
+from tuner_conformance.measure import Inputs, made_features, measured, step_batches
 
 FORMAT = 1
-FOLDER, FILE, TENSORS, IMAGES = "conformance", "conformance.json", "conformance.safetensors", "images"
+FILE, TENSORS, IMAGES = f"{CONFORMANCE}.json", f"{CONFORMANCE}.safetensors", "images"
 _GIVEN, _EXPECTED = "given.", "expected."
 #: Largest difference of each result; relative to the expected value where that is above 1.
 TOLERANCES = {

@@ -7,18 +7,25 @@ of onnx.proto3 (ONNX 1.23).
 
 import math
 import mmap
+import struct
 from array import array
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle.onnx.protobuf import ByteRange, fields, varint
-from tuner.bundle.onnx.shapes import MOST_ELEMENTS, Node, constant_numbers, require_small_shapes
+from tuner.bundle.onnx_bytes import ByteRange, fields, ranges, varint
 from tuner.errors import BundleError
 from tuner.reading import open_regular
 
+#: Largest number of elements that a file may declare, or compute from its own numbers: 1 GiB of float32.
+MOST_ELEMENTS = 2**28
+_MOST_NUMBERS = 64  # a shape has fewer
+_RAW, _PACKED_INTEGERS, _FLOATS = 9, frozenset({5, 7, 11}), 4
+_RAW_FORMATS = {1: "f", 6: "i", 7: "q", 11: "d", 12: "I", 13: "Q"}
+
+Numbers = tuple[int, ...] | tuple[float, ...] | None
 #: Most fields of all messages in a file: a training step of a large model has a tenth.
 MOST_FIELDS = 1_000_000
 #: Operators that compute tensors from tensors. Without: other graphs, sequences, text, random numbers.
@@ -62,6 +69,33 @@ _REFUSED: Mapping[str, Mapping[int, str]] = {
     "attribute": {6: "a graph in a graph", 11: "a graph in a graph", 21: "functions", 22: "sparse values"},
     "tensor": {3: "values in pieces", 6: "text", 13: "values outside the file"},
 }
+#: Inputs that decide the size of an operator's output, and the largest product of their numbers: sizes themselves, or
+#: factors of what the operator is given.
+_SIZING: Mapping[str, Mapping[int, int]] = {
+    "AffineGrid": {1: MOST_ELEMENTS},
+    "BlackmanWindow": {0: 2**20},
+    "CenterCropPad": {1: MOST_ELEMENTS},
+    "Col2Im": {1: MOST_ELEMENTS},
+    "ConstantOfShape": {0: MOST_ELEMENTS},
+    "Expand": {1: MOST_ELEMENTS},
+    "HammingWindow": {0: 2**20},
+    "HannWindow": {0: 2**20},
+    "MaxUnpool": {2: MOST_ELEMENTS},
+    "MelWeightMatrix": {0: 2**14, 1: 2**20},
+    "OneHot": {1: 2**20},
+    "Pad": {1: 2**14},
+    "Range": {0: MOST_ELEMENTS, 1: MOST_ELEMENTS, 2: MOST_ELEMENTS},
+    "Resize": {2: 2**14, 3: MOST_ELEMENTS},
+    "Tile": {1: 2**14},
+    "Upsample": {1: 2**14},
+}
+#: Operators on shapes that pass numbers on: of the first input, or of all.
+_PASSES_FIRST = frozenset(
+    {"Cast", "CastLike", "Ceil", "Div", "Expand", "Flatten", "Floor", "Gather", "Identity", "Mod", "Neg", "Reshape"}
+) | {"Slice", "Squeeze", "Transpose", "Unsqueeze"}
+_MULTIPLIES = frozenset({"Concat", "Max", "Min", "Mul", "Where"})
+_ADDS = frozenset({"Add", "Sub", "Sum"})
+_FROM_SIZES = frozenset({"Equal", "Greater", "Less", "Not", "Shape", "Size"})
 
 
 def check_model(path: Path) -> None:
@@ -81,15 +115,20 @@ def check_model(path: Path) -> None:
 
 
 def check_content(content: bytes | mmap.mmap) -> None:
-    """Check the content of a file; see `check_model`.
-
-    Raises:
-        BundleError: It is not such a model, with the first reason.
-    """
+    """Check the content of a file; see `check_model`."""
     try:
         _Check(content).model()
     except UnicodeDecodeError:
         raise BundleError("the model file is not ONNX: export again") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of a graph; the name of an optional input that is left out is empty."""
+
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -129,66 +168,64 @@ class _Check:
                 raise BundleError(f"it holds {reason}, which no bundle does: export again")
             yield number, value
 
-    def _text(self, value: int | ByteRange) -> str:
-        if isinstance(value, int):
+    def _parts(self, message: ByteRange, name: str, known: frozenset[int]) -> Mapping[int, list[Any]]:
+        """Return the values of a message by the numbers of their fields."""
+        parts = defaultdict[int, list[Any]](list)
+        for number, value in self._fields(message, name, known):
+            parts[number].append(value)
+        return parts
+
+    def _text(self, values: list[Any]) -> str:
+        """Return the last of a field's texts; empty without any."""
+        return self._texts(values)[-1] if values else ""
+
+    def _texts(self, values: list[Any]) -> tuple[str, ...]:
+        if any(isinstance(value, int) for value in values):
             raise BundleError("the model file is not ONNX: export again")
-        return bytes(self.content[value.begin : value.end]).decode()
+        return tuple(bytes(self.content[value.begin : value.end]).decode() for value in values)
 
     def _node(self, message: ByteRange) -> None:
-        operator, domain, inputs, outputs = "", "", [], []
-        for number, value in self._fields(message, "node", _NODE):
-            if number == 1:
-                inputs.append(self._text(value))
-            elif number == 2:  # noqa: PLR2004 - an output
-                outputs.append(self._text(value))
-            elif number == 4:  # noqa: PLR2004 - the operator
-                operator = self._text(value)
-            elif number == 7:  # noqa: PLR2004 - its domain
-                domain = self._text(value)
-            elif number == 5 and isinstance(value, ByteRange):  # noqa: PLR2004 - an attribute
-                self._attribute(value, outputs)
+        parts = self._parts(message, "node", _NODE)
+        inputs, outputs = self._texts(parts[1]), self._texts(parts[2])
+        operator, domain = self._text(parts[4]), self._text(parts[7])
+        for attribute in parts[5]:
+            if isinstance(attribute, ByteRange):
+                self._attribute(attribute, outputs[0] if outputs else "")
         if domain not in {"", "ai.onnx"} or operator not in OPERATORS:
             name = f"{domain}.{operator}" if domain else operator
             raise BundleError(f"it uses the operator {name!r}, which bundles do without: use a model without it")
-        self.nodes.append(Node(operator, tuple(inputs), tuple(outputs)))
+        self.nodes.append(Node(operator, inputs, outputs))
 
-    def _attribute(self, message: ByteRange, outputs: list[str]) -> None:
-        name, numbers, reals = "", list[int](), list[float]()
-        for number, value in self._fields(message, "attribute", _ATTRIBUTE):
-            if number == 1:
-                name = self._text(value)
-            elif number in {3, 8}:
-                numbers += self._integers(value)
-            elif number in {2, 7} and isinstance(value, ByteRange) and value.size % 4 == 0:
+    def _attribute(self, message: ByteRange, output: str) -> None:
+        """Check an attribute of a node, and note a constant's small values by the name of its output."""
+        parts, reals = self._parts(message, "attribute", _ATTRIBUTE), list[float]()
+        name = self._text(parts[1])
+        numbers = [number for value in (*parts[3], *parts[8]) for number in self._integers(value)]
+        for value in (*parts[2], *parts[7]):
+            if isinstance(value, ByteRange) and value.size % 4 == 0:
                 reals += array("f", bytes(self.content[value.begin : value.end][: 4 * _MOST_REALS]))
-            elif number == 5 and isinstance(value, ByteRange):  # noqa: PLR2004 - a constant's value
-                self._tensor(value, outputs[0] if outputs else "")
+        for value in parts[5]:
+            if isinstance(value, ByteRange):
+                self._tensor(value, output)
         if name in _SPREADING and any(abs(number) > _MOST_SPREAD for number in numbers):
             raise BundleError(f"the attribute {name} is {numbers}, beyond {_MOST_SPREAD}: export again")
-        if name in {"value_int", "value_ints"} and outputs:
-            self.constants[outputs[0]] = tuple(numbers)
-        if name in {"value_float", "value_floats"} and outputs and len(reals) < _MOST_REALS:
-            self.constants[outputs[0]] = tuple(reals)
+        if name in {"value_int", "value_ints"} and output:
+            self.constants[output] = tuple(numbers)
+        if name in {"value_float", "value_floats"} and output and len(reals) < _MOST_REALS:
+            self.constants[output] = tuple(reals)
 
     def _tensor(self, message: ByteRange, output: str = "") -> None:
         """Check that a tensor holds the values that it declares, and note small ones."""
-        name, dims, kind = output, list[int](), 0
-        data, seen = dict[int, ByteRange](), Counter[int]()
-        for number, value in self._fields(message, "tensor", _TENSOR):
-            seen[number] += number not in {1, 16}  # sizes, and remarks
-            if number == 1:
-                dims += self._integers(value)
-            elif number == 2 and isinstance(value, int):  # noqa: PLR2004 - the type
-                kind = value
-            elif number == 8:  # noqa: PLR2004 - the name
-                name = output or self._text(value)
-            elif number == 14 and value:  # noqa: PLR2004 - where the values are
-                raise BundleError("it holds values outside the file, which no bundle does: export again")
-            elif number in _TENSOR_DATA and isinstance(value, ByteRange):
-                data[number] = value
-            elif number in _TENSOR_DATA:
-                raise BundleError(f"the values of {name!r} are not packed: export again")
-        if kind not in ELEMENT_BYTES or len(data) > 1 or max(seen.values(), default=0) > 1:
+        parts = self._parts(message, "tensor", _TENSOR)
+        if any(parts[14]):
+            raise BundleError("it holds values outside the file, which no bundle does: export again")
+        name, kind = output or self._text(parts[8]), (parts[2] or [0])[-1]
+        dims = [number for value in parts[1] for number in self._integers(value)]
+        data = {number: parts[number][0] for number in _TENSOR_DATA if parts[number]}
+        if any(isinstance(value, int) for value in data.values()):
+            raise BundleError(f"the values of {name!r} are not packed: export again")
+        repeated = any(len(values) > 1 for number, values in parts.items() if number not in {1, 16})  # sizes, remarks
+        if kind not in ELEMENT_BYTES or len(data) > 1 or repeated:
             raise BundleError(f"the values of {name!r} are of no type that a bundle has: export again")
         elements = _elements(dims, name)
         held = sum(place.size for place in data.values())
@@ -199,26 +236,23 @@ class _Check:
 
     def _value(self, message: ByteRange) -> None:
         """Check the declared shape of a value: a tensor's, of a bounded size."""
-        for number, value in fields(self.content, message):
-            if number != 2 or isinstance(value, int):  # noqa: PLR2004 - the type
-                continue
-            for kind, tensor in fields(self.content, value):
-                if kind == 6:  # noqa: PLR2004 - a remark
-                    continue
-                if kind == 4 and not isinstance(tensor, int):  # noqa: PLR2004 - a sequence: of what a split makes
+        for declared in ranges(self.content, message, 2):
+            for kind, tensor in fields(self.content, declared):
+                if kind == 6 or (kind == 4 and not isinstance(tensor, int)):  # noqa: PLR2004 - a remark; what a split makes
                     continue
                 if kind != 1 or isinstance(tensor, int):
                     raise BundleError("it has values that are not tensors, which no bundle has: export again")
-                _elements([size for size in self._dims(tensor) if size is not None], "a value of the graph")
+                _elements(self._dims(tensor), "a value of the graph")
 
-    def _dims(self, tensor: ByteRange) -> Iterator[int | None]:
-        for number, shape in fields(self.content, tensor):
-            if number != 2 or isinstance(shape, int):  # noqa: PLR2004 - the shape
-                continue
+    def _dims(self, tensor: ByteRange) -> list[int]:
+        """Return the sizes of a tensor that its type declares as numbers."""
+        sizes = list[int]()
+        for shape in ranges(self.content, tensor, 2):
             for _, dim in self._fields(shape, "shape", frozenset({1})):
                 if isinstance(dim, ByteRange):
-                    sizes = [value for at, value in fields(self.content, dim) if at == 1 and isinstance(value, int)]
-                    yield _signed(sizes[-1]) if sizes else None
+                    own = [value for at, value in fields(self.content, dim) if at == 1 and isinstance(value, int)]
+                    sizes += map(_signed, own[-1:])
+        return sizes
 
     def _integers(self, value: int | ByteRange) -> list[int]:
         """Return one integer, or the packed ones of a field."""
@@ -244,3 +278,68 @@ def _elements(dims: list[int], name: str) -> int:
 
 def _signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
+
+
+def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, ByteRange]) -> Numbers:
+    """Return the values of a constant, which are in `data` by field, if it is small enough to be a shape; else None."""
+    if not elements or elements > _MOST_NUMBERS:
+        return None if elements else ()
+    number, place = next(iter(data.items()))
+    values = bytes(content[place.begin : place.end])
+    if number in _PACKED_INTEGERS:
+        numbers, at = list[int](), place.begin
+        while at < place.end:
+            value, at = varint(content, at, place.end)
+            numbers.append(_signed(value))
+        return tuple(numbers)
+    letter = "f" if number == _FLOATS else _RAW_FORMATS.get(kind) if number == _RAW else None
+    if letter is None:
+        return None
+    return tuple(value for (value,) in struct.iter_unpack(f"<{letter}", values))
+
+
+def require_small_shapes(nodes: Sequence[Node], constants: Mapping[str, Numbers]) -> None:
+    """Refuse values much larger than the file and what the graph is given, and sizes that depend on a sample."""
+    sizes = _Sizes({name: node for node in nodes for name in node.outputs if name}, constants)
+    for node in nodes:
+        for place, most in _SIZING.get(node.operator, {}).items():
+            name = node.inputs[place] if place < len(node.inputs) else ""
+            product = sizes.bound(name, ()) if name else 1.0
+            if not product <= most:
+                made = "that is not bounded" if math.isinf(product) else f"of {product:,.0f}, more than {most:,},"
+                raise BundleError(
+                    f"its operator {node.operator} makes a value of a size {made} which no bundle does: export again"
+                )
+
+
+class _Sizes:
+    """Upper bounds on the product of a shape's sizes, those of the graph's inputs counted as one."""
+
+    def __init__(self, makers: Mapping[str, Node], constants: Mapping[str, Numbers]) -> None:
+        self._makers, self._constants = makers, constants
+        self._bounds: dict[str, float] = {}
+
+    def bound(self, name: str, above: tuple[str, ...]) -> float:
+        """Return the bound of a value; infinite where it is no shape, or is made of itself."""
+        if name in self._constants:
+            numbers = self._constants[name]
+            return math.inf if numbers is None else math.prod(max(1.0, abs(float(number))) for number in numbers)
+        if name not in self._makers or name in above or len(above) > _MOST_NUMBERS:
+            return math.inf
+        if name not in self._bounds:
+            self._bounds[name] = self._made(self._makers[name], (*above, name))
+        return self._bounds[name]
+
+    def _made(self, node: Node, above: tuple[str, ...]) -> float:
+        if node.operator in _FROM_SIZES:
+            return 1.0
+        if node.operator in _PASSES_FIRST:
+            return self.bound(node.inputs[0], above) if node.inputs else math.inf
+        bounds = (self.bound(name, above) for name in node.inputs if name)
+        if node.operator in _MULTIPLIES:
+            return math.prod(bounds)
+        if node.operator in _ADDS:
+            return math.prod(bound + 1 for bound in bounds)
+        if node.operator == "ConstantOfShape":  # its value is written as an attribute, and is 0 or 1 in shapes
+            return 1.0
+        return math.inf

@@ -1,10 +1,7 @@
 """A device that computes something else than the conformance set holds is found out; one that does not is not."""
 
-import errno
 import json
-import random
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,12 @@ from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
 from tests.bundle.handmade import make, pointing
-from tuner.bundle.archive import unpacked
-from tuner.bundle.format import FILE, Bundle, file_hash
+from tuner.bundle.format import CONFORMANCE, FILE, Bundle, file_hash
 from tuner.cli.app import call
 from tuner.errors import BundleError
-from tuner.runtime.conformance import files
-from tuner.runtime.conformance.gate_cases import gate_cases
-from tuner.runtime.conformance.inputs import RuledNoise
+from tuner_conformance import files
+from tuner_conformance.gate_cases import gate_cases
+from tuner_conformance.inputs import RuledNoise
 
 __all__ = ["make", "pointing"]
 OLD = Path(__file__).parents[2] / "fixtures"
@@ -33,12 +29,12 @@ TRAINED = {"replay", "codes", "rates", "losses"}
 def digits(tmp_path: Path) -> Path:
     """Return a bundle that trains its tail, with its set."""
     folder = shutil.copytree(OLD / "digits" / "bundle", tmp_path / "bundle")
-    files.write_set(Bundle.open(folder), folder / files.FOLDER)
+    files.write_set(Bundle.open(folder), folder / CONFORMANCE)
     return folder
 
 
 def broken(folder: Path) -> set[str]:
-    return {check.name for check in files.compared(Bundle.open(folder), folder / files.FOLDER) if not check.holds}
+    return {check.name for check in files.compared(Bundle.open(folder), folder / CONFORMANCE) if not check.holds}
 
 
 def test_the_same_device_computes_the_same(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,29 +42,29 @@ def test_the_same_device_computes_the_same(digits: Path, capsys: pytest.CaptureF
     report = json.loads(capsys.readouterr().out)
     assert report["holds"]
     assert {check["name"] for check in report["checks"]} >= {"logits", "left_at", "probabilities", "gate", *TRAINED}
-    losses = load_file(digits / files.FOLDER / files.TENSORS)["expected.losses"]
+    losses = load_file(digits / CONFORMANCE / files.TENSORS)["expected.losses"]
     assert len(losses) == 20
     assert losses[-5:].mean() < losses[:5].mean()
 
 
 def test_exits_have_logits_each_and_train_from_the_first(tmp_path: Path) -> None:
     folder = shutil.copytree(OLD / "exits" / "bundle", tmp_path / "bundle")
-    files.write_set(Bundle.open(folder), folder / files.FOLDER)
-    expected = load_file(folder / files.FOLDER / files.TENSORS)
+    files.write_set(Bundle.open(folder), folder / CONFORMANCE)
+    expected = load_file(folder / CONFORMANCE / files.TENSORS)
     assert expected["expected.logits"].shape[0] == len(Bundle.open(folder).models)
     assert len(expected["expected.losses"]) == 20
     assert broken(folder) == set()
     thresholds = expected["expected.calibrated"]
-    save_file({**expected, "expected.calibrated": thresholds + 0.05}, folder / files.FOLDER / files.TENSORS)
+    save_file({**expected, "expected.calibrated": thresholds + 0.05}, folder / CONFORMANCE / files.TENSORS)
     assert broken(folder) == {"calibrated"}
     del expected["expected.targets"], expected["expected.calibrated"]
-    save_file(expected, folder / files.FOLDER / files.TENSORS)
+    save_file(expected, folder / CONFORMANCE / files.TENSORS)
     assert broken(folder) == {"targets", "calibrated"}
 
 
 @pytest.mark.parametrize("name", ["logits", "losses", "codes", "rates", "replay"])
 def test_another_result_breaks_the_check(digits: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = digits / files.FOLDER / files.TENSORS
+    path = digits / CONFORMANCE / files.TENSORS
     tensors = load_file(path)
     changed = tensors[f"expected.{name}"].copy()
     changed.reshape(-1)[-1] += 1
@@ -79,7 +75,7 @@ def test_another_result_breaks_the_check(digits: Path, name: str, capsys: pytest
 
 
 def test_another_decision_of_the_gate_breaks_the_check(digits: Path) -> None:
-    path = digits / files.FOLDER / files.FILE
+    path = digits / CONFORMANCE / files.FILE
     content = json.loads(path.read_text())
     content["gate"][3]["accepted"] = not content["gate"][3]["accepted"]
     path.write_text(json.dumps(content))
@@ -103,13 +99,13 @@ def test_pictures_are_compared_as_the_model_sees_them(make: Callable[..., Path],
     onnx.save(model, folder / "model.onnx")
     content = json.loads((folder / FILE).read_text())
     (folder / FILE).write_text(json.dumps({**content, "files": {"model.onnx": file_hash(folder / "model.onnx")}}))
-    files.write_set(Bundle.open(folder), folder / files.FOLDER)
-    images = {path.name for path in (folder / files.FOLDER / files.IMAGES).iterdir()}
+    files.write_set(Bundle.open(folder), folder / CONFORMANCE)
+    images = {path.name for path in (folder / CONFORMANCE / files.IMAGES).iterdir()}
     assert images == {"same.png", "wide.png", "high.png", "large.jpg"}
     assert broken(folder) == set()
-    tensors = load_file(folder / files.FOLDER / files.TENSORS)
+    tensors = load_file(folder / CONFORMANCE / files.TENSORS)
     tensors["expected.image.wide.png"][0, 0, 0] ^= 4
-    save_file(tensors, folder / files.FOLDER / files.TENSORS)
+    save_file(tensors, folder / CONFORMANCE / files.TENSORS)
     assert broken(folder) == {"image.wide.png"}
 
 
@@ -134,85 +130,7 @@ def test_the_noise_is_the_one_that_is_written_down() -> None:
     ],
 )
 def test_a_set_that_does_not_fit_is_refused(digits: Path, change: dict[str, Any], reason: str) -> None:
-    path = digits / files.FOLDER / files.FILE
+    path = digits / CONFORMANCE / files.FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(BundleError, match=reason):
-        files.compared(Bundle.open(digits), digits / files.FOLDER)
-
-
-def test_a_zip_of_a_bundle_is_shown_and_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    archive = shutil.make_archive(str(tmp_path / "digits"), "zip", OLD / "digits", "bundle")
-    assert call(["show", archive, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["bundle"] == archive
-    sample = min((OLD / "inputs").glob("digit-*.npy"))
-    assert call(["predict", archive, str(sample)]) == 0
-    assert str(sample) in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("../bundle.json", "leads out"),
-        ("images/../../bundle.json", "leads out"),
-        ("C:bundle.json", "is not the name of a file"),  # on Windows, of another drive
-        ("images\\..\\..\\bundle.json", "is not the name of a file"),
-    ],
-)
-def test_no_name_in_a_zip_leads_out_of_it(tmp_path: Path, name: str, reason: str) -> None:
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
-        archive.writestr(name, "{}")
-        archive.writestr("bundle.json", "{}")
-        archive.writestr("../stray", "x")
-    with pytest.raises(BundleError, match=reason), unpacked(tmp_path / "bad.zip") as folder:
-        Bundle.open(folder)
-    assert not (tmp_path / "stray").exists()
-
-
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [(errno.EINVAL, "copy or export it again"), (errno.ENOSPC, "free some space, or name another")],
-)
-def test_what_is_wrong_with_a_zip_is_told_from_what_is_wrong_with_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
-) -> None:
-    path = Path(shutil.make_archive(str(tmp_path / "digits"), "zip", OLD / "digits", "bundle"))
-
-    def extract(*_: object) -> None:
-        raise OSError(number, "it went wrong")
-
-    monkeypatch.setattr("tuner.bundle.archive._extract", extract)
-    with pytest.raises(BundleError, match=rf"cannot be unpacked.* \(it went wrong\): {advice}"), unpacked(path):
-        pass
-
-
-def test_a_damaged_zip_is_one_line(tmp_path: Path) -> None:
-    whole = Path(shutil.make_archive(str(tmp_path / "digits"), "zip", OLD / "digits", "bundle")).read_bytes()
-    draw, damaged, refused = random.Random(0), tmp_path / "damaged.zip", list[str]()
-    for cut in (False, True) * 60:
-        content = bytearray(whole[: draw.randrange(1, len(whole))] if cut else whole)
-        for _ in range(3):
-            content[draw.randrange(len(content))] ^= draw.randrange(1, 256)
-        damaged.write_bytes(content)
-        try:
-            with unpacked(damaged):
-                pass
-        except BundleError as error:
-            refused.append(str(error))
-    assert not any("\n" in line for line in refused)
-    assert len(refused) > 100
-
-
-def test_a_zip_compressed_in_another_way_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "odd.zip", "w", zipfile.ZIP_LZMA) as archive:
-        archive.writestr("bundle.json", "{}")
-    with pytest.raises(BundleError, match="compressed in a way other than deflate"), unpacked(tmp_path / "odd.zip"):
-        pass
-
-
-def test_a_zip_that_holds_more_than_it_may_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bundle.archive.MOST_BYTES", 1000)
-    with zipfile.ZipFile(tmp_path / "large.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("bundle.json", "{}")
-        archive.writestr("model.onnx", bytes(10_000))
-    with pytest.raises(BundleError, match="more than 1,000 bytes"), unpacked(tmp_path / "large.zip"):
-        pass
+        files.compared(Bundle.open(digits), digits / CONFORMANCE)

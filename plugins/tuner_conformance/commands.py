@@ -24,11 +24,11 @@ def conformance(
     out
         The set's folder [default: conformance in the bundle's folder].
     """
-    from tuner.runtime import Bundle
-    from tuner.runtime.conformance.files import FOLDER, write_set
+    from tuner.bundle.format import CONFORMANCE, Bundle
+    from tuner_conformance.files import write_set
 
     opened = Bundle.open(bundle)
-    folder = bundle / FOLDER if out is None else out
+    folder = bundle / CONFORMANCE if out is None else out
     write_set(opened, folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if json_output:
@@ -55,12 +55,12 @@ def check(
         The set's folder [default: conformance in the bundle's folder].
     """
     from tuner.bundle.archive import unpacked
+    from tuner.bundle.format import CONFORMANCE, Bundle
     from tuner.errors import BundleError
-    from tuner.runtime import Bundle
-    from tuner.runtime.conformance.files import FOLDER, compared
+    from tuner_conformance.files import compared
 
     with unpacked(bundle) as folder:
-        checks = compared(Bundle.open(folder), conformance_set or folder / FOLDER)
+        checks = compared(Bundle.open(folder), conformance_set or folder / CONFORMANCE)
     broken = [one.name for one in checks if not one.holds]
     if json_output:
         rows = [

@@ -18,7 +18,6 @@ from tuner.bundle.tensors import read_tensors
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.conformance.inputs import RuledNoise
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.personaliser import Personaliser
@@ -41,6 +40,7 @@ from tuner.runtime.train.files import (
 from tuner.runtime.train.solved import SolvingTrainer
 from tuner.task import decode_image, normalise
 from tuner.training.schedule import scheduled_rate
+from tuner_conformance.inputs import RuledNoise
 
 STEPS = 20
 MOST_CALIBRATED = 64

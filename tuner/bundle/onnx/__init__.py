@@ -1,1 +1,0 @@
-"""ONNX files of bundles, checked by their bytes."""
