@@ -4,24 +4,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.distribution import SWITCH, offered
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, nobody_says
-from tuner.task.spec import (
-    LIBRARIES,
-    InputSpec,
-    ModelSpec,
-    Pretrain,
-)
+from tuner.task.spec import LIBRARIES, MODEL_FILES, InputSpec, ModelSpec, Pretrain
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import LossSection, ModelSection, TaskFile
 
 _PUBLISHED_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
-_ONNX_SUFFIX = ".onnx"
 
 
 def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says) -> InputSpec:
@@ -63,35 +58,26 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
     Raises:
         TaskError: The factory is no ``module:callable`` and no name of a published model, or a file is missing.
     """
-    if section.factory is None or str(section.weights).lower().endswith(_ONNX_SUFFIX):
-        return _onnx_spec(section, path)
-    weights = section.weights
+    weights, files = section.weights, offered(MODEL_FILES)
+    ending = str(weights).lower().rpartition(".")[2]
+    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
+    names = section.input, section.output
+    if weights is not None and ending in files:
+        if section.factory is not None or section.arguments:
+            extra = "arguments" if section.factory is None else "factory"
+            raise TaskError(f"{path}: the file {weights} holds the network too: leave model.{extra} out")
+        return ModelSpec(f"{ending}:{_existing(weights, path, 'model.weights')}", (), None, pretrain, (), *names)
+    if section.factory is None:
+        there = ", ".join(f".{name}" for name in files) or "none"
+        raise TaskError(
+            f"{path}: model.factory is missing: add it, such as torchvision.models:mobilenet_v2, or give as "
+            f"model.weights a file that an installed plugin opens as a model ({there}): see `tuner plugins`, and "
+            f"{SWITCH}, which switches plugins off"
+        )
     if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
         weights = str(_existing(weights, path, "model.weights"))
     arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
-    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    names = section.input, section.output
     return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
-
-
-def _onnx_spec(section: "ModelSection", path: Path) -> ModelSpec:
-    """Return the network that an ONNX file is.
-
-    Raises:
-        TaskError: There is no such file, or more than it is given.
-    """
-    weights = section.weights or ""
-    if not weights.lower().endswith(_ONNX_SUFFIX):
-        raise TaskError(
-            f"{path}: model.factory is missing: add it, such as torchvision.models:mobilenet_v2, or give an ONNX file "
-            "as model.weights"
-        )
-    if section.factory is not None or section.arguments:
-        extra = "arguments" if section.factory is None else "factory"
-        raise TaskError(f"{path}: the ONNX file {weights} holds the network too: leave model.{extra} out")
-    pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
-    file = _existing(weights, path, "model.weights")
-    return ModelSpec(f"onnx:{file}", (), None, pretrain, (), section.input, section.output)
 
 
 def _factory(text: str, path: Path) -> str:
@@ -101,8 +87,8 @@ def _factory(text: str, path: Path) -> str:
         TaskError: It is no function and no name of a published model, or a file is missing.
     """
     library, _, name = text.partition(":")
-    if library == "onnx":
-        raise TaskError(f"{path}: an ONNX file is given as model.weights, without model.factory, got {text!r}")
+    if library in offered(MODEL_FILES):
+        raise TaskError(f"{path}: a file .{library} is given as model.weights, without model.factory, got {text!r}")
     if library in LIBRARIES:
         folder = path_of(name, path.parent)
         if library == "hf" and (kind_of(folder) == "folder" or name.startswith(("/", ".", "~"))):

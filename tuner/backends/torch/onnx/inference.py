@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
@@ -12,7 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.backends.torch.importing.frozen import FrozenOnnx
+
+class OwnNodes(nn.Module, ABC):
+    """A module with ONNX nodes of its own: it exports itself as one operator, which they replace in the file."""
+
+    @abstractmethod
+    def put_into(self, path: Path) -> None:
+        """Put the nodes into an exported file."""
 
 
 def write_onnx(
@@ -47,10 +54,9 @@ def write_onnx(
             _fold_constants(program.model)
         _strip(program.model)
         program.save(path, external_data=False)
-        if any(isinstance(part, FrozenOnnx) for part in module.modules()):
-            from tuner.backends.torch.importing.splice import splice  # it imports onnx
-
-            splice(path)
+        for part in module.modules():
+            if isinstance(part, OwnNodes):
+                part.put_into(path)
 
 
 @cache

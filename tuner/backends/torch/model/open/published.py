@@ -50,9 +50,8 @@ def input_defaults(spec: ModelSpec) -> InputDefaults | None:
         declare_operators()
         if spec.source is not None:
             library, name = spec.source
-            if library == "onnx":
-                return None  # an ONNX file does not say how its inputs are made
-            return _timm_input(name, spec) if library == "timm" else _hugging_face_input(name, spec)
+            ask = {"timm": _timm_input, "hf": _hugging_face_input}.get(library)
+            return ask(name, spec) if ask is not None else None  # a model file does not say how its inputs are made
         if spec.factory.startswith("torchvision.models:") and spec.weights is not None:
             return _torchvision_input(spec)
     except ModuleNotFoundError as error:
