@@ -172,16 +172,7 @@ def _slid_by_gradient(
 def _by_shifts(
     graph: Graph, maps: str, across: str, window: Window, counts: tuple[int, int, int, int], size: Sequence[int]
 ) -> str:
-    """Return [outputs, inputs, elements of the kernel], a matrix product for each element.
-
-    Args:
-        graph: Graph to add to.
-        maps: The input, channels first.
-        across: The gradient, channels first.
-        window: How the kernel slides.
-        counts: Groups, outputs, inputs of a group and samples.
-        size: Size of the gradient's maps.
-    """
+    """Return [outputs, inputs, elements of the kernel], a matrix product for each element."""
     groups, outputs, inputs, samples = counts
     if any(window.padding):
         maps = graph.op("Pad", maps, graph.integers([0, 0, *window.padding] * 2))

@@ -62,11 +62,7 @@ def _scattered(graph: Graph, value: str, axis: int, index: str, added: str, shap
 
 
 def _axis_of(node: fx.Node) -> tuple[int, fx.Node]:
-    """Return the axis that is indexed, and its indices.
-
-    Raises:
-        StepError: Several are, or it is by a mask.
-    """
+    """Return the axis that is indexed, and its indices."""
     indices: Any = node.args[1]
     found = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(found) != 1 or dtype_of(found[0][1]) == torch.bool:
@@ -82,11 +78,7 @@ def _indexed(graph: Graph, node: fx.Node) -> Value:
 
 
 def _index_put(graph: Graph, node: fx.Node) -> Value:
-    """Add slices at some indices of an axis: what gives the gradient of indexing.
-
-    Raises:
-        StepError: They take the place of what is there.
-    """
+    """Add slices at some indices of an axis: what gives the gradient of indexing."""
     axis, index = _axis_of(node)
     if not argument(node, 3, "accumulate", default=False):
         raise StepError(f"{node.target} that replaces values has no ONNX form: train it with --backend torch")
@@ -124,11 +116,7 @@ def _embedded(graph: Graph, node: fx.Node) -> Value:
 
 
 def _embedding_backward(graph: Graph, node: fx.Node) -> Value:
-    """The gradient of a table: that of what was looked up, added to the rows it came from.
-
-    Raises:
-        StepError: It is divided by how often a row occurs.
-    """
+    """The gradient of a table: that of what was looked up, added to the rows it came from."""
     args: Any = node.args
     gradient, index, rows, padding, scaled = args
     if scaled:

@@ -102,9 +102,6 @@ def _fold_constants(model: Any) -> None:
     The exporter writes bounds of a Clip, and the bias of a convolution that has none, as operators on constants. While
     these are there, ONNX Runtime joins neither an activation nor a norm with the convolution before it: MobileNetV2
     then takes 5.5 ms a sample in the place of 4.0.
-
-    Args:
-        model: As the exporter returns it: ``onnx_ir.Model``.
     """
     from onnxscript.optimizer import fold_constants, remove_unused_nodes
 
@@ -118,11 +115,7 @@ def _fold_constants(model: Any) -> None:
 
 
 def _strip(model: Any) -> None:
-    """Drop the exporter's notes on where an operator comes from: its Python source, by absolute path, and its module.
-
-    Args:
-        model: As the exporter returns it: ``onnx_ir.Model``.
-    """
+    """Drop the exporter's notes on where an operator comes from: its Python source, by absolute path, and module."""
     model.metadata_props.clear()
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         graph.metadata_props.clear()

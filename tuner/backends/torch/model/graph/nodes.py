@@ -129,11 +129,7 @@ def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
 
 
 def _check_parts(whole: Chain, sample: torch.Tensor) -> None:
-    """Run the blocks one after the other.
-
-    Raises:
-        RefusalError: They do not compute what the model computes.
-    """
+    """Run the blocks one after the other."""
     edges = [whole.split_position(cut) for cut in range(len(whole.blocks) + 1)]
     value = sample
     try:

@@ -113,11 +113,7 @@ def refresh(model: nn.Module) -> None:
 
 
 def _checked(module: fx.GraphModule, sample: torch.Tensor) -> fx.GraphModule:
-    """Give every node its shape, and drop what has no effect.
-
-    Raises:
-        RefusalError: There is more than one input or output.
-    """
+    """Give every node its shape, and drop what has no effect."""
     with redirect_stderr(StringIO()):  # it prints the traceback of what it raises
         ShapeProp(module).propagate(sample)
     module.graph.eliminate_dead_code()

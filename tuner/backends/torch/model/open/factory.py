@@ -69,11 +69,7 @@ def _call_factory(spec: ModelSpec) -> Any:
 
 
 def _module(where: str) -> ModuleType:
-    """Import the module of a factory, or the Python file.
-
-    Raises:
-        TaskError: It cannot be imported.
-    """
+    """Import the module of a factory, or the Python file."""
     try:
         if where.endswith(".py"):
             return _imported(where)

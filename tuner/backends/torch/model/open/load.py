@@ -124,11 +124,7 @@ def load(task: Task) -> OpenModel:
 
 
 def _prepare_outputs(task: Task, model: nn.Module) -> None:
-    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so.
-
-    Raises:
-        TaskError: It has another number of outputs, or they cannot be standardised.
-    """
+    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so."""
     sample = torch.from_numpy(task.batch(task.local.train, range(min(len(task.local.train), _COMPARED))))
     model.requires_grad_()
     with torch.inference_mode():
@@ -143,11 +139,7 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
 
 
 def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:
-    """Return the model before it is given the labels' rows, and for people where it came from, if not by its factory.
-
-    Raises:
-        TaskError: It cannot be built.
-    """
+    """Return the model before it is given the labels' rows, and where it came from, if not by its factory."""
     spec = task.model
     if not spec.is_file:
         return one_to_one(build(spec), spec, sample), ""
@@ -156,11 +148,7 @@ def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:
 
 
 def _opener(spec: ModelSpec) -> Callable[[Task], tuple[nn.Module, str]]:
-    """Return what a plugin offers to open the task's model file; it says too what became of the file, for people.
-
-    Raises:
-        TaskError: No plugin opens such files, or the plugin cannot be imported.
-    """
+    """Return what a plugin offers to open the task's model file; it says too what became of the file, for people."""
     ending, path = spec.source or ("", "")
     point = offered(MODEL_FILES).get(ending)
     if point is None:
