@@ -25,7 +25,7 @@ def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int
     if model.chain is None:
         raise ValueError("a model without cut points has no prefix")
     if kind == ORT or kind.startswith(INT8):
-        from tuner.ort.prefix import OrtPrefix
+        from tuner.ort.session import OrtPrefix
 
         path = exported_prefix(model) if kind == ORT else int8_file(model, kind)
         return OrtPrefix(path, list(map(cut_name, cuts)), threads, cut_name(begin) if begin else "")

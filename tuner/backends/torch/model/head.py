@@ -26,10 +26,7 @@ def heads_of(model: nn.Module, sample: torch.Tensor) -> dict[str, Head]:
     """Return the linear layers (or 1 × 1 convolutions) that give the outputs, by name.
 
     They are the first ones on every way from the outputs back to the input: two, where a model averages two heads.
-
-    Args:
-        model: Gives one tensor [n, rows] of `sample`; every weight requires a gradient.
-        sample: float32 [1, ...].
+    Every weight requires a gradient; `sample` is float32 [1, ...].
     """
     with torch.enable_grad():
         outputs: torch.Tensor = model(sample)
@@ -66,14 +63,7 @@ def _weights(node: torch.autograd.graph.Node) -> Iterator[torch.Tensor]:
 
 
 def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], new: int, spec: ModelSpec) -> None:
-    """Keep some rows of the layers that give the outputs, and add `new` rows of zeros.
-
-    Args:
-        model: As for `heads_of`.
-        sample: float32 [1, ...].
-        rows: Rows to keep, in order.
-        new: Number of rows to add.
-        spec: The model, for messages.
+    """Keep some rows of the layers that give the outputs, in order, and add `new` rows of zeros; see `heads_of`.
 
     Raises:
         TaskError: The outputs are not those of linear layers.
@@ -99,13 +89,7 @@ def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], 
 
 
 def standardise_heads(model: nn.Module, sample: torch.Tensor, scale: TargetScale, factory: str) -> None:
-    """Let a model that answers in the targets' unit answer in standard deviations from their mean.
-
-    Args:
-        model: As for `heads_of`.
-        sample: float32 [n, ...].
-        scale: What the targets are standardised by.
-        factory: Name of the factory, for messages.
+    """Let a model that answers in the targets' unit answer in standard deviations from their mean; see `heads_of`.
 
     Raises:
         TaskError: Its outputs are not those of linear layers with a bias.

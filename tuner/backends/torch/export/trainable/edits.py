@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.traced import Step, graph_of, port_of
 from tuner.errors import BundleError
-from tuner.ort.port import Port
+from tuner.ort.layout import Port
 from tuner.runtime.train.adapters import ORIGINAL, fused_name
 from tuner.runtime.train.files import ADAPTERS, MERGE
 

@@ -20,13 +20,7 @@ _ROWS = 2  # dimensions of [n, classes]
 def one_to_one(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> nn.Module:
     """Let a model take one tensor and give one, [n, classes]; its modules and their names stay.
 
-    Args:
-        model: In evaluation mode; changed where it takes or gives more than one.
-        spec: Names of the input and of the output, where the task gives them.
-        sample: float32 [1, ...].
-
-    Returns:
-        The model.
+    It is in evaluation mode, and changed where it takes or gives more than one; `sample` is float32 [1, ...].
 
     Raises:
         TaskError: It does not take the sample, or gives no output that fits.

@@ -16,8 +16,9 @@ from tuner.backends.torch.model.head import resize_heads, standardise_heads
 from tuner.backends.torch.model.open.factory import build, with_weights
 from tuner.backends.torch.model.open.fingerprint import model_hash
 from tuner.backends.torch.model.open.pretrain import pretrained
+from tuner.backends.torch.model.open.published import library_errors
 from tuner.distribution import SWITCH, offered
-from tuner.errors import TaskError, first_line, missing_extra
+from tuner.errors import TaskError
 from tuner.plan.info import ModelInfo
 from tuner.task import ModelSpec, Task
 from tuner.task.spec import MODEL_FILES
@@ -156,14 +157,8 @@ def _opener(spec: ModelSpec) -> Callable[[Task], tuple[nn.Module, str]]:
             f"model.weights: no installed plugin opens {path} as a model: see `tuner plugins`, and {SWITCH}, which "
             "switches plugins off"
         )
-    try:
+    with library_errors(f"model.weights: what opens {path} cannot be imported:", "update the plugin"):
         opener: Callable[[Task], tuple[nn.Module, str]] = point.load()
-    except ModuleNotFoundError as error:
-        raise missing_extra(error) or error from error
-    except Exception as error:
-        raise TaskError(
-            f"model.weights: what opens {path} cannot be imported ({first_line(error)}): update the plugin"
-        ) from error
     return opener
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.model.head import head_of
+from tuner.backends.torch.model.open.factory import read_weights
 from tuner.backends.torch.model.open.fingerprint import state_hash
-from tuner.backends.torch.model.open.weights import read_weights
 from tuner.backends.torch.task_loss import StepLoss, torch_loss
 from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
