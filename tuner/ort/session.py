@@ -1,6 +1,5 @@
 """ONNX Runtime sessions, with settings that hoard neither memory nor processor time."""
 
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,27 +140,3 @@ def _run_options() -> Any:
     options = onnxruntime.RunOptions()
     options.only_execute_path_to_fetches = True
     return options
-
-
-class OrtPrefix:
-    """An ONNX file with one output per cut, run up to the wanted ones; nothing beyond the deepest runs.
-
-    `begin` names the cut whose value takes the place of the model's input.
-    """
-
-    def __init__(self, path: Path, outputs: Sequence[str], threads: int, begin: str = "") -> None:
-        self._session = Session(_after(path, begin, outputs) if begin else path, threads)
-        self._outputs = tuple(outputs)
-
-    def __call__(self, batch: Floats) -> list[Floats]:
-        """Return float32 [n, *shape] for every wanted cut."""
-        return self._session.run(batch, *self._outputs)
-
-
-def _after(path: Path, begin: str, outputs: Sequence[str]) -> bytes:
-    """Return the part of an ONNX file that computes `outputs` from the value `begin`."""
-    from onnx import load
-    from onnx.utils import Extractor
-
-    part: bytes = Extractor(load(path)).extract_model([begin], list(outputs)).SerializeToString()
-    return part

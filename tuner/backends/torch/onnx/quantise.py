@@ -133,12 +133,12 @@ class Quantiser:
             return quantiser.model.model
 
 
-def part_of(model: Path | Any, outputs: Sequence[str]) -> Any:
-    """Return the part of an ONNX model that computes some of its values from its input."""
+def part_of(model: Path | Any, outputs: Sequence[str], begin: str = INPUT) -> Any:
+    """Return the part of an ONNX model that computes some of its values from its input, or from an inner value."""
     from onnx import load
     from onnx.utils import Extractor
 
-    return Extractor(load(model) if isinstance(model, Path) else model).extract_model([INPUT], list(outputs))
+    return Extractor(load(model) if isinstance(model, Path) else model).extract_model([begin], list(outputs))
 
 
 def with_prefix(model: Path, prefix: Any, path: Path) -> None:
