@@ -20,11 +20,7 @@ from tuner.task import ModelSpec
 
 
 def build(spec: ModelSpec) -> nn.Module:
-    """Call the factory and load the weights.
-
-    Raises:
-        TaskError: A part cannot be used; the message says what would do.
-    """
+    """Call the factory and load the weights; a TaskError says what would do where a part cannot be used."""
     declare_operators()  # before any import that may reach torchvision
     model = _call_factory(spec) if spec.source is None else build_published(spec)
     if not isinstance(model, nn.Module):
@@ -36,11 +32,7 @@ def build(spec: ModelSpec) -> nn.Module:
 
 
 def with_weights(model: nn.Module, spec: ModelSpec) -> nn.Module:
-    """Load the weights that a task names, if any, and put the model in evaluation mode.
-
-    Raises:
-        TaskError: They do not fit.
-    """
+    """Load the weights that a task names, if any, and put the model in evaluation mode."""
     if spec.weights is not None:
         state = read_weights(spec)
         if spec.head:  # a bundle's weights, whose shapes may differ from the factory's
@@ -95,11 +87,7 @@ def _imported(path: str) -> ModuleType:
 
 
 def read_weights(spec: ModelSpec) -> Mapping[str, torch.Tensor]:
-    """Read a state dictionary, without pickle's code execution.
-
-    Raises:
-        TaskError: The file is not a state dictionary.
-    """
+    """Read a state dictionary, without pickle's code execution; raise TaskError where the file is none."""
     weights = str(spec.weights)
     path = Path(weights)
     if path.suffix == ".safetensors":

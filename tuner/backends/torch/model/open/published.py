@@ -33,12 +33,7 @@ def library_errors(failed: str, way_out: str) -> Iterator[None]:
 
 
 def build_published(spec: ModelSpec) -> nn.Module:
-    """Build a model of timm or Hugging Face; with its own weights, where the task gives no others and there are any.
-
-    Raises:
-        TaskError: It cannot be built; the library's own error in one line.
-        TunerError: The library is not installed.
-    """
+    """Build a model of timm or Hugging Face; with its own weights, where the task gives no others and there are any."""
     library, name = spec.source or ("", "")
     build = {"timm": _timm, "hf": _hugging_face}[library]
     with library_errors(f"model.factory: {spec.factory} raised", "correct its name or model.arguments"):
@@ -46,12 +41,7 @@ def build_published(spec: ModelSpec) -> nn.Module:
 
 
 def input_defaults(spec: ModelSpec) -> InputDefaults | None:
-    """Return how the inputs of a published model are prepared, by its own configuration; None where it does not say.
-
-    Raises:
-        TaskError: The model is not there.
-        TunerError: The library is not installed.
-    """
+    """Return how the inputs of a published model are prepared, by its own configuration; None where it does not say."""
     with library_errors(f"how inputs are prepared for {spec.factory} cannot be read:", "give [input]"):
         declare_operators()
         if spec.source is not None:
