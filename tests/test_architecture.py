@@ -40,7 +40,14 @@ MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchma
 #: Files of a room; one more is a subject of its own.
 MOST_FILES = 12
 #: First-party plugins that offer no strategy.
-GUESTS = {"tuner_audio", "tuner_conformance", "tuner_fleet", "tuner_nntrainer", "tuner_testing"}
+GUESTS = {
+    "tuner_audio",
+    "tuner_conformance",
+    "tuner_fleet",
+    "tuner_nntrainer",
+    "tuner_onnx_models",
+    "tuner_testing",
+}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = (
     *(

@@ -248,7 +248,7 @@ def main() -> None:
     end = time.monotonic() + options.time
     for name, (spec, shape) in wanted.items():
         if name not in rows and time.monotonic() < end:
-            if spec.source is not None and spec.source[0] == "onnx":
+            if spec.source is not None and spec.is_file:
                 write_file(Path(spec.source[1]))
             with tempfile.TemporaryDirectory() as folder:
                 rows[name] = measured(spec, shape, Path(folder))

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 from PIL import Image
 
-from tests.backends.torch.importing.files import network
 from tests.cli.printed import printed_json
 
 pytestmark = pytest.mark.slow
@@ -58,8 +56,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 noise = np.random.default_rng(number + len(part)).integers(-30, 30, (32, 32, 3))
                 Image.fromarray((np.array(COLOURS[name]) + noise).astype(np.uint8)).save(path)
     (folder / "net.py").write_text(NET)
-    odd = helper.make_node("ThresholdedRelu", ["r1"], ["m"], alpha=0.1)  # PyTorch has it not: it stays frozen
-    (folder / "frozen.onnx").write_bytes(network([odd], size=32).SerializeToString())
     (folder / "space.toml").write_text(SPACE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder / "cache"))
@@ -72,8 +68,8 @@ def write_task(home: Path, factory: str, arguments: str = "{ num_classes = 3 }",
     path.write_text(
         f"""
         [model]
-        {"weights" if factory.endswith(".onnx") else "factory"} = "{factory}"
-        {"" if factory.endswith(".onnx") else f"arguments = {arguments}"}
+        factory = "{factory}"
+        arguments = {arguments}
         [global]
         kind = "images"
         train = "global/train"
@@ -106,7 +102,6 @@ def test_describe_takes_a_vision_transformer(home: Path, capsys: pytest.CaptureF
         ("torchvision.models:efficientnet_b0", "{ num_classes = 3 }", 1),
         ("net.py:vit", "{}", 3),
         ("net.py:small", "{ outputs = 3 }", 3),
-        ("frozen.onnx", "", 1),
     ],
 )
 def test_models_that_people_bring_go_all_the_way(

@@ -8,8 +8,10 @@ import pytest
 from tuner_testing.rules import rules_of
 
 PLUGINS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "plugins").glob("*/__init__.py"))
-#: The modules with the hooks, by plugin; three have none: they are other entry points.
-MODULES = {name: name for name in PLUGINS if name not in {"tuner_audio", "tuner_conformance", "tuner_testing"}}
+#: First-party plugins that are entry points of their own, without hooks.
+NO_HOOKS = {"tuner_audio", "tuner_conformance", "tuner_onnx_models", "tuner_testing"}
+#: The modules with the hooks, by plugin.
+MODULES = {name: name for name in PLUGINS if name not in NO_HOOKS}
 MODULES["tuner_fleet"] = "tuner_fleet.opener"
 #: Numbers of rules of the plugins that offer no strategy.
 FEW = {"tuner_energy": 5, "tuner_fleet": 5, "tuner_nntrainer": 5}

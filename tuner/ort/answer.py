@@ -35,17 +35,10 @@ _SEVEN_BITS = 127
 
 
 def with_answer(path: Path, labels: int, temperature: float, kind: Targets) -> bytes:
-    """Return a model's content with its answer (`ANSWER`) as further outputs.
+    """Return the content of a file with logits, float32 [n, labels], with its answer (`ANSWER`) as further outputs.
 
-    The confidence is the largest probability; of a sigmoid, the mean of max(p, 1 − p). Values take the
-    place of probabilities where there are no classes; the confidence is the sum of their sizes: at least 0 if all are
-    numbers.
-
-    Args:
-        path: ONNX file with an output ``logits``, float32 [n, labels].
-        labels: Number of labels.
-        temperature: Divisor of the logits.
-        kind: What a sample's label is.
+    The confidence is the largest probability; of a sigmoid, the mean of max(p, 1 − p). Values take the place of
+    probabilities where there are no classes; the confidence is the sum of their sizes: at least 0 if all are numbers.
 
     Raises:
         BundleError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""What the inputs of a written training step mean."""
+"""What goes into a written training step and comes out of it. Needs no library."""
 
 import json
 import math
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.ort.port import Port
 
 FORMAT = 1
 #: ONNX Runtime's names of the types of a step's inputs and outputs.
@@ -29,13 +28,28 @@ class StepFileError(TunerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """What a step file's inputs mean.
+class Port:
+    """One input or output of a step.
 
     Attributes:
-        inputs: The step's inputs, in order.
-        updates: Input that an output replaces in the next step, by the output's name.
+        name: Unique among inputs or among outputs; for a parameter or buffer its key in the tail's state dictionary.
+        kind: `input`, `label`, `teacher` (the given model's logits), `sample_weight`, `learning_rate`, `step_count`
+            (Adam's, 1 at the first step), `share` (a part's of its batch's weight), `noise` (of a dropout: uniform in
+            [0, 1), drawn anew every step), `parameter`, `buffer`, `state` (of the optimiser, or a sum of gradients; 0
+            at the first step); `loss` for that output.
+        shape: Shape, with the batch where there is one.
+        dtype: numpy's name of the type: ``"float32"``.
     """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a step file's inputs mean; and by an output's name, the input that it replaces in the next step."""
 
     inputs: tuple[Port, ...]
     updates: Mapping[str, str]
@@ -46,11 +60,7 @@ class Layout:
         return self.only("input").shape[0]
 
     def only(self, kind: str) -> Port:
-        """Return the one input of a kind.
-
-        Raises:
-            StepFileError: The file has none.
-        """
+        """Return the one input of a kind, which a step must have."""
         for port in self.inputs:
             if port.kind == kind:
                 return port
@@ -86,16 +96,13 @@ def layout_of(path: Path, session: Any) -> Layout:
 
 
 def require_buffer(path: Path, value: Any, shape: tuple[int, ...], dtype: str) -> None:
-    """Check that a buffer is what a file reads or writes there.
+    """Check that a buffer has the size and type of what a file reads or writes there.
 
     Args:
         path: The file.
         value: What ONNX Runtime says of its input or output; None where the file does without it.
         shape: Shape of the buffer; the file's may have other dimensions, but as many elements.
         dtype: numpy's name of its type.
-
-    Raises:
-        StepFileError: They differ in size or type.
     """
     sizes = shape if value is None else tuple(value.shape)
     is_sized = all(type(size) is int and size >= 0 for size in (*shape, *sizes))

@@ -25,15 +25,9 @@ def largest(differences: Iterable[float]) -> float:
 
 
 def require_parity(written: str, original: str, difference: float) -> None:
-    """Refuse logits that differ by more than `TOLERANCE`, or are not numbers.
+    """Raise BundleError where logits differ by more than `TOLERANCE`, or are not numbers.
 
-    Args:
-        written: What computed the first logits: ``"ONNX Runtime"``.
-        original: What computed the others.
-        difference: Their largest difference.
-
-    Raises:
-        BundleError: They differ by more.
+    `written` and `original` say what computed them: ``"ONNX Runtime"``.
     """
     if not difference <= TOLERANCE:
         raise BundleError(

@@ -33,11 +33,7 @@ class Tail:
         self.batch_size = self._layout.batch_size
 
     def logits(self, features: Floats, weights: Mapping[str, Array]) -> Floats:
-        """Return float32 [n, outputs] of features [n, ...].
-
-        Args:
-            features: The tail's input.
-            weights: Its parameters and buffers, by name.
+        """Return float32 [n, outputs] of features [n, ...], by the tail's parameters and buffers.
 
         Raises:
             StepFileError: The features or weights are another tail's.

@@ -13,8 +13,7 @@ import numpy as np
 
 from tuner.arrays import Array, Floats, Labels, RowNumbers
 from tuner.errors import TunerError
-from tuner.ort.layout import StepFileError, layout_of, require_buffer
-from tuner.ort.port import Port
+from tuner.ort.layout import Port, StepFileError, layout_of, require_buffer
 from tuner.ort.session import open_session
 from tuner.plan.parts import RecipePlan
 from tuner.training.emphasis import Order
@@ -104,10 +103,9 @@ class StepSession:
         try:
             self._session.run_with_iobinding(self._bindings[(self._steps - 1) % 2])
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
-            reason = str(error).splitlines()[0]
             raise TunerError(
-                f"ONNX Runtime failed in training step {self._steps} ({reason}): if numbers grew too large, "
-                "lower recipe.learning_rate"
+                f"ONNX Runtime failed in training step {self._steps} ({str(error).splitlines()[0]}): if numbers grew "
+                "too large, lower recipe.learning_rate"
             ) from None
         return float(self._loss)
 
@@ -168,16 +166,7 @@ class TrainingRows:
 
 
 class SessionSteps(Steps):
-    """The steps of a training that ONNX Runtime runs.
-
-    Args:
-        session: A step traced for the recipe.
-        rows: The samples.
-        recipe: Whether batch norms train, and a batch size of at most the step's.
-
-    Raises:
-        StepFileError: The batches are larger than those the step was planned for.
-    """
+    """The steps of a training that ONNX Runtime runs, in batches of at most the size that the step was traced for."""
 
     def __init__(self, session: StepSession, rows: TrainingRows, recipe: RecipePlan) -> None:
         most = session.layout.batch_size
@@ -190,9 +179,9 @@ class SessionSteps(Steps):
 
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return its mean loss."""
-        teacher = None if self._rows.teacher is None else self._rows.teacher[rows]
-        weights = None if self._rows.weights is None else self._rows.weights[rows]
-        return self._session.step(self._rows.read(rows), self._rows.labels[rows], rate, teacher, weights)
+        own = self._rows
+        teacher, weights = (None if values is None else values[rows] for values in (own.teacher, own.weights))
+        return self._session.step(own.read(rows), own.labels[rows], rate, teacher, weights)
 
 
 def train(
@@ -200,13 +189,8 @@ def train(
 ) -> Iterator[EpochResult]:
     """Train for a recipe's epochs; see `tuner.training.epoch.EpochLoop`.
 
-    Args:
-        session: A step traced for the recipe.
-        rows: The samples.
-        recipe: Epochs, learning rate and its schedule, and a batch size of at most the step's; the optimiser is the
-            step's.
-        seed: Seed of the order of samples.
-        watch: Called after every step.
+    The step was traced for the recipe, and has its optimiser; `seed` is that of the order of samples, and `watch` is
+    called after every step.
 
     Raises:
         StepFileError: The batches are larger than those the step was planned for.

@@ -10,8 +10,10 @@ if TYPE_CHECKING:  # a process that only predicts has no plan
 
 #: Labels of a sample by one name that stands for them all.
 LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
-#: Where models come from that no function builds: ``timm:NAME``, ``hf:NAME-OR-FOLDER``, ``onnx:/absolute/net.onnx``.
-LIBRARIES = ("timm", "hf", "onnx")
+#: Libraries that publish models by name: ``timm:NAME``, ``hf:NAME-OR-FOLDER``.
+LIBRARIES = ("timm", "hf")
+#: Group of the entry points of what opens a file that is the whole model; their names are the files' endings.
+MODEL_FILES = "tuner.model_files"
 #: Pixels of a side of the model's input, and of the short side before the crop.
 MOST_SIDE = 8192
 
@@ -50,15 +52,15 @@ class ModelSpec:
 
     Attributes:
         factory: Function that builds it: ``"package.module:callable"`` or ``"/absolute/net.py:callable"``; or the name
-            of a published model: ``"timm:NAME"``, ``"hf:OWNER/NAME"``, ``"hf:/absolute/folder"``; or an ONNX file:
-            ``"onnx:/absolute/model.onnx"``.
+            of a published model: ``"timm:NAME"``, ``"hf:OWNER/NAME"``, ``"hf:/absolute/folder"``; or a file that is the
+            whole model, after its ending: ``"onnx:/absolute/model.onnx"``.
         arguments: Keyword arguments of the factory, sorted by name.
         weights: Absolute path of a weights file, name of torchvision weights, or None.
         pretrain: Training before the study, for models that come without weights.
         head: Labels of the rows the weights were saved with, where these are not the factory's own (a bundle's).
         input: Name of the argument that takes the samples; None for the first one.
-        output: Name, or number, of the output that holds the logits; None where there is no choice. Of an ONNX file
-            also a value between its nodes, on which a new head is put.
+        output: Name, or number, of the output that holds the logits; None where there is no choice. Of a model file
+            also a value within it, on which a new head is put.
     """
 
     factory: str
@@ -71,9 +73,15 @@ class ModelSpec:
 
     @property
     def source(self) -> tuple[str, str] | None:
-        """Library and name of a published model, or ``"onnx"`` and a path; None where the factory is a function."""
-        library, _, name = self.factory.partition(":")
-        return (library, name) if library in LIBRARIES and name != "create_model" else None
+        """Library and name of a published model, or ending and path of a file; None where the factory is a function."""
+        kind, _, name = self.factory.partition(":")
+        is_source = name != "create_model" if kind in LIBRARIES else kind.isalnum() and name.startswith("/")
+        return (kind, name) if is_source else None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether a file is the whole model."""
+        return self.source is not None and self.source[0] not in LIBRARIES
 
     @property
     def name(self) -> str:

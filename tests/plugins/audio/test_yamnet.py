@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from tuner.backends.torch.model.graph.nodes import chain
+from tuner.backends.torch.model.open.factory import fit
 from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.model.open.weights import fit
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Pretrain, Task, open_task
 from tuner.task.file.variables import default_data

@@ -193,17 +193,14 @@ def test_a_step_that_trains_otherwise_is_refused(tmp_path: Path, monkeypatch: py
 def test_a_step_is_compared_with_double_precision_where_pytorch_itself_deviates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = step_check._train
+    def strayed(batch: torch.Tensor) -> torch.Tensor:
+        return batch * 1.01 if batch.dtype == torch.float32 else batch
 
-    def strayed(tail: nn.Module, recipe: RecipePlan, batch: torch.Tensor, *rest: Any) -> list[float]:
-        off = 1e-3 if batch.dtype == torch.float32 else 0.0
-        return [loss * (1 + off) for loss in trained(tail, recipe, batch, *rest)]
-
-    monkeypatch.setattr(step_check, "_train", strayed)
+    monkeypatch.setattr(step_check, "spatial", strayed)
     made = trainable_bundle(known_digits(), tmp_path, epochs=1)
     train = Bundle.open(made).info.train
     assert train is not None
-    assert train.largest_loss_difference == pytest.approx(1e-3, rel=0.2)
+    assert train.largest_loss_difference > step_check.TOLERANCE
 
 
 def test_a_tail_with_weights_of_its_own_is_refused() -> None:

@@ -4,19 +4,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.distribution import SWITCH, offered
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, path_from
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, nobody_says
-from tuner.task.spec import LIBRARIES, InputSpec, ModelSpec, Pretrain
+from tuner.task.spec import LIBRARIES, MODEL_FILES, InputSpec, ModelSpec, Pretrain
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import LossSection, ModelSection, TaskFile
 
 _PUBLISHED_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
-_ONNX_SUFFIX = ".onnx"
 
 
 def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says) -> InputSpec:
@@ -48,36 +48,33 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
     Raises:
         TaskError: The factory is no ``module:callable`` and no name of a published model, or a file is missing.
     """
+    weights, files = section.weights, offered(MODEL_FILES)
+    ending = str(weights).lower().rpartition(".")[2]
     pretrain = Pretrain(**section.pretrain.model_dump()) if section.pretrain else None
     names = section.input, section.output
-    if section.factory is None or str(section.weights).lower().endswith(_ONNX_SUFFIX):
-        return ModelSpec(f"onnx:{_onnx_file(section, path)}", (), None, pretrain, (), *names)
-    weights = section.weights
+    if weights is not None and ending in files:
+        if section.factory is not None or section.arguments:
+            extra = "arguments" if section.factory is None else "factory"
+            raise TaskError(f"{path}: the file {weights} holds the network too: leave model.{extra} out")
+        return ModelSpec(f"{ending}:{_existing(weights, path, 'model.weights')}", (), None, pretrain, (), *names)
+    if section.factory is None:
+        there = ", ".join(f".{name}" for name in files) or "none"
+        raise TaskError(
+            f"{path}: model.factory is missing: add it, such as torchvision.models:mobilenet_v2, or give as "
+            f"model.weights a file that an installed plugin opens as a model ({there}): see `tuner plugins`, and "
+            f"{SWITCH}, which switches plugins off"
+        )
     if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
         weights = str(_existing(weights, path, "model.weights"))
     arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
     return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
 
 
-def _onnx_file(section: "ModelSection", path: Path) -> Path:
-    """Return the file of a network that is nothing but an ONNX file."""
-    weights = section.weights or ""
-    if not weights.lower().endswith(_ONNX_SUFFIX):
-        raise TaskError(
-            f"{path}: model.factory is missing: add it, such as torchvision.models:mobilenet_v2, or give an ONNX file "
-            "as model.weights"
-        )
-    if section.factory is not None or section.arguments:
-        extra = "arguments" if section.factory is None else "factory"
-        raise TaskError(f"{path}: the ONNX file {weights} holds the network too: leave model.{extra} out")
-    return _existing(weights, path, "model.weights")
-
-
 def _factory(text: str, path: Path) -> str:
     """Return a factory, a file or a folder in it as an absolute path."""
     library, _, name = text.partition(":")
-    if library == "onnx":
-        raise TaskError(f"{path}: an ONNX file is given as model.weights, without model.factory, got {text!r}")
+    if library in offered(MODEL_FILES):
+        raise TaskError(f"{path}: a file .{library} is given as model.weights, without model.factory, got {text!r}")
     if library in LIBRARIES:
         folder = path_of(name, path.parent)
         if library == "hf" and (kind_of(folder) == "folder" or name.startswith(("/", ".", "~"))):

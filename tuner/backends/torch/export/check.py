@@ -1,21 +1,23 @@
-"""The check of exported files: ONNX Runtime and PyTorch on the same samples, from pixels."""
+"""The check of exported files: ONNX Runtime and PyTorch on the same samples, from pixels; and the scores of both."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from tuner.arrays import Floats
+from tuner.arrays import Doubles, Floats, Labels
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.ort.parity import largest, largest_difference
+from tuner.bundle.info import Section
+from tuner.metrics import f1_thresholds, mean_average_precision
+from tuner.ort.parity import largest, largest_difference, require_parity
+from tuner.targets.base import ACCURACY
 from tuner.task import Samples, Task
+from tuner.task.data.samples import mean_of_wholes, wholes
+from tuner.task.inputs import input_kind
 from tuner.training.schedule import batches_of
 
 CHECK_BATCH = 32
-#: Takes a normalised batch, float32 [n, ...], and returns ONNX Runtime's logits, float32 [..., n, outputs].
-Written = Callable[[Floats], Floats]
-#: Takes the same as a tensor, and returns PyTorch's.
-Original = Callable[[torch.Tensor], torch.Tensor]
 
 
 def scored_partitions(task: Task) -> dict[str, Samples]:
@@ -28,18 +30,72 @@ def scored_partitions(task: Task) -> dict[str, Samples]:
     return partitions
 
 
-def compare(task: Task, samples: Samples, written: Written, original: Original) -> tuple[Floats, float]:
-    """Run samples through both.
+class Check:
+    """An exported model next to the one that it was exported from.
 
-    Returns:
-        ONNX Runtime's logits, float32 [..., n, outputs], and their largest difference from PyTorch's.
+    Both take a normalised batch, float32 [n, ...], and return logits, float32 [..., n, outputs]: `written` by ONNX
+    Runtime, `original` by PyTorch. `scores` are those of the partitions that `score` was given, by name.
     """
-    parts, differences = [], []
-    for rows in batches_of(np.arange(len(samples)), CHECK_BATCH):
-        batch = task.batch(samples, rows)
-        logits = written(batch)
-        with torch.inference_mode():
-            theirs = original(spatial(torch.from_numpy(batch))).numpy()
-        differences.append(largest_difference(theirs, logits))
-        parts.append(logits)
-    return np.concatenate(parts, axis=-2), largest(differences)
+
+    def __init__(
+        self, task: Task, written: Callable[[Floats], Floats], original: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        self._task, self._written, self._original = task, written, original
+        self._differences: list[float] = []
+        self._validation: list[tuple[Doubles, Doubles]] = []
+        self.scores: dict[str, float] = {}
+
+    def logits(self, samples: Samples) -> Floats:
+        """Return ONNX Runtime's logits, float32 [..., n, outputs]; how far they are from PyTorch's is kept."""
+        parts = []
+        for rows in batches_of(np.arange(len(samples)), CHECK_BATCH):
+            batch = self._task.batch(samples, rows)
+            parts.append(self._written(batch))
+            with torch.inference_mode():
+                theirs = self._original(spatial(torch.from_numpy(batch))).numpy()
+            self._differences.append(largest_difference(theirs, parts[-1]))
+        return np.concatenate(parts, axis=-2)
+
+    def largest_difference(self) -> float:
+        """Return the largest difference of the logits so far; refuse one that ONNX Runtime should not have."""
+        worst = largest(self._differences)
+        require_parity("ONNX Runtime", "PyTorch", worst)
+        return worst
+
+    def score(
+        self, name: str, samples: Samples, logits: Floats, truth: Labels | None = None, cooled: Floats | None = None
+    ) -> None:
+        """Score a partition: its accuracy, that over whole sounds, and the precision of several labels a sample.
+
+        The answer to a sound is the mean over its patches, as a device predicts it.
+
+        Args:
+            name: Name of the partition's accuracy.
+            samples: The partition.
+            logits: By the model as it is exported, float32 [n, outputs].
+            truth: What they are held against, where it is not the samples' own labels.
+            cooled: The logits by their temperatures, where they have one.
+        """
+        targets, labels, kind = self._task.targets, samples.labels, input_kind(self._task.input.kind)
+        against = labels if truth is None else truth
+        self.scores |= targets.scores(name.removesuffix(ACCURACY), logits, against, labelled=self._task.labelled)
+        if not self._task.labelled and name != "global_accuracy":
+            return
+        probabilities = targets.probabilities(logits if cooled is None else cooled)
+        if kind.windowed:
+            _, places = wholes(samples)
+            probabilities = mean_of_wholes(probabilities, places)
+            labels = labels[np.unique(places, return_index=True)[1]]
+        if kind.whole:
+            self.scores[name.replace("accuracy", f"{kind.whole}_accuracy")] = targets.score(probabilities, labels)
+        if targets.several:
+            self.scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
+            if name != "test_accuracy":
+                self._validation.append((probabilities, labels.astype(np.float64)))
+
+    def sections(self) -> dict[str, Any]:
+        """Return the section of ``bundle.json`` with the thresholds of labels; none where a sample has one label."""
+        if not self._validation:
+            return {}
+        probabilities, labels = (np.concatenate(parts) for parts in zip(*self._validation, strict=True))
+        return {Section.LABEL_THRESHOLDS.value: f1_thresholds(probabilities, labels)}

@@ -45,16 +45,7 @@ Answered = Mapping[str, Floats]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A quantised model.
-
-    Attributes:
-        kept: Number of layers in float32.
-        layers: Number of all layers.
-        logits: What it answers.
-        values: Its scores by name.
-        loss: The largest loss of one.
-        worst: Name of that one.
-    """
+    """A quantised model: its layers in float32 and all, its logits and scores, and the largest loss of one."""
 
     kept: int
     layers: int
@@ -68,9 +59,6 @@ def prepare(opened: OpenTask) -> None:
     """Write the given model's frozen blocks, in float32 and in int8, where that was not done yet.
 
     That is before anything trained is in the model: the files hold all blocks that a trial may freeze.
-
-    Raises:
-        BundleError: The model cannot be written, or quantised.
     """
     try:
         exported_prefix(opened.model)
@@ -84,18 +72,11 @@ def quantise(
 ) -> tuple[Answered, Int8Info]:
     """Replace ``model.onnx`` by one whose frozen blocks are in int8, and ``weights.safetensors`` by the tail's weights.
 
-    Args:
-        opened: The task and its model.
-        plan: What was trained, and what loss is allowed.
-        tail: As it was trained.
-        folder: The bundle's, with a model in float32.
-        given: The logits of that one.
-
-    Returns:
-        The logits of the new one, and how the two compare.
+    The bundle's folder holds a model in float32, whose logits are `given`. Returns the logits of the new one, and how
+    the two compare.
 
     Raises:
-        BundleError: The loss is too large, or the model cannot be quantised.
+        BundleError: The loss is larger than the plan allows, or the model cannot be quantised.
     """
     path, draft, task = folder / MODEL, folder / f"int8.{MODEL}", opened.task
     before = _scores(task, given)

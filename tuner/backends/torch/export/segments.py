@@ -16,44 +16,36 @@ from tuner.backends.base import Exported
 from tuner.backends.torch.exits.calibrate import exit_flops, truths
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import ExitWeights
-from tuner.backends.torch.export.answers import Answers
-from tuner.backends.torch.export.check import compare, scored_partitions
+from tuner.backends.torch.export.check import Check, scored_partitions
 from tuner.backends.torch.export.trainable.exits import write_trainable_exits
 from tuner.backends.torch.features.selection import withheld_selection
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.bundle.exit_policy import ExitPolicy
 from tuner.bundle.format import WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
-from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
-from tuner.targets.base import ACCURACY
 from tuner.task import Subset, Task
 
 TIMED_RUNS = 7
 
 
 class Segment(nn.Module):
-    """The blocks up to an exit, and the exit.
-
-    It maps float32 [n, ...] to the next segment's input and the exit's logits.
-    """
+    """The blocks up to an exit, and the exit."""
 
     def __init__(self, body: nn.Module, side: nn.Module) -> None:
         super().__init__()
-        self.body = body
-        self.side = side
+        self.body, self.side = body, side
 
     def forward(self, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features and logits."""
+        """Return the next segment's input and the exit's logits of float32 [n, ...]."""
         features = self.body(value)
         return features, self.side(features)
 
@@ -73,15 +65,15 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     torch.set_num_threads(plan.runtime.threads)
     trained = ExitWeights.read(weights)
     kept, segments = trained.calibration.kept, restored(model, plan, trained)
-    names = _write_segments(segments, task, folder, optimize=not trainable)
+    names = [f"segments/{number}.onnx" for number in range(len(segments))]
+    _write_segments(segments, names, task, folder, optimize=not trainable)
     sides = [segment.side for segment in segments if isinstance(segment, Segment)]
     save_file({name: value.contiguous() for name, value in model.model.state_dict().items()}, folder / WEIGHTS)
     heads = {f"{at}.{name}": value for at, side in enumerate(sides) for name, value in side.state_dict().items()}
     if heads:
         save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
-    checks, policy, thresholds = _checked(task, plan, trained, chain, segments, names)
-    sections: dict[str, Any] = {Section.EXITS.value: policy.to_dict(), **thresholds}
+    checks, sections = _checked(task, plan, trained, chain, segments, names)
     if trainable and kept:
         sections[Section.TRAIN.value] = write_trainable_exits(
             task, plan, kept, chain, sides, trained_on(task, plan, weights), folder, trained.sums
@@ -90,11 +82,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
 
 
 def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn.Module]:
-    """Return a trial's model as segments; the last has no exit.
-
-    Raises:
-        BundleError: The model has no cut points, and so no exits.
-    """
+    """Return a trial's model as segments; the last has no exit."""
     heads = build_heads(plan)
     if model.chain is None:
         raise BundleError("a model without cut points has no exits: export a trial without exits")
@@ -109,13 +97,10 @@ def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn
     return [segment.eval() for segment in (*segments, bodies[-1])]
 
 
-def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, optimize: bool) -> list[str]:
-    """Write a file for each segment; return their names.
-
-    Raises:
-        BundleError: A segment cannot be written as ONNX.
-    """
-    names = [f"segments/{number}.onnx" for number in range(len(segments))]
+def _write_segments(
+    segments: Sequence[nn.Module], names: Sequence[str], task: Task, folder: Path, *, optimize: bool
+) -> None:
+    """Write a file for each segment."""
     (folder / "segments").mkdir(mode=0o700)
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     value = torch.cat([sample, sample])
@@ -128,7 +113,6 @@ def _write_segments(segments: Sequence[nn.Module], task: Task, folder: Path, *, 
             raise BundleError(f"{name} cannot be written as ONNX ({reason}): pick a trial without exits") from error
         with torch.inference_mode():
             value = value if is_last else segment(value)[0].clone()
-    return names
 
 
 def _checked(
@@ -138,12 +122,8 @@ def _checked(
     chain: Chain,
     segments: Sequence[nn.Module],
     names: Sequence[str],
-) -> tuple[dict[str, float], ExitPolicy, dict[str, Any]]:
-    """Run the samples through ONNX Runtime: compare with PyTorch, set the thresholds, score.
-
-    Raises:
-        BundleError: ONNX Runtime computes something else.
-    """
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Run the samples through ONNX Runtime: compare with PyTorch, set the thresholds, score."""
 
     def original(batch: torch.Tensor) -> torch.Tensor:
         value, logits = batch, []
@@ -153,35 +133,29 @@ def _checked(
         return torch.stack([*logits, segments[-1](value)])
 
     costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, trained.calibration.kept))
-    calibration, differences = trained.calibration, list[float]()
+    check, calibration = Check(task, chain.every, original), trained.calibration
     if not calibration.out_of_fold:
         selection = withheld_selection(task, plan.data)
-        logits, difference = compare(task, Subset(selection.samples, selection.indices), chain.every, original)
-        differences.append(difference)
+        logits = check.logits(Subset(selection.samples, selection.indices))
         truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled
         calibration = calibrate_exits(
             logits, truth, plan.heads, costs.flops, kind=task.targets, prune=False, labelled=labelled
         )
-    checks: dict[str, float] = {}
-    answers, divisors = Answers(task), np.array(calibration.temperatures)
+    divisors = np.array(calibration.temperatures)
     for name, samples in scored_partitions(task).items():
-        logits, difference = compare(task, samples, chain.every, original)
-        differences.append(difference)
+        logits = check.logits(samples)
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
         exits = exits_taken(task.targets.confidences(logits, calibration.temperatures), calibration.thresholds)
         left = logits[exits, np.arange(len(exits))]
-        checks |= task.targets.scores(name.removesuffix(ACCURACY), left, truth, labelled=task.labelled)
-        cooled = (left / divisors[exits][:, None]).astype(np.float32)
-        checks |= answers.add(name, samples, cooled)
+        check.score(name, samples, left, truth, (left / divisors[exits][:, None]).astype(np.float32))
         if name == "local_accuracy":
             rates = np.bincount(exits, minlength=len(names)) / len(exits)
-            checks |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
-            checks["mean_latency_seconds"] = float(rates @ costs.seconds.cumulative())
-            checks["mean_flops"] = float(rates @ costs.flops.cumulative())
-    worst = largest(differences)
-    require_parity("ONNX Runtime", "PyTorch", worst)
-    checks["largest_logit_difference"] = worst
-    return checks, calibration.policy(names, costs, labelled=task.labelled), answers.sections()
+            check.scores |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
+            check.scores["mean_latency_seconds"] = float(rates @ costs.seconds.cumulative())
+            check.scores["mean_flops"] = float(rates @ costs.flops.cumulative())
+    policy = calibration.policy(names, costs, labelled=task.labelled)
+    sections = {Section.EXITS.value: policy.to_dict(), **check.sections()}
+    return {**check.scores, "largest_logit_difference": check.largest_difference()}, sections
 
 
 def _seconds(task: Task, chain: Chain) -> Costs:

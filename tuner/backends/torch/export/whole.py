@@ -8,13 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import fx, nn
 
-from tuner.arrays import Floats
 from tuner.backends.base import Exported
-from tuner.backends.torch.export.answers import Answers
-from tuner.backends.torch.export.check import compare, scored_partitions
-from tuner.backends.torch.export.int8 import prepare, quantise
-from tuner.backends.torch.export.trainable.solvable import write_solvable
-from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_trainable
+from tuner.backends.torch.export.check import Check, scored_partitions
+from tuner.backends.torch.export.int8 import Answered, prepare, quantise
+from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
 from tuner.backends.torch.model.graph.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
@@ -23,11 +20,8 @@ from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
-from tuner.ort.parity import largest, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
-from tuner.targets.base import ACCURACY
-from tuner.task import Task
 
 
 def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
@@ -62,14 +56,14 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if trainable:
         refuse_untrainable(tail, state, plan)
     prefix = model.prefix(plan.split)
-    gives_features = (trainable or is_int8) and plan.split > 0
     if isinstance(prefix, fx.GraphModule) and (trainable or is_int8):
         prefix = fast(prefix)  # its norms fold here, as the exporter's optimiser would fold the tail's too
+    gives_features = (trainable or is_int8) and plan.split > 0
     parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=gives_features).eval()
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     path = folder / MODEL
     try:
-        outputs = [LOGITS, FEATURES] if parts.with_features else [LOGITS]
+        outputs = [LOGITS, FEATURES] if gives_features else [LOGITS]
         write_onnx(parts, torch.cat([sample, sample]), path, outputs, optimize=not trainable)
     except Exception as error:  # the exporter raises many kinds
         reason = first_line(error)
@@ -78,13 +72,17 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         ) from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
-    answered, difference = _answered(task, parts, path)
+    partitions = scored_partitions(task)
+    check = Check(task, Session(path).logits, nn.Sequential(parts.prefix, parts.tail))
+    answered: Answered = {name: check.logits(samples) for name, samples in partitions.items()}
+    difference = check.largest_difference()
     sections: dict[str, Any] = {}
     if is_int8:
         answered, info = quantise(opened, plan, tail, folder, answered)
         sections[Section.INT8.value] = info.to_dict()
-    checks, thresholds = _scored(task, answered)
-    sections |= thresholds
+    for name, samples in partitions.items():
+        check.score(name, samples, answered[name])
+    sections |= check.sections()
     if records:
         sections[Section.EVOLVED.value] = records
     if trainable:
@@ -94,7 +92,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
             if plan.traits.solves
             else write_trainable(opened, plan, tail, mixed, folder)
         )
-    return Exported({**checks, "largest_logit_difference": difference}, sections)
+    return Exported({**check.scores, "largest_logit_difference": difference}, sections)
 
 
 def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.Tensor]) -> EditedTail:
@@ -108,13 +106,7 @@ def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.
 
 
 class Parts(nn.Module):
-    """The frozen blocks and the tail, under names that distinguish their weights.
-
-    Args:
-        prefix: The frozen blocks.
-        tail: The others.
-        with_features: Whether the frozen blocks' output is a result too.
-    """
+    """The frozen blocks and the tail, under names that distinguish their weights."""
 
     def __init__(self, prefix: nn.Module, tail: nn.Module, *, with_features: bool) -> None:
         super().__init__()
@@ -125,34 +117,3 @@ class Parts(nn.Module):
         features = self.prefix(batch)
         logits: torch.Tensor = self.tail(features)
         return (logits, features) if self.with_features else logits
-
-
-def _answered(task: Task, parts: Parts, path: Path) -> tuple[Mapping[str, Floats], float]:
-    """Run validation and test samples through ONNX Runtime, and compare the logits with PyTorch's.
-
-    Returns:
-        The logits by the name of the accuracy, and the largest difference.
-
-    Raises:
-        BundleError: ONNX Runtime computes something else.
-    """
-    session = Session(path)
-
-    def original(batch: torch.Tensor) -> torch.Tensor:
-        outputs = parts(batch)
-        return outputs[0] if parts.with_features else outputs  # type: ignore[no-any-return]  # a module's call is untyped
-
-    compared = {name: compare(task, own, session.logits, original) for name, own in scored_partitions(task).items()}
-    worst = largest(difference for _, difference in compared.values())
-    require_parity("ONNX Runtime", "PyTorch", worst)
-    return {name: logits for name, (logits, _) in compared.items()}, worst
-
-
-def _scored(task: Task, answered: Mapping[str, Floats]) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the scores of logits by the name of the accuracy, and the section with the thresholds of labels."""
-    checks, answers = dict[str, float](), Answers(task)
-    for name, samples in scored_partitions(task).items():
-        domain, outputs = name.removesuffix(ACCURACY), answered[name]
-        checks |= task.targets.scores(domain, outputs, samples.labels, labelled=task.labelled)
-        checks |= answers.add(name, samples, outputs)
-    return checks, answers.sections()

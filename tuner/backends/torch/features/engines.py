@@ -25,10 +25,13 @@ def prefix_engine(model: OpenModel, cuts: Sequence[int], kind: str, threads: int
     if model.chain is None:
         raise ValueError("a model without cut points has no prefix")
     if kind == ORT or kind.startswith(INT8):
-        from tuner.ort.prefix import OrtPrefix
+        from tuner.backends.torch.onnx.quantise import part_of
+        from tuner.ort.session import Session
 
-        path = exported_prefix(model) if kind == ORT else int8_file(model, kind)
-        return OrtPrefix(path, list(map(cut_name, cuts)), threads, cut_name(begin) if begin else "")
+        path, names = exported_prefix(model) if kind == ORT else int8_file(model, kind), list(map(cut_name, cuts))
+        file = part_of(path, names, cut_name(begin)).SerializeToString() if begin else path
+        session = Session(file, threads)
+        return lambda batch: session.run(batch, *names)
     part = fast(model.chain.outputs(list(map(model.chain.split_position, cuts)), model.chain.split_position(begin)))
 
     def run(batch: Floats) -> list[Floats]:

@@ -7,6 +7,7 @@ from torch import nn
 
 from tuner.errors import TaskError
 from tuner.targets import TargetScale
+from tuner.task import ModelSpec
 
 Head = nn.Linear | nn.Conv2d
 _WAY_OUT = "use a model that ends with one, or give exactly the classes of the model"
@@ -25,10 +26,7 @@ def heads_of(model: nn.Module, sample: torch.Tensor) -> dict[str, Head]:
     """Return the linear layers (or 1 × 1 convolutions) that give the outputs, by name.
 
     They are the first ones on every way from the outputs back to the input: two, where a model averages two heads.
-
-    Args:
-        model: Gives one tensor [n, rows] of `sample`; every weight requires a gradient.
-        sample: float32 [1, ...].
+    Every weight requires a gradient; `sample` is float32 [1, ...].
     """
     with torch.enable_grad():
         outputs: torch.Tensor = model(sample)
@@ -64,24 +62,17 @@ def _weights(node: torch.autograd.graph.Node) -> Iterator[torch.Tensor]:
             operation = before[0][0] if len(before) == 1 else None
 
 
-def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], new: int, factory: str) -> None:
-    """Keep some rows of the layers that give the outputs, and add `new` rows of zeros.
-
-    Args:
-        model: As for `heads_of`.
-        sample: float32 [1, ...].
-        rows: Rows to keep, in order.
-        new: Number of rows to add.
-        factory: Name of the factory, for messages.
+def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], new: int, spec: ModelSpec) -> None:
+    """Keep some rows of the layers that give the outputs, in order, and add `new` rows of zeros; see `heads_of`.
 
     Raises:
         TaskError: The outputs are not those of linear layers.
     """
     heads = heads_of(model, sample)
     if not heads:
-        inner = ", or name a value between the ONNX file's nodes as model.output" if factory.startswith("onnx:") else ""
+        inner = ", or name a value between the file's nodes as model.output" if spec.is_file else ""
         raise TaskError(
-            f"the outputs of {factory} come from no linear layer whose rows could be chosen, or added for new "
+            f"the outputs of {spec.factory} come from no linear layer whose rows could be chosen, or added for new "
             f"classes: {_WAY_OUT}{inner}"
         )
     for name, head in heads.items():
@@ -92,19 +83,13 @@ def resize_heads(model: nn.Module, sample: torch.Tensor, rows: tuple[int, ...], 
         outputs = model(sample).shape[1]
     if outputs != len(rows) + new:
         raise TaskError(
-            f"{factory} gives {outputs} outputs after its last layer ({', '.join(heads)}) was given {len(rows) + new} "
-            f"rows: {_WAY_OUT}"
+            f"{spec.factory} gives {outputs} outputs after its last layer ({', '.join(heads)}) was given "
+            f"{len(rows) + new} rows: {_WAY_OUT}"
         )
 
 
 def standardise_heads(model: nn.Module, sample: torch.Tensor, scale: TargetScale, factory: str) -> None:
-    """Let a model that answers in the targets' unit answer in standard deviations from their mean.
-
-    Args:
-        model: As for `heads_of`.
-        sample: float32 [n, ...].
-        scale: What the targets are standardised by.
-        factory: Name of the factory, for messages.
+    """Let a model that answers in the targets' unit answer in standard deviations from their mean; see `heads_of`.
 
     Raises:
         TaskError: Its outputs are not those of linear layers with a bias.

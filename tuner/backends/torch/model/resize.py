@@ -22,12 +22,9 @@ def resize(network: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
 def install(
     network: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None = None
 ) -> None:
-    """Put tensors of other shapes in the place of a network's own; an optimiser's state keeps its leading block.
+    """Put tensors of other shapes in the place of a network's own, by name.
 
-    Args:
-        network: To change.
-        tensors: New parameters and buffers by name.
-        optimiser: Optimiser of the parameters.
+    The state of an optimiser that is given keeps its leading block.
     """
     for name, value in tensors.items():
         path, _, leaf = name.rpartition(".")

@@ -130,8 +130,8 @@ def _filled(fill: float | None, at: int = 1) -> Form:
     return form
 
 
-def _log_softmax(graph: Graph, node: fx.Node) -> Value:
-    return graph.op("LogSoftmax", graph.of(node.args[0]), axis=node.args[1])
+def _softmax(kind: str) -> Form:
+    return lambda graph, node: graph.op(kind, graph.of(node.args[0]), axis=node.args[1])
 
 
 def _log_softmax_backward(graph: Graph, node: fx.Node) -> Value:
@@ -162,43 +162,30 @@ def _nll_loss_backward(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Mul", hot, graph.reshape(graph.of(node.args[0]), (samples, 1)))
 
 
-BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
-COMPARED = {"ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less", "eq": "Equal"}
+_PAIRS = {
+    elementwise: {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"},
+    _compared: {"ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less", "eq": "Equal"},
+}
+_UNARY = {
+    "logical_not": "Not", "bitwise_not": "Not", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "neg": "Neg", "abs": "Abs",
+    "floor": "Floor", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "relu": "Relu", "reciprocal": "Reciprocal",
+}  # fmt: skip
 FORMS: Mapping[Any, Form] = {
     **{
-        getattr(getattr(aten, name), kind): elementwise(to)
-        for name, to in BINARY.items()
+        getattr(getattr(aten, name), kind): form(to)
+        for form, names in _PAIRS.items()
+        for name, to in names.items()
         for kind in ("Tensor", "Scalar")
     },
-    **{
-        getattr(getattr(aten, name), kind): _compared(to)
-        for name, to in COMPARED.items()
-        for kind in ("Tensor", "Scalar")
-    },
-    aten.pow.Scalar: elementwise("Pow"),
-    aten.pow.Tensor_Scalar: elementwise("Pow"),
-    aten.pow.Tensor_Tensor: elementwise("Pow"),
+    **{getattr(aten, name).default: _unary(to) for name, to in _UNARY.items()},
+    **dict.fromkeys((aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor), elementwise("Pow")),
+    **dict.fromkeys((aten.logical_and.default, aten.bitwise_and.Tensor), elementwise("And")),
+    aten.bitwise_or.Tensor: elementwise("Or"),
     aten.maximum.default: elementwise("Max"),
     aten.minimum.default: elementwise("Min"),
-    aten.logical_and.default: elementwise("And"),
-    aten.bitwise_and.Tensor: elementwise("And"),
-    aten.bitwise_or.Tensor: elementwise("Or"),
-    aten.logical_not.default: _unary("Not"),
-    aten.bitwise_not.default: _unary("Not"),
-    aten.sqrt.default: _unary("Sqrt"),
-    aten.exp.default: _unary("Exp"),
-    aten.log.default: _unary("Log"),
-    aten.neg.default: _unary("Neg"),
-    aten.abs.default: _unary("Abs"),
-    aten.floor.default: _unary("Floor"),
     aten.fmod.Scalar: lambda graph, node: graph.op(
         "Mod", *(graph.of(value, dtype_of(node)) for value in node.args[:2]), fmod=1
     ),
-    aten.tanh.default: _unary("Tanh"),
-    aten.sigmoid.default: _unary("Sigmoid"),
-    aten.erf.default: _unary("Erf"),
-    aten.relu.default: _unary("Relu"),
-    aten.reciprocal.default: _unary("Reciprocal"),
     aten.rsqrt.default: _rsqrt,
     aten.log1p.default: lambda graph, node: graph.op("Log", graph.op("Add", graph.of(node.args[0]), graph.of(1.0))),
     aten.gelu.default: lambda graph, node: graph.op(
@@ -208,41 +195,29 @@ FORMS: Mapping[Any, Form] = {
         "LeakyRelu", graph.of(node.args[0]), alpha=argument(node, 1, "negative_slope", 0.01)
     ),
     aten.elu.default: _elu,
-    aten._softmax.default: lambda graph, node: graph.op("Softmax", graph.of(node.args[0]), axis=node.args[1]),  # noqa: SLF001 - the operator's name
+    aten._softmax.default: _softmax("Softmax"),  # noqa: SLF001 - the operator's name
+    aten._log_softmax.default: _softmax("LogSoftmax"),  # noqa: SLF001 - likewise
+    aten._log_softmax_backward_data.default: _log_softmax_backward,  # noqa: SLF001 - likewise
     aten.rsub.Scalar: _reversed_sub,
     aten.where.self: _where,
-    aten.hardtanh.default: _clamp,
-    aten.clamp.default: _clamp,
+    **dict.fromkeys((aten.hardtanh.default, aten.clamp.default), _clamp),
     aten.hardtanh_backward.default: _hardtanh_backward,
     aten._to_copy.default: _same,  # noqa: SLF001 - the operator's name
-    aten.clone.default: _same,
-    aten.detach.default: _same,
-    aten.alias.default: _same,
-    aten.sum.default: _reduced("ReduceSum"),
-    aten.sum.dim_IntList: _reduced("ReduceSum"),
-    aten.mean.default: _reduced("ReduceMean"),
-    aten.mean.dim: _reduced("ReduceMean"),
+    **dict.fromkeys((aten.clone.default, aten.detach.default, aten.alias.default), _same),
+    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList), _reduced("ReduceSum")),
+    **dict.fromkeys((aten.mean.default, aten.mean.dim), _reduced("ReduceMean")),
     aten.amax.default: _reduced("ReduceMax"),
-    aten.any.dim: _any,
-    aten.any.dims: _any,
+    **dict.fromkeys((aten.any.dim, aten.any.dims), _any),
     aten.linalg_vector_norm.default: _norm,
     aten.arange.start_step: _counted,
-    aten.view.default: _reshaped,
     aten._unsafe_view.default: _reshaped,  # noqa: SLF001 - the operator's name
-    aten.squeeze.dim: _reshaped,
-    aten.squeeze.dims: _reshaped,
-    aten.unsqueeze.default: _reshaped,
+    **dict.fromkeys((aten.view.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default), _reshaped),
     aten.expand.default: _expanded,
     aten.ones_like.default: _filled(1),
-    aten.zeros_like.default: _filled(0),
-    aten.new_zeros.default: _filled(0),
-    aten.zeros.default: _filled(0),
+    **dict.fromkeys((aten.zeros_like.default, aten.new_zeros.default, aten.zeros.default), _filled(0)),
     aten.empty_permuted.default: _filled(0),  # filled by what follows
-    aten.full.default: _filled(None),
-    aten.full_like.default: _filled(None),
+    **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(None)),
     aten.scalar_tensor.default: _filled(None, 0),
-    aten._log_softmax.default: _log_softmax,  # noqa: SLF001 - the operator's name
-    aten._log_softmax_backward_data.default: _log_softmax_backward,  # noqa: SLF001 - the operator's name
     aten.nll_loss_forward.default: _nll_loss,
     aten.nll_loss_backward.default: _nll_loss_backward,
 }

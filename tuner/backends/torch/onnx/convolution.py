@@ -18,11 +18,7 @@ FEW = 16  # channels, below which a product of one shift, or of a kernel turned 
 
 
 def slid(convolution: fx.Node) -> Window:
-    """Return how a traced convolution slides.
-
-    Raises:
-        TunerError: It is a transposed one.
-    """
+    """Return how a traced convolution slides; refuse a transposed one."""
     args: Any = convolution.args
     _, weight, _, stride, padding, dilation, transposed, *_ = args
     if transposed:
@@ -68,19 +64,11 @@ def _convolution_backward(graph: Graph, node: fx.Node) -> Value:
 def input_gradient(
     graph: Graph, gradient: fx.Node, value: fx.Node, weight: fx.Node, kernel: str, window: Window, groups: int
 ) -> str:
-    """Return the gradient convolved with the kernel turned round.
+    """Return the gradient of a convolution's input: that of its result convolved with the kernel turned round.
 
     Of depthwise convolutions of small maps it is a product, and of few channels one product whose columns are added
-    where they overlap. With a stride, or more padding than the kernel reaches, it is a transposed convolution.
-
-    Args:
-        graph: Graph to add to.
-        gradient: Gradient of the convolution's result.
-        value: The convolution's input.
-        weight: Weight of the shape that `kernel` has.
-        kernel: Name of what was slid.
-        window: How it slid.
-        groups: Groups of channels.
+    where they overlap. With a stride, or more padding than the kernel reaches, it is a transposed convolution. What was
+    slid (`kernel`) has the shape of `weight`.
     """
     outputs, inputs = shape_of(weight)[:2]
     shape, result = shape_of(value), shape_of(gradient)
@@ -174,13 +162,7 @@ def _by_shifts(
 ) -> str:
     """Return [outputs, inputs, elements of the kernel], a matrix product for each element.
 
-    Args:
-        graph: Graph to add to.
-        maps: The input, channels first.
-        across: The gradient, channels first.
-        window: How the kernel slides.
-        counts: Groups, outputs, inputs of a group and samples.
-        size: Size of the gradient's maps.
+    Input and gradient have their channels first; counts are of groups, outputs, inputs of a group and samples.
     """
     groups, outputs, inputs, samples = counts
     if any(window.padding):

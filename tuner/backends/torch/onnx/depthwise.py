@@ -40,16 +40,7 @@ def _small(most: int, samples: int, window: Window, inputs: Sequence[int], outpu
 def convolved(
     graph: Graph, value: str, kernel: str, bias: str | None, window: Window, shapes: tuple[Sequence[int], ...]
 ) -> str:
-    """Return w ∗ x + b.
-
-    Args:
-        graph: Graph to add to.
-        value: Name of x.
-        kernel: Name of w.
-        bias: Name of b, where there is one.
-        window: How w slides.
-        shapes: Shapes of x and y.
-    """
+    """Return w ∗ x + b, the value, the kernel and the bias; shapes are those of x and y."""
     (samples, channels, *inputs), result = shapes
     matrix = _matrix(graph, kernel, channels, window, inputs, result[2:])
     lines = graph.op("MatMul", _lined(graph, value, (samples, channels, *inputs)), matrix)

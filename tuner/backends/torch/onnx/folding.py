@@ -39,11 +39,7 @@ class Fold:
 
 
 class Folds:
-    """Those of a traced step, and how they are lowered.
-
-    Args:
-        traced: The step.
-    """
+    """The folds of a traced step, and how they are lowered."""
 
     def __init__(self, traced: fx.GraphModule) -> None:
         folds = (_fold(node) for node in traced.graph.nodes if node.target == aten.convolution.default)

@@ -81,12 +81,7 @@ class Graph:
         return self.constant(list(values), "int64")
 
     def of(self, argument: Any, dtype: torch.dtype | None = None) -> str:
-        """Return the name of an argument of a traced node.
-
-        Args:
-            argument: A node or a number.
-            dtype: Type of the result; its own where it is not given.
-        """
+        """Return the name of a traced node, or of a number, in a type; in its own where none is given."""
         if not isinstance(argument, fx.Node):
             return self.constant(argument, TYPES[dtype or torch.float32])
         name = self.values[argument]

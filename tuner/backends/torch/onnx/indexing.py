@@ -14,10 +14,14 @@ aten = torch.ops.aten
 
 
 def _sliced(graph: Graph, node: fx.Node) -> Value:
-    axis, begin, end, step = argument(node, 1, "dim", 0), argument(node, 2, "start"), argument(node, 3, "end"), 1
-    step = argument(node, 4, "step", 1)
-    bounds = [0 if begin is None else begin, 2**31 if end is None else min(end, 2**31)]
-    return graph.op("Slice", graph.of(node.args[0]), *(graph.integers([value]) for value in (*bounds, axis, step)))
+    axis, begin, end = argument(node, 1, "dim", 0), argument(node, 2, "start"), argument(node, 3, "end")
+    bounds = (
+        0 if begin is None else begin,
+        2**31 if end is None else min(end, 2**31),
+        axis,
+        argument(node, 4, "step", 1),
+    )
+    return graph.op("Slice", graph.of(node.args[0]), *(graph.integers([value]) for value in bounds))
 
 
 def _unsliced(graph: Graph, node: fx.Node) -> Value:
@@ -35,12 +39,11 @@ def _unsliced(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Pad", given, graph.integers(pads))
 
 
-def _selected(graph: Graph, node: fx.Node) -> Value:
-    return graph.op("Gather", graph.of(node.args[0]), graph.constant(node.args[2], "int64"), axis=node.args[1])  # type: ignore[arg-type]  # an integer
-
-
 def _picked(graph: Graph, node: fx.Node) -> Value:
-    return graph.op("Gather", graph.of(node.args[0]), graph.of(node.args[2]), axis=node.args[1])
+    """Places of an axis, or one of them, given as a number."""
+    place = node.args[2]
+    index = graph.of(place) if isinstance(place, fx.Node) else graph.constant(place, "int64")  # type: ignore[arg-type]  # a number
+    return graph.op("Gather", graph.of(node.args[0]), index, axis=node.args[1])
 
 
 def _index_added(graph: Graph, node: fx.Node) -> Value:
@@ -62,11 +65,7 @@ def _scattered(graph: Graph, value: str, axis: int, index: str, added: str, shap
 
 
 def _axis_of(node: fx.Node) -> tuple[int, fx.Node]:
-    """Return the axis that is indexed, and its indices.
-
-    Raises:
-        StepError: Several are, or it is by a mask.
-    """
+    """Return the axis that is indexed, and its indices."""
     indices: Any = node.args[1]
     found = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(found) != 1 or dtype_of(found[0][1]) == torch.bool:
@@ -82,11 +81,7 @@ def _indexed(graph: Graph, node: fx.Node) -> Value:
 
 
 def _index_put(graph: Graph, node: fx.Node) -> Value:
-    """Add slices at some indices of an axis: what gives the gradient of indexing.
-
-    Raises:
-        StepError: They take the place of what is there.
-    """
+    """Add slices at some indices of an axis: what gives the gradient of indexing."""
     axis, index = _axis_of(node)
     if not argument(node, 3, "accumulate", default=False):
         raise StepError(f"{node.target} that replaces values has no ONNX form: train it with --backend torch")
@@ -119,16 +114,8 @@ def _padded(graph: Graph, node: fx.Node) -> Value:
     return graph.op("Pad", graph.of(node.args[0]), graph.integers(pads), value)
 
 
-def _embedded(graph: Graph, node: fx.Node) -> Value:
-    return graph.op("Gather", graph.of(node.args[0]), graph.of(node.args[1]), axis=0)
-
-
 def _embedding_backward(graph: Graph, node: fx.Node) -> Value:
-    """The gradient of a table: that of what was looked up, added to the rows it came from.
-
-    Raises:
-        StepError: It is divided by how often a row occurs.
-    """
+    """The gradient of a table: that of what was looked up, added to the rows it came from."""
     args: Any = node.args
     gradient, index, rows, padding, scaled = args
     if scaled:
@@ -149,12 +136,11 @@ FORMS: Mapping[Any, Form] = {
     aten.constant_pad_nd.default: _padded,
     aten.slice.Tensor: _sliced,
     aten.slice_backward.default: _unsliced,
-    aten.select.int: _selected,
-    aten.index_select.default: _picked,
+    **dict.fromkeys((aten.select.int, aten.index_select.default), _picked),
     aten.index_add.default: _index_added,
     aten.cat.default: _joined,
     aten.index.Tensor: _indexed,
-    aten.embedding.default: _embedded,
+    aten.embedding.default: lambda graph, node: graph.op("Gather", *map(graph.of, node.args[:2]), axis=0),
     aten.embedding_dense_backward.default: _embedding_backward,
     aten.index_put.default: _index_put,
     aten._unsafe_index_put.default: _index_put,  # noqa: SLF001 - the operator's name

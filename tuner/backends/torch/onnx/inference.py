@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
@@ -12,7 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.backends.torch.importing.frozen import FrozenOnnx
+
+class OwnNodes(nn.Module, ABC):
+    """A module with ONNX nodes of its own: it exports itself as one operator, which they replace in the file."""
+
+    @abstractmethod
+    def put_into(self, path: Path) -> None:
+        """Put the nodes into an exported file."""
 
 
 def write_onnx(
@@ -47,10 +54,9 @@ def write_onnx(
             _fold_constants(program.model)
         _strip(program.model)
         program.save(path, external_data=False)
-        if any(isinstance(part, FrozenOnnx) for part in module.modules()):
-            from tuner.backends.torch.importing.splice import splice  # it imports onnx
-
-            splice(path)
+        for part in module.modules():
+            if isinstance(part, OwnNodes):
+                part.put_into(path)
 
 
 @cache
@@ -96,9 +102,6 @@ def _fold_constants(model: Any) -> None:
     The exporter writes bounds of a Clip, and the bias of a convolution that has none, as operators on constants. While
     these are there, ONNX Runtime joins neither an activation nor a norm with the convolution before it: MobileNetV2
     then takes 5.5 ms a sample in the place of 4.0.
-
-    Args:
-        model: As the exporter returns it: ``onnx_ir.Model``.
     """
     from onnxscript.optimizer import fold_constants, remove_unused_nodes
 
@@ -112,11 +115,7 @@ def _fold_constants(model: Any) -> None:
 
 
 def _strip(model: Any) -> None:
-    """Drop the exporter's notes on where an operator comes from: its Python source, by absolute path, and its module.
-
-    Args:
-        model: As the exporter returns it: ``onnx_ir.Model``.
-    """
+    """Drop the exporter's notes on where an operator comes from: its Python source, by absolute path, and module."""
     model.metadata_props.clear()
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         graph.metadata_props.clear()

@@ -185,14 +185,7 @@ def _average_pool_backward(graph: Graph, node: fx.Node) -> Value:
 
 
 def _between(inputs: int, outputs: int, scale: float | None, *, corners: bool) -> np.ndarray[Any, Any]:
-    """Return [outputs, inputs]: how much of each input is in each linearly interpolated output along one axis.
-
-    Args:
-        inputs: Number of inputs.
-        outputs: Number of outputs.
-        scale: Outputs for an input, where the sizes do not say it.
-        corners: Whether the first and the last output are those inputs; else the edges of both are in one place.
-    """
+    """Return [outputs, inputs]: how much of each input is in each linearly interpolated output along one axis."""
     if corners:
         at = np.arange(outputs) * ((inputs - 1) / max(1, outputs - 1))
     else:

@@ -61,7 +61,7 @@ def _add(graph: Graph, node: fx.Node) -> Value:
         value, scale = scaled.args
         alone = len(product.users) == len(whole.users) == 1
         if alone and isinstance(value, fx.Node) and isinstance(scale, float) and _alike(node, value, product):
-            return _mm(graph, product, graph.of(value), scale)
+            return _mm(graph, product, graph.of(value), beta=scale)
     return elementwise("Add")(graph, node)
 
 
@@ -69,20 +69,14 @@ def _alike(*nodes: fx.Node) -> bool:
     return len({(shape_of(node), dtype_of(node)) for node in nodes}) == 1
 
 
-def _mm(graph: Graph, node: fx.Node, added: str | None = None, scale: float = 1.0) -> Value:
-    (a, transposed_a), (b, transposed_b) = (_plain(graph, value) for value in node.args[:2])
-    scaling = {} if added is None else {"beta": scale}
-    return graph.op(
-        "Gemm", a, b, *([] if added is None else [added]), transA=transposed_a, transB=transposed_b, **scaling
-    )
+def _mm(graph: Graph, node: fx.Node, *added: str, **scaling: float) -> Value:
+    (a, transposed_a), (b, transposed_b) = (_plain(graph, value) for value in node.args[-2:])
+    return graph.op("Gemm", a, b, *added, transA=transposed_a, transB=transposed_b, **scaling)
 
 
 def _addmm(graph: Graph, node: fx.Node) -> Value:
-    (a, transposed_a), (b, transposed_b) = (_plain(graph, value) for value in node.args[1:3])
-    alpha, beta = (float(node.kwargs.get(name, 1)) for name in ("alpha", "beta"))  # type: ignore[arg-type]  # numbers
-    return graph.op(
-        "Gemm", a, b, graph.of(node.args[0]), transA=transposed_a, transB=transposed_b, alpha=alpha, beta=beta
-    )
+    scaling: Any = {name: float(node.kwargs.get(name, 1)) for name in ("alpha", "beta")}  # type: ignore[arg-type]  # numbers
+    return _mm(graph, node, graph.of(node.args[0]), **scaling)
 
 
 FORMS: Mapping[Any, Form] = {

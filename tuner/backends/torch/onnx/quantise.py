@@ -16,6 +16,7 @@ from io import StringIO
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Quantiser:
             self._prefix: Any = optimize(part_of(prefix, outputs))
         for number, node in enumerate(self._prefix.graph.node):
             node.name = f"{number}"  # the exporter's are not always there, and not always different
-        bytes_of = {value.name: _bytes(value) for value in self._prefix.graph.initializer}
+        bytes_of = {value.name: 4 * int(prod(value.dims)) for value in self._prefix.graph.initializer}
         self.layers: dict[str, int] = {
             node.name: sum(bytes_of.get(name, 0) for name in node.input)
             for node in self._prefix.graph.node
@@ -66,11 +67,7 @@ class Quantiser:
         self._ranges = self._calibrated(batches, percentile)
 
     def quantised(self, kept: Collection[str] = ()) -> Any:
-        """Return the frozen blocks in int8, as an ONNX model.
-
-        Args:
-            kept: Names of layers that stay in float32.
-        """
+        """Return the frozen blocks in int8, as an ONNX model, without the layers that are kept in float32."""
         return self._quantised(kept, self.layers)
 
     def by_sensitivity(self, batch: Floats) -> list[str]:
@@ -88,15 +85,6 @@ class Quantiser:
         import onnx
         from onnxruntime.quantization import CalibrationMethod, create_calibrator
 
-        class Reader:
-            """Gives one batch."""
-
-            def __init__(self, batch: Floats) -> None:
-                self._left = [{INPUT: batch}]
-
-            def get_next(self) -> dict[str, Floats] | None:
-                return self._left.pop() if self._left else None
-
         with TemporaryDirectory() as folder, _quiet():
             path = Path(folder) / "prefix.onnx"
             onnx.save(self._prefix, path)
@@ -108,7 +96,7 @@ class Quantiser:
                 extra_options={"percentile": percentile},
             )
             for batch in batches:
-                calibrator.collect_data(Reader(batch))
+                calibrator.collect_data(SimpleNamespace(get_next=iter([{INPUT: batch}, None]).__next__))  # a reader
             return calibrator.compute_data()
 
     def _quantised(self, kept: Collection[str], layers: Collection[str]) -> Any:
@@ -133,22 +121,16 @@ class Quantiser:
             return quantiser.model.model
 
 
-def part_of(model: Path | Any, outputs: Sequence[str]) -> Any:
-    """Return the part of an ONNX model that computes some of its values from its input."""
+def part_of(model: Path | Any, outputs: Sequence[str], begin: str = INPUT) -> Any:
+    """Return the part of an ONNX model that computes some of its values from its input, or from an inner value."""
     from onnx import load
     from onnx.utils import Extractor
 
-    return Extractor(load(model) if isinstance(model, Path) else model).extract_model([INPUT], list(outputs))
+    return Extractor(load(model) if isinstance(model, Path) else model).extract_model([begin], list(outputs))
 
 
 def with_prefix(model: Path, prefix: Any, path: Path) -> None:
-    """Write a model with other frozen blocks.
-
-    Args:
-        model: ONNX file with the outputs ``logits`` and ``features``, the frozen blocks' output.
-        prefix: The other ones, as an ONNX model with one output.
-        path: File to write.
-    """
+    """Write a model whose outputs are ``logits`` and ``features`` with other frozen blocks, which have one output."""
     import onnx
     from onnx.compose import add_prefix
     from onnx.utils import Extractor
@@ -170,10 +152,6 @@ def with_prefix(model: Path, prefix: Any, path: Path) -> None:
         del values[:]
         values.extend([*of_prefix, *of_tail])
     onnx.save(whole, path)
-
-
-def _bytes(value: Any) -> int:
-    return 4 * int(prod(value.dims))
 
 
 @contextmanager

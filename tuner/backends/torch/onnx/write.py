@@ -27,7 +27,7 @@ from tuner.backends.torch.onnx.folding import Folds
 from tuner.backends.torch.onnx.graph import Form, Graph, ends_in_one
 from tuner.backends.torch.step.traced import Step, StepError
 from tuner.errors import TunerError
-from tuner.ort.port import Port
+from tuner.ort.layout import Port
 
 OPSET, IR_VERSION = 20, 10  # which onnxruntime 1.20 knows
 FORMAT = 1
@@ -35,20 +35,12 @@ FORMS: dict[Any, Form] = {**basic.FORMS, **indexing.FORMS, **matrices.FORMS, **c
 
 
 def write(step: Step, path: Path) -> None:
-    """Write a step as ONNX.
-
-    Args:
-        step: Traced with `padded`, unless its norms are frozen.
-        path: File to write.
-
-    Raises:
-        StepError: An operator has no ONNX form.
-    """
+    """Write a step, traced with `padded` unless its norms are frozen; see `model`."""
     path.write_bytes(model(step).SerializeToString())
 
 
 def model(step: Step) -> ModelProto:
-    """Return a step as an ONNX model; see `write`."""
+    """Return a step as an ONNX model; raise StepError where an operator has no ONNX form."""
     traced = _decomposed(step)
     graph, folds = Graph(), Folds(traced)
     ports = iter(step.inputs)

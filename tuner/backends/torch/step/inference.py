@@ -9,7 +9,7 @@ from torch.func import functional_call
 from tuner.backends.torch.step.prepare import sharing_weights
 from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.step.traced import Step, graph_of, port_of
-from tuner.ort.port import Port
+from tuner.ort.layout import Port
 
 
 def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int, batch_size: int) -> Step:

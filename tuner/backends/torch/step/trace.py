@@ -32,7 +32,7 @@ from tuner.backends.torch.step.terms import ExtendedLoss
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of, refused
 from tuner.backends.torch.step.update import STATES, bias_corrected, updated
 from tuner.backends.torch.task_loss import StepLoss
-from tuner.ort.port import Port
+from tuner.ort.layout import Port
 from tuner.plan.parts import RecipePlan
 
 #: What a step does with gradients: update by them; add them to sums; add the sums to them and update.

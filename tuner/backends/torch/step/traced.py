@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.errors import UnsupportedError, first_line
-from tuner.ort.port import Port
+from tuner.ort.layout import Port
 from tuner.plan.parts import RecipePlan
 
 #: The way out where no step can be traced.

@@ -18,7 +18,7 @@ from torch import nn
 
 from tuner.arrays import Floats
 from tuner.backends.torch.export.trainable.features import BATCH, Features
-from tuner.backends.torch.export.trainable.step_check import compare_training, random_labels
+from tuner.backends.torch.export.trainable.step_check import compare_training, random_labels, unwritable
 from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
@@ -26,8 +26,7 @@ from tuner.backends.torch.step.losses import ExitLoss
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.bundle.info import Section, TrainInfo, TrainKind
-from tuner.errors import BundleError
+from tuner.bundle.info import Section, TrainKind
 from tuner.plan.parts import CachePlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.infer.chain import Chain
@@ -45,20 +44,17 @@ def write_trainable_exits(
     folder: Path,
     sums: Sequence[Mapping[str, torch.Tensor]] = (),
 ) -> dict[str, Any]:
-    """Write ``train/`` next to segments that were exported for it; see `tuner.backends.torch.export.segments.export`.
+    """Write ``train/`` next to segments that were exported for it; return its section of ``bundle.json``.
 
     Args:
         task: Its samples.
         plan: Plan with exits.
-        kept: Indices of those that the bundle has; at least one.
+        kept: Indices of the exits that the bundle has (at least one), whose heads are `sides`.
         chain: The bundle's segments.
-        sides: The kept exits' heads.
+        sides: Likewise.
         mixed: The global samples that they were trained on.
         folder: The bundle's.
         sums: Sums of global samples that the kept exits were solved for with, if any.
-
-    Returns:
-        The section of ``bundle.json`` about it.
 
     Raises:
         BundleError: A step cannot be written, or trains other than PyTorch.
@@ -67,7 +63,6 @@ def write_trainable_exits(
     # 8 bits whatever the plan stores: all that is deeper, the teacher's answers too, comes from these
     at_first = replace(plan, split=plan.heads.exits[kept[0]].block, cache=CachePlan())
     features = Features(task, at_first, lambda pixels: chain.step(0, pixels)[0])
-    replay, checked = features.save(mixed, folder)
     inputs, worst = features.of(drawn(whole_partition(task, "local.train"), plan.recipe.batch_size)), 0.0
     for number, side in enumerate(sides):
         if number:
@@ -76,24 +71,13 @@ def write_trainable_exits(
     if sums:
         tensors = {f"{at}.{name}": value for at, own in enumerate(sums) for name, value in own.items()}
         save_file(tensors, folder / SUMS)
-    return TrainInfo(
-        kind=TrainKind.EXITS,
-        batch_size=plan.recipe.batch_size,
-        replay_samples=len(replay),
-        check_samples=checked,
-        bits=replay.codec.bits,
-        bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
-        largest_loss_difference=worst,
-        exits=len(sides),
-    ).to_dict()
+    replay = features.replay(mixed, features.codec())
+    check = features.check(replay.codec.shape)
+    return features.save(folder, replay, check, TrainKind.EXITS, largest_loss_difference=worst, exits=len(sides))
 
 
 def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, folder: Path, number: int) -> float:
-    """Write an exit's inference, and where it trains the step; return the losses' largest relative difference.
-
-    Raises:
-        BundleError: They cannot be written, or the step trains other than PyTorch.
-    """
+    """Write an exit's inference, and where it trains the step; return the losses' largest relative difference."""
     shape, outputs = inputs.shape[1:], len(task.labels)
     recipe = replace(plan.recipe, freeze_bn=False)  # an exit's norms have no statistics but its own
     loss, path = ExitLoss(plan.heads, torch_loss(task.targets)), folder / STEP_OF.format(number)
@@ -104,8 +88,7 @@ def _write_exit(task: Task, plan: TrialPlan, side: nn.Module, inputs: Floats, fo
         inference = trace_inference(side, input_shape=shape, outputs=outputs, batch_size=BATCH)
         write(inference, folder / LOGITS_OF.format(number))
     except StepError as error:
-        reason = str(error).rpartition(": ")[0]
-        raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
+        raise unwritable(error) from error
     if plan.heads.ridge:
         return 0.0
     hard = (task.targets.one_hot(own, outputs) for own in random_labels(recipe, outputs, task.targets))

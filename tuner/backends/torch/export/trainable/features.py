@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.access import VALIDATION_BITS
 from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
+from tuner.bundle.info import Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import CODED_BITS
 from tuner.runtime.train.files import CHECK, REPLAY
 from tuner.store.codec import Codec, calibrate, has_own_scales
-from tuner.task import Samples, Task
+from tuner.task import Task
 from tuner.training.schedule import batches_of
 
 CALIBRATION_SAMPLES = 256  # of each domain
@@ -23,25 +25,18 @@ CLIPPED = 0.01
 
 
 class Features:
-    """What the exported model's frozen blocks make of a task's samples.
-
-    Args:
-        task: Its samples.
-        plan: Where the tail begins, and in how many bits its features are kept.
-        carry: The frozen blocks: takes inputs, returns features.
-    """
+    """What the exported model's frozen blocks (`carry`) make of a task's samples."""
 
     def __init__(self, task: Task, plan: TrialPlan, carry: Callable[[Floats], Floats]) -> None:
         self._task, self._plan, self._carry = task, plan, carry
 
-    def batches(self, selection: Selection) -> Iterator[Floats]:
-        """Yield float32 [n, *shape], a few samples at a time."""
+    def _batches(self, selection: Selection) -> Iterator[Floats]:
         for indices in batches_of(selection.indices, BATCH):
             yield self._carry(self._task.batch(selection.samples, indices))
 
     def of(self, selection: Selection) -> Floats:
         """Return float32 [n, *shape]."""
-        return np.concatenate(list(self.batches(selection)))
+        return np.concatenate(list(self._batches(selection)))
 
     def codec(self) -> Codec:
         """Return how features are kept: in the plan's width, in 8 bits where the plan keeps none.
@@ -53,25 +48,26 @@ class Features:
         selections = [drawn(whole_partition(self._task, "local.train"), CALIBRATION_SAMPLES)]
         if self._task.global_ is not None:
             selections.append(drawn(whole_partition(self._task, "global.train"), CALIBRATION_SAMPLES))
-        maps = np.concatenate([batch for selection in selections for batch in self.batches(selection)])
+        maps = np.concatenate([batch for selection in selections for batch in self._batches(selection)])
         low, high = calibrate(maps, CLIPPED if self._plan.split else 0.0) if bits < VALIDATION_BITS else (None, None)
         return Codec(bits, maps.shape[1:], low, high, has_own_scales(bits, maps.shape[1:]))
 
-    def save(self, mixed: Sequence[Selection], folder: Path) -> tuple[Replay, int]:
-        """Write global samples to train on again, and others to measure forgetting on.
+    def save(self, folder: Path, replay: Replay, check: Replay, kind: TrainKind, **more: Any) -> dict[str, Any]:
+        """Write samples to train on again and those to measure forgetting on, when all else of ``train/`` is written.
 
-        Args:
-            mixed: The global samples that the trial was trained on.
-            folder: The bundle's.
-
-        Returns:
-            The former, and the number of the latter.
+        Returns the section of ``bundle.json`` about the training, with `more` of its fields.
         """
-        replay = self.replay(mixed, self.codec())
-        check = self.check(replay.codec.shape)
         replay.save(folder / REPLAY)
         check.save(folder / CHECK)
-        return replay, len(check)
+        return TrainInfo(
+            kind=kind,
+            batch_size=self._plan.recipe.batch_size,
+            replay_samples=len(replay),
+            check_samples=len(check),
+            bits=replay.codec.bits,
+            bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
+            **more,
+        ).to_dict()
 
     def check(self, shape: tuple[int, ...]) -> Replay:
         """Return global samples to measure forgetting on, as features of a shape; none where the task has none."""
@@ -81,7 +77,7 @@ class Features:
 
     def replay(self, selections: Sequence[Selection], codec: Codec) -> Replay:
         """Return the codes and labels of some selections."""
-        codes = [codec.encode(batch) for selection in selections for batch in self.batches(selection)]
-        samples: Samples = self._task.local.train  # gives labels of the right kind where there are no samples
-        labels = np.concatenate([samples.labels[:0], *(selection.labels() for selection in selections)])
+        codes = [codec.encode(batch) for selection in selections for batch in self._batches(selection)]
+        none = self._task.local.train.labels[:0]  # of the right kind, where there are no samples
+        labels = np.concatenate([none, *(selection.labels() for selection in selections)])
         return Replay(codec, np.concatenate([np.empty((0, codec.record_bytes), np.uint8), *codes]), labels)

@@ -14,6 +14,7 @@ from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.prepare import prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted
+from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import MeanLoss
 from tuner.errors import BundleError
 from tuner.ort.training_step import StepSession
@@ -28,14 +29,13 @@ STRAYS = 2.0
 STEPS: Mapping[str, tuple[int, float]] = {"sgd": (20, 2e-3), "adam": (5, 3e-5), "adamw": (5, 3e-5)}
 
 
-def random_labels(recipe: RecipePlan, outputs: int, kind: Targets) -> list[Labels]:
-    """Return labels for each step of the check: those of samples that a tail has learned leave losses too small.
+def unwritable(error: StepError) -> BundleError:
+    """Return why a step cannot be exported."""
+    return BundleError(f"{str(error).rpartition(': ')[0]}, so --trainable cannot write it: export without --trainable")
 
-    Args:
-        recipe: Its optimiser and batch size.
-        outputs: Number of the tail's outputs.
-        kind: What a sample's label is.
-    """
+
+def random_labels(recipe: RecipePlan, outputs: int, kind: Targets) -> list[Labels]:
+    """Return labels for each step of the check: those of samples that a tail has learned leave losses too small."""
     generator, (steps, _), count = np.random.default_rng(1), STEPS[recipe.optimiser], recipe.batch_size
     return [kind.random(generator, count, outputs) for _ in range(steps)]
 
@@ -72,13 +72,29 @@ def compare_training(
     state = {name: value.numpy(force=True) for name, value in (weights or tail).state_dict().items()}
     session = StepSession(path, state, threads, seed=0)
     noises = [port.shape for port in session.layout.inputs if port.kind == "noise"]
-    ours = [session.step(batch, step_labels, rate) for step_labels in labels]
     recipe = replace(recipe, learning_rate=rate)
-    theirs = _train(tail, recipe, torch.from_numpy(batch), labels, loss, noises)
+
+    def trained(batch: torch.Tensor) -> list[float]:
+        """Return the losses of a copy of the tail, which PyTorch trains in the precision of the batch."""
+        noise, feed, losses = np.random.default_rng(0), Feed(), []
+        model = prepared(copy.deepcopy(tail).to(batch.dtype), recipe, feed, padded=False)
+        updates = optimiser([value for value in model.parameters() if value.requires_grad], recipe)
+        for step_labels in labels:
+            feed.noise = [torch.from_numpy(noise.random(shape, np.float32)).to(batch.dtype) for shape in noises]
+            updates.zero_grad(set_to_none=True)
+            target = torch.from_numpy(step_labels)
+            with substituted(feed):
+                logits = model(spatial(batch))
+            mean = loss(logits, target.to(batch.dtype) if target.is_floating_point() else target)
+            mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            updates.step()
+            losses.append(float(mean.detach()))
+        return losses
+
+    ours, theirs = [session.step(batch, one, rate) for one in labels], trained(torch.from_numpy(batch))
     difference = _apart(ours, theirs)
     if not difference <= TOLERANCE:
-        exact = _train(tail.double(), recipe, torch.from_numpy(batch).double(), labels, loss, noises)
-        tail.float()
+        exact = trained(torch.from_numpy(batch).double())
         strayed, allowed = _apart(ours, exact), max(TOLERANCE, STRAYS * _apart(theirs, exact))
         if not strayed <= allowed:
             raise BundleError(
@@ -92,28 +108,3 @@ def compare_training(
 def _apart(losses: Sequence[float], others: Sequence[float]) -> float:
     """Return the largest relative difference; NaN where there is one."""
     return float(np.max(np.abs(np.subtract(losses, others)) / np.abs(others)))
-
-
-def _train(
-    tail: nn.Module,
-    recipe: RecipePlan,
-    batch: torch.Tensor,
-    labels: Sequence[Labels],
-    loss: MeanLoss,
-    noises: Sequence[tuple[int, ...]],
-) -> list[float]:
-    """Train a copy of a tail with PyTorch in the precision of its batch; return the losses."""
-    noise, feed, losses = np.random.default_rng(0), Feed(), []
-    model = prepared(copy.deepcopy(tail), recipe, feed, padded=False)
-    updates = optimiser([value for value in model.parameters() if value.requires_grad], recipe)
-    for step_labels in labels:
-        feed.noise = [torch.from_numpy(noise.random(shape, np.float32)).to(batch.dtype) for shape in noises]
-        updates.zero_grad(set_to_none=True)
-        target = torch.from_numpy(step_labels)
-        with substituted(feed):
-            logits = model(spatial(batch))
-        mean = loss(logits, target.to(batch.dtype) if target.is_floating_point() else target)
-        mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        updates.step()
-        losses.append(float(mean.detach()))
-    return losses

@@ -1,23 +1,23 @@
-"""Write what a bundle needs to train again without PyTorch, and check it by training it next to PyTorch.
+"""Write what a bundle needs to train its tail again, or to solve for it, without PyTorch.
 
-Into ``train/`` go the traced step, the tail's inference, the plan's global samples as stored features (mixed in, as
-training on new samples alone forgets), and other global samples that say what was forgotten. Of the user's own samples
-nothing is written but the range of each feature channel.
+Into ``train/`` go the plan's global samples as stored features, mixed in as training on new samples alone forgets, and
+other global samples that say what was forgotten.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from tuner.backends.torch.export.names import named_as
-from tuner.backends.torch.export.trainable.adapters import write_adapters
+from tuner.backends.lowering import Solver
+from tuner.backends.torch.export.trainable.edits import named_as, write_adapters
 from tuner.backends.torch.export.trainable.features import BATCH, Features
-from tuner.backends.torch.export.trainable.rehearsal import Rehearsal, sufficient_replay, user_samples
-from tuner.backends.torch.export.trainable.step_check import compare_training, random_labels
-from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
+from tuner.backends.torch.export.trainable.rehearsal import sufficient_replay, tried_round
+from tuner.backends.torch.export.trainable.step_check import compare_training, random_labels, unwritable
+from tuner.backends.torch.features.selection import Selection, drawn, training_selections, whole_partition
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.inference import trace_inference
 from tuner.backends.torch.step.trace import trace
@@ -27,22 +27,24 @@ from tuner.backends.torch.trial.edits.edited import edited, probe_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
-from tuner.bundle.info import Section, TrainInfo, TrainKind
+from tuner.bundle.info import Section, TrainKind
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
+from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import coded, step_of
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, REPLAY, STEP, TAIL
+from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
+from tuner.runtime.train.solved import SolvedFile
 from tuner.runtime.train.tail import TailTraining
+
+#: How many of the user's samples a tried round learns from.
+TRIED_SAMPLES = 400
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
-    """Refuse, before anything is written, a tail whose weights the whole model does not have by the same names.
-
-    Raises:
-        BundleError: It is one.
-    """
+    """Refuse, before anything is written, a tail whose weights the whole model does not have by the same names."""
     strange = [name for name in tail.state_dict() if name not in state]
     changing = next((edit.kind for edit in plan.shape if not edit.traits.keeps_weights), None)
     if changing is not None or strange:
@@ -55,16 +57,17 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
 def write_trainable(
     opened: OpenTask, plan: TrialPlan, tail: nn.Module, mixed: Sequence[Selection], folder: Path
 ) -> dict[str, Any]:
-    """Write ``train/`` next to a model that was exported for it; see `tuner.backends.torch.export.whole.export`.
+    """Write a traced step and the tail's inference next to a model that was exported for it; check the step.
 
     The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
-    loss alone: a device has neither the plugins' terms nor the given model as a teacher.
+    loss alone: a device has neither the plugins' terms nor the given model as a teacher. Of the user's own samples
+    nothing is written but the range of each feature channel.
 
     Args:
         opened: The task, its model, and what plugins add.
         plan: What was trained.
-        tail: As it was trained.
-        mixed: The global samples that it was trained on.
+        tail: As it was trained, `mixed` being the global samples that it was trained on.
+        mixed: Likewise.
         folder: The bundle's.
 
     Returns:
@@ -77,12 +80,8 @@ def write_trainable(
     task, names = opened.task, tuple(tail.state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
-    codec, outputs, recipe, loss = (
-        features.codec(),
-        len(task.labels),
-        plan.recipe,
-        torch_loss(task.targets.smoothed(plan.recipe.label_smoothing)),
-    )
+    codec, outputs, recipe = features.codec(), len(task.labels), plan.recipe
+    loss = torch_loss(task.targets.smoothed(recipe.label_smoothing))
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
@@ -97,26 +96,50 @@ def write_trainable(
         write(named_as(given, tail, step), folder / STEP)
         adapted = write_adapters(given, folder)
     except StepError as error:
-        reason = str(error).rpartition(": ")[0]
-        raise BundleError(f"{reason}, so --trainable cannot write it: export without --trainable") from error
+        raise unwritable(error) from error
     labels, threads = random_labels(recipe, outputs, task.targets), plan.runtime.threads
     difference = compare_training(tail, recipe, folder / STEP, inputs, labels, loss.mean, threads, given)
     adapters = Adapters(folder / ADAPTERS, folder / MERGE) if adapted else None
     training = TailTraining(folder / STEP, adapters, threads, seed=0)
-    local, exported = user_samples(features, task, codec), read_tensors(folder / WEIGHTS, names)
-    rehearsal = Rehearsal(training, exported, recipe, plan.data, local, check, task.targets)
-    replay = sufficient_replay(features, task, mixed, codec, lambda samples: rehearsal.drop(samples, folder))
-    replay.save(folder / REPLAY)
-    check.save(folder / CHECK)
-    return TrainInfo(
-        kind=TrainKind.ADAPTERS if adapted else TrainKind.TAIL,
-        batch_size=recipe.batch_size,
-        replay_samples=len(replay),
-        check_samples=len(check),
-        bits=codec.bits,
-        bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
+    local = features.replay([drawn(whole_partition(task, "local.train"), TRIED_SAMPLES)], codec)
+    exported = read_tensors(folder / WEIGHTS, names)
+    drop = tried_round(task, plan, training, exported, (local, check), folder)
+    replay = sufficient_replay(features, task, mixed, codec, drop)
+    return features.save(
+        folder,
+        replay,
+        check,
+        TrainKind.ADAPTERS if adapted else TrainKind.TAIL,
         largest_loss_difference=difference,
         weights=names,
         cut=plan.split,
         left_out=tuple(term.kind for term in plan.loss),
-    ).to_dict()
+    )
+
+
+def write_solvable(
+    opened: OpenTask, plan: TrialPlan, given: Mapping[str, torch.Tensor], mixed: Sequence[Selection], folder: Path
+) -> dict[str, Any]:
+    """Write what a head is solved for again from; return the section of ``bundle.json`` about it.
+
+    That is the head as it was given, and the user's samples as codes of their features: one that is forgotten takes its
+    codes with it.
+
+    Raises:
+        BundleError: A device cannot solve this tail.
+    """
+    edits = edited(opened.model, plan, opened.extensions)
+    solver = next((module for module in edits.tail.modules() if isinstance(module, Solver)), None)
+    shape, state = plan.model.blocks[plan.split].in_shape, dict(given)
+    if solver is None or solver.union is None or len(shape) != 1 or len(state) != 2 or not plan.split:  # noqa: PLR2004 - weight and bias
+        raise BundleError("this tail is solved for by its plugin alone: export without --trainable")
+    (folder / Section.TRAIN).mkdir(mode=0o700)
+    features = Features(opened.task, plan, Session(folder / MODEL, plan.runtime.threads).features)
+    replay = features.replay(mixed, features.codec())
+    local = training_selections(opened.task, plan)[0]
+    own = features.of(local)
+    step = step_of(np.concatenate([own, replay.read(np.arange(len(replay)))]))
+    weight, bias = (value.double().numpy() for value in state.values())
+    SolvedFile(LinearHead(weight, bias), coded(own, step), local.labels(), step, solver.union).save(folder)
+    check = features.check(replay.codec.shape)
+    return features.save(folder, replay, check, TrainKind.CLOSED_FORM, weights=tuple(state), cut=plan.split)

@@ -14,15 +14,9 @@ from tuner.task import Task
 def model_info(
     task: Task, model: nn.Module, chain: Chain | None, sample: torch.Tensor, note: str, fingerprint: str
 ) -> ModelInfo:
-    """Measure a model's blocks, or the whole model where it could not be cut.
+    """Measure a model's blocks; the whole model where it could not be cut, with a note why.
 
-    Args:
-        task: Its labels are the outputs.
-        model: The model.
-        chain: Its blocks; None where there is one only.
-        sample: One input, float32 [1, ...].
-        note: Why there are no blocks, where there are none.
-        fingerprint: Fingerprint of the model.
+    `sample` is one input, float32 [1, ...].
     """
     blocks: tuple[BlockInfo, ...]
     if chain is None:

@@ -20,13 +20,7 @@ _ROWS = 2  # dimensions of [n, classes]
 def one_to_one(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> nn.Module:
     """Let a model take one tensor and give one, [n, classes]; its modules and their names stay.
 
-    Args:
-        model: In evaluation mode; changed where it takes or gives more than one.
-        spec: Names of the input and of the output, where the task gives them.
-        sample: float32 [1, ...].
-
-    Returns:
-        The model.
+    It is in evaluation mode, and changed where it takes or gives more than one; `sample` is float32 [1, ...].
 
     Raises:
         TaskError: It does not take the sample, or gives no output that fits.
@@ -61,11 +55,7 @@ def one_to_one(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> nn.Mo
 
 
 def _output(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> tuple[bool, Any]:
-    """Return whether a model takes samples without their axis of one channel, and what it gives.
-
-    Raises:
-        TaskError: It raised with that axis, and without it.
-    """
+    """Return whether a model takes samples without their axis of one channel, and what it gives."""
     if spec.input is not None and spec.input not in (names := list(inspect.signature(model.forward).parameters)):
         raise TaskError(f"model.input: {spec.factory} takes no {spec.input!r}: it takes {', '.join(names)}")
 
@@ -86,11 +76,7 @@ def _output(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> tuple[bo
 
 
 def _choice(output: Any, spec: ModelSpec) -> Callable[[Any], Any] | None:
-    """Return what takes the logits out of a model's output; None where it is they.
-
-    Raises:
-        TaskError: Nothing in it fits.
-    """
+    """Return what takes the logits out of a model's output; None where it is they."""
     if isinstance(output, torch.Tensor) and spec.output is None:
         if output.ndim != _ROWS:
             raise TaskError(

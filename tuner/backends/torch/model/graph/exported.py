@@ -25,14 +25,11 @@ SAME = 1e-3
 
 
 def exported(model: nn.Module, sample: torch.Tensor) -> fx.GraphModule:
-    """Return a model's graph, for any number of samples; shares the model's weights.
+    """Return the graph of a model in evaluation mode, for any number of samples; shares the model's weights.
 
-    Args:
-        model: In evaluation mode.
-        sample: float32 [1, ...].
+    `sample` is float32 [1, ...]. Whatever torch.export raises of a model that it cannot trace is raised.
 
     Raises:
-        Exception: Whatever torch.export raises of a model that it cannot trace.
         ValueError: The graph computes something that the model does not.
     """
     batch = torch.cat([sample, sample])
@@ -47,12 +44,7 @@ def exported(model: nn.Module, sample: torch.Tensor) -> fx.GraphModule:
 
 
 class _Rewriter:
-    """Copies an exported graph over the model's own modules and names.
-
-    Args:
-        model: The model.
-        program: What torch.export made of it.
-    """
+    """Copies an exported graph over the model's own modules and names."""
 
     def __init__(self, model: nn.Module, program: ExportedProgram) -> None:
         self._model, self._program = model, program
@@ -147,9 +139,7 @@ class _Rewriter:
         if target in _VIEWS:
             target, arguments = _ATEN.reshape.default, (node.args[0], _any_batch(node), *node.args[2:])
         named: Any = node.kwargs
-        if (
-            target is _ATEN.contiguous.default
-        ):  # a copy always: that of attention's result is one in some of its forms only
+        if target is _ATEN.contiguous.default:  # a copy always: of attention's result it is one in some forms only
             target, named = _ATEN.clone.default, {"memory_format": torch.contiguous_format}
         places = fx.node.map_arg(arguments, self._copied), fx.node.map_arg(named, self._copied)
         copied = self._graph.call_function(target, *places)

@@ -37,15 +37,10 @@ class _Atom:
 
 
 def blocks_of(module: fx.GraphModule, nodes: list[fx.Node], cuts: tuple[int, ...]) -> Iterator[Block]:
-    """Group atoms into blocks.
+    """Group what is between cuts, positions of nodes after which exactly one tensor crosses, into blocks.
 
     An atom with several modules with parameters cannot be cut inside; the smallest module around it names a kind of
     module (a residual block), and every module of that kind is kept whole, so that like things are cut alike.
-
-    Args:
-        module: The traced model.
-        nodes: Its nodes, in order.
-        cuts: Positions of nodes after which exactly one tensor crosses.
     """
     ends = [*cuts[1:], len(nodes) - 2] if cuts[-1] != len(nodes) - 2 else list(cuts[1:])
     atoms = [_Atom(begin, end, nodes[begin + 1 : end + 1]) for begin, end in zip(cuts, ends, strict=False)]

@@ -8,9 +8,7 @@ from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-_MAPS = 4  # dimensions of [n, C, H, W]
-
-_MAPS = 4  # dimensions of maps, and of convolutions' weights
+_MAPS = 4  # dimensions of maps [n, C, H, W], and of convolutions' weights
 
 
 def fast(part: fx.GraphModule) -> nn.Module:

@@ -49,9 +49,7 @@ class Chain:
     def outputs(self, ends: Sequence[int], begin: int | None = None) -> fx.GraphModule:
         """Return what gives several positions' values as one module with a tuple; shares the weights.
 
-        Args:
-            ends: The positions.
-            begin: A cut whose value takes the place of the model's input.
+        `begin` is a cut whose value takes the place of the model's input.
         """
         nodes = self.nodes
         start = nodes[self.blocks[0].begin if begin is None else begin]
@@ -108,11 +106,7 @@ def _prefix(chain: Chain, cut: int) -> fx.GraphModule:
 
 
 def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
-    """Trace a model in evaluation mode and find its blocks.
-
-    Args:
-        model: Module with one tensor in and one out.
-        sample: float32 [1, ...], as the model takes it.
+    """Trace a model of one tensor in and one out and find its blocks; `sample` is float32 [1, ...], as it takes it.
 
     Raises:
         RefusalError: The model cannot be traced; the message says why.
@@ -129,11 +123,7 @@ def chain(model: nn.Module, sample: torch.Tensor) -> Chain:
 
 
 def _check_parts(whole: Chain, sample: torch.Tensor) -> None:
-    """Run the blocks one after the other.
-
-    Raises:
-        RefusalError: They do not compute what the model computes.
-    """
+    """Run the blocks one after the other."""
     edges = [whole.split_position(cut) for cut in range(len(whole.blocks) + 1)]
     value = sample
     try:

@@ -53,12 +53,7 @@ class Tracer(fx.Tracer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A traced model.
-
-    Attributes:
-        module: The graph, with the shape of every value; shares the given model's weights.
-        by: How it was traced, for people.
-    """
+    """A traced model: its graph, with the shape of every value and the given model's weights; and how, for people."""
 
     module: fx.GraphModule
     by: str
@@ -69,15 +64,11 @@ class RefusalError(ValueError):
 
 
 def traced(model: nn.Module, sample: torch.Tensor) -> Traced:
-    """Trace a model in evaluation mode.
+    """Trace a model of one tensor in and one out; `sample` is float32 [1, ...], as the model takes it.
 
     Where torch.fx cannot trace a module's own code, the modules of its class become leaves, so that like things are cut
     alike. A leaf with most of the model's weights leaves little to cut: torch.export, which traces the operators below
     it, is asked then, as it is where the outermost module refuses.
-
-    Args:
-        model: Module with one tensor in and one out.
-        sample: float32 [1, ...], as the model takes it.
 
     Raises:
         RefusalError: None of the steps can trace it.
@@ -113,11 +104,7 @@ def refresh(model: nn.Module) -> None:
 
 
 def _checked(module: fx.GraphModule, sample: torch.Tensor) -> fx.GraphModule:
-    """Give every node its shape, and drop what has no effect.
-
-    Raises:
-        RefusalError: There is more than one input or output.
-    """
+    """Give every node its shape, and drop what has no effect."""
     with redirect_stderr(StringIO()):  # it prints the traceback of what it raises
         ShapeProp(module).propagate(sample)
     module.graph.eliminate_dead_code()

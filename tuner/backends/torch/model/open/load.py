@@ -16,9 +16,12 @@ from tuner.backends.torch.model.head import resize_heads, standardise_heads
 from tuner.backends.torch.model.open.factory import build, with_weights
 from tuner.backends.torch.model.open.fingerprint import model_hash
 from tuner.backends.torch.model.open.pretrain import pretrained
+from tuner.backends.torch.model.open.published import library_errors
+from tuner.distribution import SWITCH, offered
 from tuner.errors import TaskError
 from tuner.plan.info import ModelInfo
-from tuner.task import Task
+from tuner.task import ModelSpec, Task
+from tuner.task.spec import MODEL_FILES
 
 #: Samples on which a model is compared with itself; outputs whose names a message lists.
 _COMPARED, _NAMED = 8, 4
@@ -98,7 +101,7 @@ def load(task: Task) -> OpenModel:
             "correct global.classes, or give another model"
         )
     if wanted != tuple(range(rows)) or new:
-        resize_heads(model, sample, wanted, new, task.model.factory)
+        resize_heads(model, sample, wanted, new, task.model)
     note, blocks = "", None
     try:
         blocks = chain(model, sample)
@@ -122,11 +125,7 @@ def load(task: Task) -> OpenModel:
 
 
 def _prepare_outputs(task: Task, model: nn.Module) -> None:
-    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so.
-
-    Raises:
-        TaskError: It has another number of outputs, or they cannot be standardised.
-    """
+    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so."""
     sample = torch.from_numpy(task.batch(task.local.train, range(min(len(task.local.train), _COMPARED))))
     model.requires_grad_()
     with torch.inference_mode():
@@ -141,18 +140,26 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
 
 
 def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:
-    """Return the model before it is given the labels' rows, and for people where it came from, if not by its factory.
-
-    Raises:
-        TaskError: It cannot be built.
-    """
+    """Return the model before it is given the labels' rows, and where it came from, if not by its factory."""
     spec = task.model
-    if spec.source is None or spec.source[0] != "onnx":
+    if not spec.is_file:
         return one_to_one(build(spec), spec, sample), ""
-    from tuner.backends.torch.importing.convert import imported  # it imports onnx, which other models do without
+    model, came_by = _opener(spec)(task)
+    return with_weights(model, spec), f", of {came_by}"
 
-    given = imported(task)
-    return with_weights(given.model, spec), f", of {given.by}"
+
+def _opener(spec: ModelSpec) -> Callable[[Task], tuple[nn.Module, str]]:
+    """Return what a plugin offers to open the task's model file; it says too what became of the file, for people."""
+    ending, path = spec.source or ("", "")
+    point = offered(MODEL_FILES).get(ending)
+    if point is None:
+        raise TaskError(
+            f"model.weights: no installed plugin opens {path} as a model: see `tuner plugins`, and {SWITCH}, which "
+            "switches plugins off"
+        )
+    with library_errors(f"model.weights: what opens {path} cannot be imported:", "update the plugin"):
+        opener: Callable[[Task], tuple[nn.Module, str]] = point.load()
+    return opener
 
 
 def _has_idle(model: nn.Module, blocks: Chain, sample: torch.Tensor) -> bool:

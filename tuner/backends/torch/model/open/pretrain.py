@@ -10,9 +10,9 @@ from torch import nn
 
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.model.head import head_of
+from tuner.backends.torch.model.open.factory import read_weights
 from tuner.backends.torch.model.open.fingerprint import state_hash
-from tuner.backends.torch.model.open.weights import read_weights
-from tuner.backends.torch.task_loss import StepLoss, torch_loss
+from tuner.backends.torch.task_loss import torch_loss
 from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
 from tuner.plan.parts import RecipePlan
@@ -56,13 +56,12 @@ def pretrained(task: Task, model: nn.Module) -> None:
 
 def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -> "_InMemory":
     """Return what trains all of a model; its head alone, on stored features, where the given weights lack it."""
-    meter, loss = PeakMeter(), torch_loss(task.targets)
-    labels = torch.from_numpy(samples.labels)
+    meter, labels = PeakMeter(), torch.from_numpy(samples.labels)
     last = head_of(model)
     has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model)
     if has_head or last is None:
         inputs = torch.from_numpy(task.batch(samples, range(len(samples))))
-        return _InMemory(model, inputs, labels, recipe, meter, loss)
+        return _InMemory(task, model, inputs, labels, recipe, meter)
     head = last[1]
     features: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(lambda _, values: features.append(values[0]))
@@ -73,7 +72,7 @@ def _steps(task: Task, model: nn.Module, samples: Samples, recipe: RecipePlan) -
     finally:
         hook.remove()
     own = nn.Sequential(head) if isinstance(head, nn.Linear) else nn.Sequential(head, nn.Flatten())
-    return _InMemory(own, torch.cat(features), labels, recipe, meter, loss)
+    return _InMemory(task, own, torch.cat(features), labels, recipe, meter)
 
 
 class _InMemory(Steps):
@@ -81,16 +80,15 @@ class _InMemory(Steps):
 
     def __init__(
         self,
+        task: Task,
         model: nn.Module,
         inputs: torch.Tensor,
         labels: torch.Tensor,
         recipe: RecipePlan,
         meter: PeakMeter,
-        loss: StepLoss,
     ) -> None:
-        self._meter, self._limit = meter, memory_limit()
-        self._inputs, self._labels = inputs, labels
-        self._model, self._loss = model, loss
+        self._model, self._inputs, self._labels = model, inputs, labels
+        self._meter, self._limit, self._loss = meter, memory_limit(), torch_loss(task.targets)
         self._optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate)  # decays by PyTorch's own 0.01
 
     def begin_epoch(self) -> None:

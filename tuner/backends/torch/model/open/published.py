@@ -4,7 +4,8 @@ Nothing is fetched but what is asked for by name: ``timm:NAME.TAG``, ``hf:OWNER/
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +19,37 @@ from tuner.task import InputDefaults, ModelSpec
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
-def build_published(spec: ModelSpec) -> nn.Module:
-    """Build a model of timm or Hugging Face; with its own weights, where the task gives no others and there are any.
-
-    Raises:
-        TaskError: It cannot be built; the library's own error in one line.
-        TunerError: The library is not installed.
-    """
-    library, name = spec.source or ("", "")
-    build = {"timm": _timm, "hf": _hugging_face}[library]
+@contextmanager
+def library_errors(failed: str, way_out: str) -> Iterator[None]:
+    """Say what failed with the library's own error, as TaskError, or name the extra to install."""
     try:
-        return build(name, spec)
-    except ModuleNotFoundError as error:
-        raise missing_extra(error) or error from error
-    except TaskError:
-        raise
-    except Exception as error:
-        raise TaskError(
-            f"model.factory: {spec.factory} raised {first_line(error)}: correct its name or model.arguments"
-        ) from error
-
-
-def input_defaults(spec: ModelSpec) -> InputDefaults | None:
-    """Return how the inputs of a published model are prepared, by its own configuration; None where it does not say.
-
-    Raises:
-        TaskError: The model is not there.
-        TunerError: The library is not installed.
-    """
-    try:
-        declare_operators()
-        if spec.source is not None:
-            library, name = spec.source
-            if library == "onnx":
-                return None  # an ONNX file does not say how its inputs are made
-            return _timm_input(name, spec) if library == "timm" else _hugging_face_input(name, spec)
-        if spec.factory.startswith("torchvision.models:") and spec.weights is not None:
-            return _torchvision_input(spec)
+        yield
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from error
     except TaskError:
         raise
     except Exception as error:  # of a library, about files or the network
-        raise TaskError(
-            f"how inputs are prepared for {spec.factory} cannot be read ({first_line(error)}): give [input]"
-        ) from error
+        raise TaskError(f"{failed} {first_line(error)}: {way_out}") from error
+
+
+def build_published(spec: ModelSpec) -> nn.Module:
+    """Build a model of timm or Hugging Face; with its own weights, where the task gives no others and there are any."""
+    library, name = spec.source or ("", "")
+    build = {"timm": _timm, "hf": _hugging_face}[library]
+    with library_errors(f"model.factory: {spec.factory} raised", "correct its name or model.arguments"):
+        return build(name, spec)
+
+
+def input_defaults(spec: ModelSpec) -> InputDefaults | None:
+    """Return how the inputs of a published model are prepared, by its own configuration; None where it does not say."""
+    with library_errors(f"how inputs are prepared for {spec.factory} cannot be read:", "give [input]"):
+        declare_operators()
+        if spec.source is not None:
+            library, name = spec.source
+            ask = {"timm": _timm_input, "hf": _hugging_face_input}.get(library)
+            return ask(name, spec) if ask is not None else None  # a model file does not say how its inputs are made
+        if spec.factory.startswith("torchvision.models:") and spec.weights is not None:
+            return _torchvision_input(spec)
     return None
 
 

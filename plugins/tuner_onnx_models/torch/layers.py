@@ -9,8 +9,8 @@ from onnx import NodeProto
 from torch import fx, nn
 from torch.nn import functional
 
-from tuner.backends.torch.importing.build import Build, Form, NoFormError, attributes
-from tuner.backends.torch.importing.values import Array
+from tuner_onnx_models.torch.build import Build, Form, NoFormError, attributes
+from tuner_onnx_models.torch.values import Array
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}

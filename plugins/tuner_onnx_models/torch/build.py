@@ -9,8 +9,8 @@ import torch
 from onnx import NodeProto, helper
 from torch import fx, nn
 
-from tuner.backends.torch.importing.file import name_of
-from tuner.backends.torch.importing.values import Array, Values
+from tuner_onnx_models.torch.file import name_of
+from tuner_onnx_models.torch.values import Array, Values
 
 _PATH = re.compile(r"\w+(\.\w+)*")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tuner.backends.torch.export.names import named_as
+from tuner.backends.torch.export.trainable.edits import named_as
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step

@@ -16,9 +16,7 @@ import torch
 from onnx import ModelProto, TensorProto, helper
 
 from benchmarks.limits.hostile.models import models
-from tests.backends.torch.importing.files import made, network, task_of, weights
-from tuner.backends.torch.importing.convert import imported
-from tuner.backends.torch.importing.splice import splice
+from tests.plugins.onnx_models.files import made, network, task_of, weights
 from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.model.open.vision import torchvision
@@ -27,6 +25,8 @@ from tuner.errors import TaskError
 from tuner.ort.session import Session
 from tuner.task import ArraySamples, Domain, InputSpec
 from tuner.task.file.load import open_task
+from tuner_onnx_models.torch.convert import imported
+from tuner_onnx_models.torch.frozen import splice
 
 pytestmark = pytest.mark.slow
 DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[5] / "shared/data")
@@ -72,7 +72,7 @@ def test_channels_may_come_last(tmp_path: Path) -> None:
 def test_values_may_be_in_another_file_of_the_folder(tmp_path: Path) -> None:
     model = network()
     onnx.save_model(model, tmp_path / "model.onnx", save_as_external_data=True, location="v.data", size_threshold=0)
-    assert "12 of 12" in imported(task_of(tmp_path / "model.onnx")).by
+    assert "12 of 12" in imported(task_of(tmp_path / "model.onnx"))[1]
     (tmp_path / "v.data").unlink()
     with pytest.raises(TaskError, match=r"has values in 'v.data', which is not in its folder: copy it there"):
         imported(task_of(tmp_path / "model.onnx"))
@@ -177,9 +177,7 @@ def test_a_file_that_cannot_be_a_model_is_refused_in_one_line(
 def test_outputs_of_no_linear_layer_are_refused_with_the_way_out(tmp_path: Path) -> None:
     nodes = [helper.make_node("GlobalAveragePool", ["x"], ["p"]), helper.make_node("Flatten", ["p"], ["logits"])]
     task = task_of(saved(made(nodes, {}, ["n", 3, 8, 8]), tmp_path))
-    with pytest.raises(
-        TaskError, match=r"no linear layer .* or name a value between the ONNX file's nodes as model.output"
-    ):
+    with pytest.raises(TaskError, match=r"no linear layer .* or name a value between the file's nodes as model.output"):
         load(task)
 
 
@@ -206,7 +204,7 @@ def test_hostile_files_are_opened_or_refused_in_one_line(tmp_path: Path) -> None
         ('weights = "model.onnx"\nfactory = "a:b"', "holds the network too: leave model.factory out"),
         ('weights = "model.onnx"\narguments = { a = 1 }', "holds the network too: leave model.arguments out"),
         ('weights = "other.onnx"', "model.weights: no such file"),
-        ('factory = "onnx:model"', "an ONNX file is given as model.weights, without model.factory"),
+        ('factory = "onnx:model"', r"a file \.onnx is given as model.weights, without model.factory"),
     ],
 )
 def test_a_task_file_says_what_it_lacks(model: str, reason: str, tmp_path: Path) -> None:
@@ -214,6 +212,16 @@ def test_a_task_file_says_what_it_lacks(model: str, reason: str, tmp_path: Path)
     (tmp_path / "task.toml").write_text(f'[model]\n{model}\n[local]\nkind = "arrays"\ntrain = "a.npz"')
     with pytest.raises(TaskError, match=reason):
         open_task(str(tmp_path / "task.toml"))
+
+
+def test_without_the_plugin_the_error_says_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(network(), tmp_path)
+    (tmp_path / "task.toml").write_text('[model]\nweights = "model.onnx"\n[local]\nkind = "arrays"\ntrain = "a.npz"')
+    monkeypatch.setenv("TUNER_PLUGINS", "-onnx-models")
+    with pytest.raises(TaskError, match=r"opens as a model \(none\): see `tuner plugins`, and TUNER_PLUGINS, which"):
+        open_task(str(tmp_path / "task.toml"))
+    with pytest.raises(TaskError, match=r"no installed plugin opens .*/model\.onnx as a model: see `tuner plugins`"):
+        load(task_of(path))
 
 
 @pytest.mark.data
@@ -238,8 +246,8 @@ def test_what_follows_the_last_layer_of_a_regression_is_kept(tmp_path: Path) -> 
     targets = np.zeros((8, 3), np.float32)
     domain = Domain(*(ArraySamples(weights(8, 3, 8, 8), targets, InputSpec("arrays")) for _ in range(2)))
     regression = replace(task, loss="regression", local=domain, labels=("a", "b", "c"), local_labels=())
-    assert imported(task).by.endswith("without the Softmax at its end")
-    assert imported(regression).by == "an ONNX file, 13 of 13 nodes as PyTorch"
+    assert imported(task)[1].endswith("without the Softmax at its end")
+    assert imported(regression)[1] == "an ONNX file, 13 of 13 nodes as PyTorch"
 
 
 def test_constants_of_five_dimensions_leave_the_layout_as_it_is() -> None:

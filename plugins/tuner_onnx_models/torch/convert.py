@@ -7,7 +7,6 @@ not depend on the samples is read from a run of the file instead of being worked
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,15 +14,14 @@ from onnx import NodeProto
 from torch import fx, nn
 
 from tuner.arrays import Floats
-from tuner.backends.torch.importing import layers, operators
-from tuner.backends.torch.importing.build import Build, Form, NoFormError
-from tuner.backends.torch.importing.file import OnnxFile, name_of, opset_of, read
-from tuner.backends.torch.importing.frozen import FrozenOnnx
-from tuner.backends.torch.importing.splice import extracted
-from tuner.backends.torch.importing.values import Values
 from tuner.errors import TaskError, first_line, nearest
 from tuner.ort.parity import TOLERANCE
 from tuner.task import Task
+from tuner_onnx_models.torch import layers, operators
+from tuner_onnx_models.torch.build import Build, Form, NoFormError
+from tuner_onnx_models.torch.file import OnnxFile, name_of, opset_of, read
+from tuner_onnx_models.torch.frozen import FrozenOnnx, extracted
+from tuner_onnx_models.torch.values import Values
 
 FORMS: dict[str, Form] = {**operators.FORMS, **layers.FORMS}
 #: Operators after the logits that only training would have to undo.
@@ -32,21 +30,11 @@ _LOGITS = "logits"
 _ROWS, _MAPS = 2, 4  # dimensions of [n, classes] and [n, channels, height, width]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """A model that was an ONNX file.
-
-    Attributes:
-        model: In evaluation mode; gives logits [n, classes].
-        by: What became of the file, for people.
-    """
-
-    model: fx.GraphModule
-    by: str
-
-
-def imported(task: Task) -> Imported:
+def imported(task: Task) -> tuple[fx.GraphModule, str]:
     """Import the file that a task names, and compare it with ONNX Runtime on some samples.
+
+    Returns:
+        The model in evaluation mode, which gives logits [n, classes]; and what became of the file, for people.
 
     Raises:
         TaskError: The file cannot be a model, or PyTorch computes something else; one line with the reason.
@@ -74,7 +62,7 @@ def imported(task: Task) -> Imported:
     notes += ", channels last" if order is not None else ""
     notes += f", without the {' and '.join(dropped)} at its end" if dropped else ""
     notes += f", with a new head on {name!r}" if is_inner else ""
-    return Imported(model, f"an ONNX file, {notes}")
+    return model, f"an ONNX file, {notes}"
 
 
 def _order(file: OnnxFile, shape: Sequence[int]) -> tuple[int, ...] | None:

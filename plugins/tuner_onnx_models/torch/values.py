@@ -14,9 +14,9 @@ import onnxruntime
 from onnx import ModelProto, ValueInfoProto, numpy_helper
 
 from tuner.arrays import Floats
-from tuner.backends.torch.importing.file import OnnxFile, needed_nodes
 from tuner.errors import TaskError, first_line
 from tuner.ort.session import open_session
+from tuner_onnx_models.torch.file import OnnxFile, needed_nodes
 
 Array = npt.NDArray[Any]
 _SIZES_ONLY = frozenset({"Shape", "Size"})

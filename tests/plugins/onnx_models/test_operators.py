@@ -8,8 +8,8 @@ import pytest
 import torch
 from onnx import helper
 
-from tests.backends.torch.importing.files import Constants, made, task_of, weights
-from tuner.backends.torch.importing.convert import FORMS, imported
+from tests.plugins.onnx_models.files import Constants, made, task_of, weights
+from tuner_onnx_models.torch.convert import FORMS, imported
 
 pytestmark = pytest.mark.slow
 IMAGE = (4, 6, 6)
@@ -76,10 +76,10 @@ def test_a_node_computes_what_onnx_runtime_computes(
     shape = (1, *shape) if signal else shape
     path = tmp_path / "model.onnx"
     path.write_bytes(made(nodes, constants, [batch, *shape], "f", opset, None).SerializeToString())
-    model = imported(task_of(path, shape))
-    assert f"{len(nodes)} of {len(nodes)} nodes as PyTorch" in model.by
+    model, came_by = imported(task_of(path, shape))
+    assert f"{len(nodes)} of {len(nodes)} nodes as PyTorch" in came_by
     with torch.inference_mode():
-        assert model.model(torch.rand(5, *shape)).shape[0] == 5
+        assert model(torch.rand(5, *shape)).shape[0] == 5
 
 
 @pytest.mark.parametrize("operator", ["Log", "Sqrt", "Reciprocal"])
@@ -87,7 +87,7 @@ def test_functions_of_positive_numbers(operator: str, tmp_path: Path) -> None:
     nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node(operator, ["e"], ["y"])]
     path = tmp_path / "model.onnx"
     path.write_bytes(made(nodes, {}, ["n", 5], "y").SerializeToString())
-    assert "2 of 2" in imported(task_of(path, (5,))).by
+    assert "2 of 2" in imported(task_of(path, (5,)))[1]
 
 
 @pytest.mark.parametrize("operator", ["Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"])
@@ -105,7 +105,7 @@ def test_values_are_chosen_by_comparisons(operator: str, tmp_path: Path) -> None
     ]
     path = tmp_path / "model.onnx"
     path.write_bytes(made(nodes, {"half": np.float32(0.5)}, ["n", 4, 5, 5], "f", 12, None).SerializeToString())
-    assert "6 of 6" in imported(task_of(path, (4, 5, 5))).by
+    assert "6 of 6" in imported(task_of(path, (4, 5, 5)))[1]
 
 
 def test_every_form_is_tried() -> None:

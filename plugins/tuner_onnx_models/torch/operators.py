@@ -10,7 +10,7 @@ from onnx import NodeProto, helper
 from torch import fx
 from torch.nn import functional
 
-from tuner.backends.torch.importing.build import Build, Form, NoFormError, attributes
+from tuner_onnx_models.torch.build import Build, Form, NoFormError, attributes
 
 _FAR = 2**31 - 1
 _ONE_AXIS = 13  # opset since which a softmax is over one axis
