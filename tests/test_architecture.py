@@ -19,7 +19,7 @@ ARROW = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("events", "testing", "report"),
+    ("events", "testing"),
     ("search",),
     ("plugin",),
     ("backends",),
@@ -40,7 +40,7 @@ MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchma
 #: Files of a room; one more is a subject of its own.
 MOST_FILES = 12
 #: First-party plugins that offer no strategy.
-GUESTS = {"tuner_audio", "tuner_fleet", "tuner_nntrainer"}
+GUESTS = {"tuner_audio", "tuner_dashboard", "tuner_fleet", "tuner_labels", "tuner_nntrainer", "tuner_report"}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = (
     *(
@@ -236,10 +236,11 @@ def test_only_targets_know_what_a_label_is() -> None:
     print(asked)  # noqa: T201 - shown by pytest -s
 
 
-def test_only_the_search_and_the_fleet_know_optuna() -> None:
+def test_only_the_search_and_what_shows_or_shares_its_studies_know_optuna() -> None:
     paths = sources("tuner", "plugins")
     users = importers("optuna", paths)
-    assert {user for user in users if not user.startswith(("tuner/search/", "plugins/tuner_fleet/"))} == set()
+    rooms = ("tuner/search/", "plugins/tuner_fleet/", "plugins/tuner_dashboard/", "plugins/tuner_report/importance.py")
+    assert {user for user in users if not user.startswith(rooms)} == set()
     assert users, "the search uses Optuna"
     assert len(paths) >= 70
 

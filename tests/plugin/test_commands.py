@@ -67,7 +67,8 @@ def test_a_command_of_a_plugin_that_is_switched_off_is_none(
     installed(tmp_path / "site", monkeypatch, GUEST)
     monkeypatch.setenv("TUNER_PLUGINS", "-guest")
     assert call(["hello"]) == 2
-    assert "Unknown command" in capsys.readouterr().err
+    line = "hello is a command of the plugin guest, which is switched off: change TUNER_PLUGINS"
+    assert capsys.readouterr().err == f"tuner: {line}\n"
 
 
 def test_a_command_that_cannot_be_imported_is_named(

@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App, CycloptsError
 
 from tuner.cli.common import HELP, applied, split
 from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.settings import from_environment, from_project
-from tuner.distribution import installed_version
-from tuner.errors import TunerError, UsageError, disk_error, missing_extra
+from tuner.distribution import SWITCH, installed_version, offered, switched_off
+from tuner.errors import PluginError, TunerError, UsageError, disk_error, missing_extra
 from tuner.printable import one_line, printable, wrapped
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
@@ -37,14 +40,10 @@ COMMANDS: Mapping[str, str] = {
     "bundle": "tuner.cli.bundles.conformance:bundle_app",
     "store": "tuner.cli.bundles.store:store_app",
     "prior": "tuner.cli.runs.prior:prior_app",
-    "labels": "tuner.cli.tasks.labels:labels_app",
     "plugins": "tuner.cli.plugins:plugins_app",
     "init": "tuner.cli.tasks.init:init",
     "run": "tuner.cli.run:run",
     "show": "tuner.cli.runs.show:show",
-    "diff": "tuner.cli.runs.show:diff",
-    "report": "tuner.cli.runs.report:report",
-    "dashboard": "tuner.cli.runs.dashboard:dashboard",
     "export": "tuner.cli.bundles.bundle:export",
     "apply": "tuner.cli.bundles.bundle:apply",
     "predict": "tuner.cli.bundles.bundle:predict",
@@ -124,11 +123,19 @@ def add_commands(arguments: Sequence[str] = ()) -> None:
         _add(name, getattr(import_module(module), attribute))
     if named in COMMANDS:
         return
-    from tuner.cli.plugin_commands import plugin_commands
-
-    for name, load in plugin_commands():
+    for name, point in offered("tuner.commands").items():
         if named in {name, ""}:
-            _add(name, load())
+            _add(name, _loaded(point))
+    if plugin := switched_off("tuner.commands", named):
+        raise UsageError(f"{named} is a command of the plugin {plugin}, which is switched off: change {SWITCH}")
+
+
+def _loaded(point: "EntryPoint") -> Any:
+    try:
+        return point.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise PluginError(f"the command {point.name!r} of a plugin cannot be imported ({reason}): update it") from error
 
 
 def _add(name: str, command: Any) -> None:

@@ -1,14 +1,15 @@
 """The demonstration: tune, export and predict on real handwritten digits, with no data to fetch."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tuner.commands.bundles.export import export
-from tuner.commands.runs.report import report
 from tuner.commands.tune.run import run
+from tuner.distribution import offered
 from tuner.results.run import Run
 from tuner.results.views.answer import answer
 from tuner.runtime import Personaliser, Prediction
@@ -43,7 +44,7 @@ class Demo:
         trial: Number of the exported trial.
         bundle: The bundle's folder.
         examples: A few predictions.
-        report: The run as an HTML page.
+        pages: The run as a page, by the name of what a plugin writes.
         answer: What the run found, in one sentence.
     """
 
@@ -51,7 +52,7 @@ class Demo:
     trial: int | None
     bundle: Path
     examples: tuple[Example, ...]
-    report: Path
+    pages: Mapping[str, Path]
     answer: str
 
 
@@ -70,7 +71,7 @@ def tune_digits(folder: Path | None, listener: Listener) -> Run:
 
 
 def export_and_predict(result: Run) -> Demo:
-    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write the report.
+    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write plugins' pages.
 
     Raises:
         TunerError: The front is empty, or the bundle's folder is in use.
@@ -85,5 +86,5 @@ def export_and_predict(result: Run) -> Demo:
         np.save(file, task.local.val.load(index))
         label = task.labels[int(task.local.val.labels[index])]
         examples.append(Example(file, personaliser.predict_file(file), label))
-    page = report(result, folder / "report.html")
-    return Demo(result.folder, result.best, bundle, tuple(examples), page, answer(result))
+    pages = {name: point.load()(result, folder / f"{name}.html") for name, point in offered("tuner.run_pages").items()}
+    return Demo(result.folder, result.best, bundle, tuple(examples), pages, answer(result))

@@ -1,7 +1,6 @@
-"""The commands that show what there is: show, diff."""
+"""The command that shows what there is: a run, a trial, a bundle."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,23 +86,3 @@ def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_
         print_line(json.dumps(as_json(run)))
     else:
         print_run(run, stdout_console(), whole=whole)
-
-
-def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
-    """Compare two runs: settings that differ, results, fronts, hypervolume and picks side by side.
-
-    Parameters
-    ----------
-    one
-        A run's folder, or the address of a study that several workers share.
-    other
-        What to compare it with, likewise.
-    """
-    from tuner.cli.text.runs.diff import format_diff
-    from tuner.commands.runs.diff import diff as compare
-    from tuner.commands.runs.source import open_pair
-
-    runs = open_pair(one, other)
-    found = compare(*runs)
-    objectives = {objective.name: objective for run in runs for objective in run.objectives}
-    print_line(json.dumps(asdict(found)) if json_output else format_diff(found, objectives))

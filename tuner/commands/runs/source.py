@@ -45,21 +45,6 @@ def open_run(place: str | Path, kind: str = "") -> Run:
         return Run.open(folder, kind=kind)
 
 
-def open_pair(one: str, other: str) -> tuple[Run, Run]:
-    """Read two runs or shared studies, with the costs of one kind of device where both ran on it.
-
-    Raises:
-        TunerError: One cannot be read.
-    """
-    with run_folder(one) as folder, run_folder(other) as second:
-        runs = Run.open(folder), Run.open(second)
-        kinds = [run.info.kind for run in runs]
-        shared = [name for name in (*kinds, *runs[0].info.kinds) if all(name in run.info.kinds for run in runs)]
-        if not shared or kinds[0] == kinds[1]:
-            return runs
-        return Run.open(folder, kind=shared[0]), Run.open(second, kind=shared[0])
-
-
 @contextmanager
 def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterator[Run]:
     """Give a run with the weights of the trial that is picked; of a shared study, copies until the end of the block.

@@ -8,7 +8,7 @@ QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What 
 
 
 def print_demo(demo: Demo, console: Console) -> None:
-    """Print the bundle, its predictions next to the true labels, what to try next, the answer and the report's path."""
+    """Print the bundle, its predictions next to the true labels, what to try next, the answer, and paths of pages."""
     console.print(f"exported trial {demo.trial} to {demo.bundle}", highlight=False)
     for example in demo.examples:
         prediction = example.prediction
@@ -17,4 +17,5 @@ def print_demo(demo: Demo, console: Console) -> None:
     commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
     console.print(f"try: {commands}", highlight=False)
     console.print(demo.answer, highlight=False)
-    console.print(f"report: {demo.report}", highlight=False)
+    for name, page in demo.pages.items():
+        console.print(f"{name}: {page}", highlight=False)

@@ -38,8 +38,8 @@ def suggest(
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.limits import CommandLimits
-    from tuner.commands.tasks.labels import format_proposal, suggest_labels, write_suggestions
     from tuner.printable import printable
+    from tuner_labels.suggestions import format_proposal, suggest_labels, write_suggestions
 
     limits = CommandLimits.read(time, memory)
     with ended_by(limits.end):
@@ -72,8 +72,8 @@ def check(task: str, /, *, time: Time = None, memory: Memory = None, json_output
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.limits import CommandLimits
-    from tuner.commands.tasks.labels import contradictions
     from tuner.printable import printable
+    from tuner_labels.suggestions import contradictions
 
     limits = CommandLimits.read(time, memory)
     with ended_by(limits.end):

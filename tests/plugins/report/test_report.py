@@ -11,10 +11,10 @@ from PIL import Image
 import tuner
 from tests.pretrained import with_weights
 from tuner.cli.app import call
-from tuner.commands.runs.report import _jpeg
 from tuner.errors import RunError
+from tuner_report.report import _jpeg
 
-OLD = Path(__file__).parent.parent / "fixtures"
+OLD = Path(__file__).parents[2] / "fixtures"
 
 
 def test_a_run_whose_task_is_gone_has_a_report_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +51,7 @@ def test_the_winners_step_and_misread_samples_are_in_the_report(
 ) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
     space = tmp_path / "space.toml"  # without heads that are solved for, which have no step
-    smoke = Path(__file__).parents[2] / "search_spaces" / "smoke.toml"
+    smoke = Path(__file__).parents[3] / "search_spaces" / "smoke.toml"
     space.write_text(smoke.read_text().replace('"closed_form", ', ""))
     run = tuner.run("digits", space=str(space), trials=1, deterministic=True, out=tmp_path / "run")
     assert run.info.classes.labels == tuple("0123456789")

@@ -83,7 +83,7 @@ class Dashboard:
     def _open(self) -> "WSGIApplication":
         run = self._source.open()
         try:
-            from tuner.search.trials.dashboard import dashboard_app
+            from tuner_dashboard.study import dashboard_app
 
             return dashboard_app(run)
         except ModuleNotFoundError as error:

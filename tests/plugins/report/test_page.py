@@ -10,13 +10,13 @@ import pytest
 from tuner.plan.trial import TrialPlan
 from tuner.planner.memory.lifetimes import Tensor
 from tuner.planner.memory.step import StepPlan
-from tuner.report.page import page
-from tuner.report.sections import Findings, Photo
 from tuner.results.records.classes import Classes
 from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
+from tuner_report.page import page
+from tuner_report.sections import Findings, Photo
 
-OLD = Path(__file__).parent.parent / "fixtures"
+OLD = Path(__file__).parents[2] / "fixtures"
 DIGITS = Classes(tuple("0123456789"), (7, 8, 9), 7)
 STEP = StepPlan((Tensor("kept", 4_000, 0, 1, "saved"), Tensor("gradient", 1_000, 1, 1, "gradient")), ("a", "b"), 100)
 VOID = frozenset({"meta", "link", "img", "br"})
@@ -187,3 +187,10 @@ def test_names_are_text_and_never_markup() -> None:
     assert not {"script", "b", "i"} & set(elements.names)
     assert "<script>alert(1)</script>" in elements.text
     assert "<i>$a$</i>" in elements.text
+
+
+def test_a_top_k_accuracy_is_among_the_facts() -> None:
+    run = run_of("digits")
+    records = tuple(replace(one, values={**one.values, "local_top5_accuracy": 0.9}) for one in run.records)
+    text = page_of(replace(run, records=records)).text
+    assert "local top5 accuracy90.0 %" in text

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from tuner.report.drawing import Picture
+from tuner_report.drawing import Picture
 
 
 def text(value: object) -> str:

@@ -10,10 +10,6 @@ from tuner.planner.memory.picture import picture
 from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary
-from tuner.report.classes import class_pictures
-from tuner.report.drawing import BLUE, INK, MUTED, ORANGE, Picture, drawing, to_svg
-from tuner.report.fronts import cost_pictures, front_pictures
-from tuner.report.html import figure, inline, note, pictures, table, tag, text
 from tuner.results.records.classes import Classes
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.run import Run
@@ -23,6 +19,10 @@ from tuner.results.views.pick import nothing_feasible
 from tuner.results.views.points import interval
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_seconds
+from tuner_report.classes import class_pictures
+from tuner_report.drawing import BLUE, INK, MUTED, ORANGE, Picture, drawing, to_svg
+from tuner_report.fronts import cost_pictures, front_pictures
+from tuner_report.html import figure, inline, note, pictures, table, tag, text
 
 #: As many confusions and refused trials are listed.
 MOST_CONFUSIONS, MOST_REFUSED = 8, 20

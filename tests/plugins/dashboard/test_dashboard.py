@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.tiny_task import Cli
+from tuner.cli.app import call
 from tuner.results.folder import read_run
 
-OLD = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
+OLD = Path(__file__).parents[2] / "fixtures" / "digits" / "run"
 
 
 @pytest.fixture
@@ -79,11 +79,9 @@ def test_the_dashboard_answers_here_with_the_studys_names_and_ctrl_c_ends_it_in_
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_what_cannot_be_served_is_one_line(cli: Cli, tmp_path: Path) -> None:
-    code, line = cli("dashboard", tmp_path)
-    assert code == 1
-    assert line.startswith(f"tuner: {tmp_path} is not a run: it has no run.json; ")
+def test_what_cannot_be_served_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["dashboard", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"tuner: {tmp_path} is not a run: it has no run.json; ")
     pytest.importorskip("optuna_dashboard")
-    code, line = cli("dashboard", OLD, "--port", 99999)
-    assert code == 1
-    assert line.startswith("tuner: port 99999 cannot be used (")
+    assert call(["dashboard", str(OLD), "--port", "99999"]) == 1
+    assert capsys.readouterr().err.startswith("tuner: port 99999 cannot be used (")

@@ -11,7 +11,7 @@ from tuner.results.records.trial import comparable
 from tuner.results.run import Run
 
 pytest.importorskip("optuna_dashboard")
-OLD = Path(__file__).parent.parent / "fixtures"
+OLD = Path(__file__).parents[2] / "fixtures"
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) -> None:
     from optuna_dashboard import get_note
 
-    from tuner.search.trials.dashboard import study_of
+    from tuner_dashboard.study import study_of
 
     folder = OLD / name / "run"
     before, run = contents(folder), Run.open(folder)
@@ -48,7 +48,7 @@ def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) ->
 
 
 def test_a_knob_that_spans_decades_has_a_logarithmic_range() -> None:
-    from tuner.search.trials.dashboard import _range
+    from tuner_dashboard.study import _range
 
     assert _range([1e-4, 1e-2]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
     assert _range([1, 3]) == optuna.distributions.IntDistribution(1, 3)

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from tests.sessions import opened
+from tests.slants import write_task
 from tuner.backends.torch.backend import TorchBackend
 from tuner.cli.app import call
-from tuner.commands.tasks import labels
 from tuner.task import Task, open_task
 from tuner.task.data.samples import wholes
 from tuner.task.file.toml import task_from_toml
-from tuner.task.label_names import likeness
+from tuner_labels import suggestions
+from tuner_labels.names import likeness
 
 TASK = """
 [model]
@@ -71,7 +72,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> None:
         found[next(at for at, file in enumerate(files) if "dog_bark" in file)] = [0.7, 0.9, 0.1]
         return found
 
-    monkeypatch.setattr(labels, "_probabilities", probabilities)
+    monkeypatch.setattr(suggestions, "_probabilities", probabilities)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_likeness_is_between_nothing_and_the_same() -> None:
 
 def test_proposals_come_from_names_from_the_model_or_from_both(task: Path, model: None) -> None:
     by_name, by_model, both = (
-        {one.label: one for one in labels.suggest_labels(str(task), by)} for by in ("names", "model", "both")
+        {one.label: one for one in suggestions.suggest_labels(str(task), by)} for by in ("names", "model", "both")
     )
     assert by_name["dog_bark"].proposals[0].label == "Bark"
     assert by_name["dog_bark"].proposals[0].by_model is None
@@ -116,7 +117,7 @@ def test_a_local_label_keeps_its_own_name_whatever_the_section_says(task: Path, 
     section = 'map = { dog_bark = ["Bark"], sea_waves = ["Rain"] }\nparents = { Bark = ["Rain"] }\n'
     for text in (TASK + section, TASK.replace("[labels]\n", "")):
         task.write_text(text)
-        found = {one.label: one.proposals[0].label for one in labels.suggest_labels(str(task), "names")}
+        found = {one.label: one.proposals[0].label for one in suggestions.suggest_labels(str(task), "names")}
         assert found == {"dog_bark": "Bark", "sea_waves": "Waves, surf", "rain": "Rain"}
 
 
@@ -162,3 +163,9 @@ def test_the_models_probabilities_are_means_over_the_windows_of_a_file(task: Pat
     assert np.array(rows).shape == (len(files), 3)
     assert ((np.array(rows) > 0) & (np.array(rows) < 1)).all()
     assert len(places) == 2 * len(files)
+
+
+@pytest.mark.parametrize("command", ["suggest", "check"])
+def test_numbers_are_no_labels_to_map(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["labels", command, str(write_task(tmp_path))]) == 1
+    assert "has no labels" in capsys.readouterr().err

@@ -2,13 +2,13 @@
 
 from importlib.resources import files
 
-from tuner.report import sections
-from tuner.report.course import growth_picture, learning_picture, phases_picture
-from tuner.report.html import pictures, section, tag, text
-from tuner.report.sections import Findings
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.views.answer import answer
+from tuner_report import sections
+from tuner_report.course import growth_picture, learning_picture, phases_picture
+from tuner_report.html import pictures, section, tag, text
+from tuner_report.sections import Findings
 
 #: The page asks for nothing elsewhere: with this a browser refuses it, whatever is in the page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -38,7 +38,7 @@ def page(run: Run, findings: Findings, winner: TrialRecord | None) -> str:
         section("What next", sections.following(run)),
         "<footer>Made by tuner. This file is complete: it loads nothing, and nothing in it was sent anywhere.</footer>",
     ]
-    style = files("tuner.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = files("tuner_report").joinpath("style.css").read_text(encoding="utf-8")
     body = "\n".join(part for part in parts if part)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -1,9 +1,11 @@
-"""The command that writes a report of a run."""
+"""The commands `tuner report` and `tuner diff`."""
 
+import json
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
-from tuner.cli.options import LocalPlugins, Memory, OutFile, Time, print_line, progress
+from tuner.cli.options import Json, LocalPlugins, Memory, OutFile, Time, print_line, progress
 
 
 def report(
@@ -32,12 +34,11 @@ def report(
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.limits import CommandLimits
-    from tuner.commands.runs.report import report as write
+    from tuner.commands.runs.source import run_folder
     from tuner.results.run import Run
+    from tuner_report.report import report as write
 
     limits = CommandLimits.read(time, memory)
-    from tuner.commands.runs.source import run_folder
-
     with run_folder(run) as folder, closing(progress()) as listener, ended_by(limits.end):
         result = Run.open(folder)
         listener.phase("planning the memory of the best training step; drawing")
@@ -52,3 +53,22 @@ def report(
             warn=lambda line: listener.say(f"warning: {line}"),
         )
     print_line(str(path))
+
+
+def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
+    """Compare two runs: settings that differ, results, fronts, hypervolume and picks side by side.
+
+    Parameters
+    ----------
+    one
+        A run's folder, or the address of a study that several workers share.
+    other
+        What to compare it with, likewise.
+    """
+    from tuner_report.diff import diff as compare
+    from tuner_report.diff import format_diff, open_pair
+
+    runs = open_pair(one, other)
+    found = compare(*runs)
+    objectives = {objective.name: objective for run in runs for objective in run.objectives}
+    print_line(json.dumps(asdict(found)) if json_output else format_diff(found, objectives))

@@ -11,10 +11,10 @@ from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
 from tuner.errors import RunError, TunerError, disk_error
 from tuner.files import write_private
-from tuner.report.page import page
-from tuner.report.sections import Findings, Photo
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner_report.page import page
+from tuner_report.sections import Findings, Photo
 
 #: How every JPEG begins.
 JPEG = b"\xff\xd8\xff"
@@ -74,7 +74,7 @@ def report(
 
 def importance(run: Run) -> Findings:
     """Return how much each knob matters for the accuracies, by the trials that were scored on the same samples."""
-    from tuner.search.trials.importance import knob_importance, trials_of_largest_rung
+    from tuner_report.importance import knob_importance, trials_of_largest_rung
 
     trials = trials_of_largest_rung(run.records)
     accuracies = [one for one in run.objectives if one.name in {"local_accuracy", "global_accuracy"}]

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, SCORES, Objective
 from tuner.results.scores.pareto import front
 from tuner.results.views.points import Point, baselines, point, scored, untouched_point
 from tuner.targets.base import ACCURACY
+from tuner_report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

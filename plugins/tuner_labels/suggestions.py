@@ -20,7 +20,7 @@ from tuner.task import Task
 from tuner.task.data.samples import wholes
 from tuner.task.file.reconcile import LOCAL
 from tuner.task.file.toml import task_from_toml
-from tuner.task.label_names import likeness
+from tuner_labels.names import likeness
 
 Evidence = Literal["names", "model", "both"]
 #: Labels that are proposed for a local one, example files of each, and samples that speak against a map.

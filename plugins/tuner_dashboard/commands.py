@@ -15,8 +15,8 @@ def dashboard(run: str, /, *, port: int = 0) -> None:
     port
         Port to listen on [default: any that is free].
     """
-    from tuner.commands.runs.dashboard import serve_dashboard
     from tuner.commands.runs.source import shown_place
+    from tuner_dashboard.server import serve_dashboard
 
     shown = shown_place(run)
     with suppress(KeyboardInterrupt):

@@ -5,7 +5,7 @@ import random
 from tuner.plan.parts import Scalar
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
-from tuner.search.trials.importance import LEAST_TRIALS, knob_importance, trials_of_largest_rung
+from tuner_report.importance import LEAST_TRIALS, knob_importance, trials_of_largest_rung
 
 LOCAL = OBJECTIVES[0]
 
