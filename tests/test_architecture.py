@@ -40,7 +40,10 @@ MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchma
 #: Files of a room; one more is a subject of its own.
 MOST_FILES = 12
 #: First-party plugins that offer no strategy.
-GUESTS = {"tuner_audio", "tuner_dashboard", "tuner_fleet", "tuner_labels", "tuner_nntrainer", "tuner_report"}
+GUESTS = {
+    *("tuner_audio", "tuner_dashboard", "tuner_fleet", "tuner_labels", "tuner_nntrainer", "tuner_priors"),
+    "tuner_report",
+}
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = (
     *(

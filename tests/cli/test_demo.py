@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tuner.cli.text.runs.demo import print_demo
+from tuner.cli.run import print_demo
 from tuner.commands.demo import Demo, Example
 from tuner.runtime import Prediction
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tuner.cli.text.runs.next import continue_command
+from tuner.cli.run import continue_command
 from tuner.commands.tune import progress as shown
 from tuner.commands.tune.progress import Progress
 from tuner.results.records.config import RunRequest

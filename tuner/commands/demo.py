@@ -22,13 +22,7 @@ TIME = "2m"  # a first import of the tensor library from a slow disk may take ha
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A validation sample and its prediction.
-
-    Attributes:
-        file: The sample's file.
-        prediction: The bundle's prediction.
-        label: The true label.
-    """
+    """A validation sample, the bundle's prediction, and the true label."""
 
     file: Path
     prediction: Prediction
@@ -37,16 +31,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """The result of the demonstration.
-
-    Attributes:
-        run: The run's folder.
-        trial: Number of the exported trial.
-        bundle: The bundle's folder.
-        examples: A few predictions.
-        pages: The run as a page, by the name of what a plugin writes.
-        answer: What the run found, in one sentence.
-    """
+    """The result of the demonstration: folders, the exported trial, examples, plugins' pages, and the answer."""
 
     run: Path
     trial: int | None
@@ -57,25 +42,13 @@ class Demo:
 
 
 def tune_digits(folder: Path | None, listener: Listener) -> Run:
-    """Run the built-in task ``digits`` in the space ``smoke``.
-
-    Args:
-        folder: Folder for the run and the bundle; None for a new one, named after the time.
-        listener: Receives progress.
-
-    Raises:
-        TunerError: The folder is in use, or scikit-learn is not installed.
-    """
+    """Run the built-in task ``digits`` in a folder; None for a new one, named after the time."""
     folder = folder or Path(time.strftime("tuner-demo-%Y%m%d-%H%M%S"))
     return run("digits", space="smoke", time=TIME, out=folder / "run", listener=listener)
 
 
 def export_and_predict(result: Run) -> Demo:
-    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write plugins' pages.
-
-    Raises:
-        TunerError: The front is empty, or the bundle's folder is in use.
-    """
+    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write plugins' pages."""
     folder = result.folder.parent
     bundle = export(result, folder / "bundle")
     personaliser = Personaliser(bundle)

@@ -29,7 +29,7 @@ def host_of_run(
         run: The run.
         task: Its task, where the user names it again.
         plugins: Files of its local plugins, likewise.
-        limits: Of the command.
+        limits: What the command may take.
         warn: Called where plugins are not those of the run.
 
     Raises:
@@ -60,14 +60,7 @@ def host_of_run(
 def opened_run(
     run: Run, host: Host, plan: TrialPlan, task: str | None, limits: CommandLimits
 ) -> Iterator[RemoteSession]:
-    """Open a run's task on a plan's backend, in another process that ends with the block.
-
-    Args:
-        run: The run.
-        host: As `host_of_run` returns it.
-        plan: Names the backend.
-        task: The task, where the user names it again.
-        limits: Of the command.
+    """Open a run's task on a plan's backend, in another process that ends with the block; see `host_of_run`.
 
     Raises:
         RunError: The task has changed since the run.

@@ -90,7 +90,7 @@ def status(bundle: Path, /, *, json_output: Json = False) -> None:
     bundle
         A bundle's folder.
     """
-    from tuner.cli.text.bundles.status import format_status
+    from tuner.cli.text.bundles import format_status
     from tuner.commands.bundles.watch import status as status_of
 
     current = status_of(bundle)
@@ -128,7 +128,7 @@ def _print_event(event: Mapping[str, Any]) -> None:
         listed = "), ".join(f"{printable(label)} ({100 * share:.0f} %" for label, share in labels.items())
         print_line(f"{printable(event['file'])}{begin}: {listed}, exit {event['exit']})")
     elif "values" in event:
-        from tuner.cli.text.bundles.bundle import format_values
+        from tuner.cli.text.bundles import format_values
 
         print_line(f"{printable(event['file'])}{begin}: {format_values(tuple(event['values'].items()))}")
     elif "round" in event:

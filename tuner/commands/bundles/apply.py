@@ -14,7 +14,6 @@ from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.bundles.export import write_bundle
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError, UsageError
-from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.versions import differences, trained_by
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
@@ -48,10 +47,6 @@ def apply_bundle(
 
     Returns:
         The new bundle's folder.
-
-    Raises:
-        UsageError: `source` is neither.
-        TunerError: The plan does not fit the task, or training failed.
     """
     if source not in SOURCES:
         raise UsageError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
@@ -74,8 +69,8 @@ def apply_bundle(
                 for line in session.task.notes:
                     listener.say(line)
                 plan = plan.carried_to(session.model, session.task.info)
-                if source == "bundle":
-                    plan = _without_finished_edits(plan, bundle)
+                if source == "bundle":  # its weights hold these edits already; the original weights do not
+                    plan = replace(plan, shape=tuple(one for one in plan.shape if one.kind not in bundle.info.evolved))
                 listener.phase(SCORING)
                 untouched = session.untouched(store, plan.runtime.threads).values
                 trial = Trial(plan, seeded(0, plan.key()), store, weights)
@@ -97,11 +92,6 @@ def apply_bundle(
     finally:
         listener.close()
     return out
-
-
-def _without_finished_edits(plan: TrialPlan, bundle: Bundle) -> TrialPlan:
-    """Return the plan without the edits that the bundle's weights already hold; the original weights do not."""
-    return replace(plan, shape=tuple(edit for edit in plan.shape if edit.kind not in bundle.info.evolved))
 
 
 def _show(progress: Mapping[str, Any], listener: Listener) -> None:

@@ -18,7 +18,7 @@ class Card:
 
     Attributes:
         folder: Folder of the bundle.
-        info: Content of ``bundle.json`` of the round in use.
+        info: What the round in use says of itself.
         round: Name of the round of training in use; None for the bundle as it was exported.
         intervals: 95 % interval of each accuracy of the exported files, by name, where its number of samples is known.
         bytes: Size of each file, by its path in the folder.

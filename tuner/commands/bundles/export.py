@@ -137,24 +137,15 @@ def write_bundle(
     *,
     trainable: bool = False,
 ) -> BundleInfo:
-    """Export into a folder of `new_folder`, and check what was written.
+    """Export into a folder of `new_folder`, check what was written, and return the content of ``bundle.json``.
 
     Args:
         session: The task, opened on the plan's backend.
         plan: The plan that was trained.
         weights: File of the trained tail.
         part: Folder to write into.
-        origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``plugins``, ``scores``,
-            ``parent``.
+        origin: Sections of ``bundle.json`` on its origin: ``run``, ``plugins``, ``scores`` and ``parent``.
         trainable: Whether the bundle can train again without PyTorch.
-
-    Returns:
-        The content of ``bundle.json``.
-
-    Raises:
-        BundleError: The check failed.
-        RunError: A run that continues has removed the trial's weights.
-        OSError: The disk has no room for the bundle.
     """
     task = session.task
     try:

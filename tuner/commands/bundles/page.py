@@ -19,11 +19,7 @@ FOLDER = "web"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page's files.
-
-    Attributes:
-        files: Where each is, by its path in the page's folder.
-    """
+    """The page's files, by their path in the page's folder."""
 
     files: dict[str, Path]
 
@@ -52,11 +48,7 @@ class Page:
         return cls(own | {f"{RUNTIME}/{name}": folder / name for name in needed["files"]})
 
     def add(self, bundle: Path, info: BundleInfo) -> None:
-        """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy.
-
-        Raises:
-            BundleError: The bundle takes something else than photos.
-        """
+        """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy."""
         if info.input.kind != "images":
             raise BundleError(f"the page takes photos, but {info.name} takes {info.input.kind}: leave out --web")
         for name, source in self.files.items():

@@ -32,10 +32,9 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SampleSource:
-    """Source of files to predict.
+    """Source of files to predict: a folder, or ``-`` for paths on standard input.
 
     Attributes:
-        samples: A folder, or ``-`` for paths on standard input.
         once: Whether to end when every existing file has been predicted, instead of waiting for more.
     """
 
@@ -53,7 +52,6 @@ class ExitStatus:
     """One exit of a bundle in service.
 
     Attributes:
-        exit: Index of the exit.
         threshold: Current threshold; None for the last exit.
         share: Share of the whole model's FLOPs that a sample costs which leaves here.
         rate: Share of predictions that left here; None before the first.
@@ -69,15 +67,7 @@ class ExitStatus:
 
 @dataclass(frozen=True, slots=True)
 class DriftStatus:
-    """State of a drift test.
-
-    Attributes:
-        stream: Name of the stream.
-        mean: Mean of the stream.
-        statistic: Statistic of the Page–Hinkley test.
-        limit: Threshold of the statistic.
-        samples: Number of values.
-    """
+    """State of a drift test: the Page–Hinkley statistic of a stream, and the limit from which it is an alarm."""
 
     stream: str
     mean: float
@@ -88,13 +78,7 @@ class DriftStatus:
 
 @dataclass(frozen=True, slots=True)
 class KeptSamples:
-    """Samples in a bundle's ring.
-
-    Attributes:
-        samples: Number of samples.
-        bytes: Size of all samples.
-        new: Number of samples since the last round.
-    """
+    """Samples in a bundle's ring: their number and size, and how many came since the last round."""
 
     samples: int
     bytes: int
@@ -106,21 +90,15 @@ class ServiceStatus:
     """How a bundle in service does.
 
     Attributes:
-        bundle: Folder of the bundle.
         name: Name of the task.
         round: Round in use.
         earlier: Rounds that a rollback returns to, latest first.
         answers: Number of predictions of the round in use.
         mean_seconds: Mean time of a prediction; None before the first.
-        exits: The exits.
         explored: Number of samples on which every exit ran.
-        drift: The drift tests.
-        kept: Samples in the ring.
         asked: Drift that asks for a round; None where there is none.
         due: Why a round is due; None where none is.
         waits: What a round that is due waits for.
-        rounds: Latest rounds.
-        problems: Latest problems.
     """
 
     bundle: str
@@ -141,11 +119,7 @@ class ServiceStatus:
 
 
 def ring_of(bundle: Path, most_bytes: int | None = None) -> Ring:
-    """Return the ring of a bundle's samples: in the user's cache, never in the bundle's folder.
-
-    Raises:
-        BundleError: It is not a bundle.
-    """
+    """Return the ring of a bundle's samples: in the user's cache, never in the bundle's folder."""
     exported = Bundle.read(bundle)
     folder = cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}"
     return Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
@@ -174,9 +148,6 @@ def watch(
         listener: Called with an event for each prediction, refused file, finished round, and problem.
         policy: How to decide.
         most_bytes: Largest size of the samples that are kept.
-
-    Raises:
-        TunerError: The bundle or the folder cannot be used.
     """
     with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy) as service:
         last_reported = None
@@ -192,11 +163,7 @@ def watch(
 
 
 def status(bundle: Path) -> ServiceStatus:
-    """Return how a bundle in service does.
-
-    Raises:
-        BundleError: It is not a bundle, or its state is damaged.
-    """
+    """Return how a bundle in service does."""
     names = rounds_in_use(bundle)
     in_use = Bundle.read(folder_of(bundle, names[0]))
     state, ring = read_state(bundle), ring_of(bundle)

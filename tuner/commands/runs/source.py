@@ -15,14 +15,7 @@ from tuner.results.views.pick import pick_trial
 
 @contextmanager
 def run_folder(place: str | Path) -> Iterator[Path]:
-    """Give the folder of a run; of a shared study, a copy that is removed with the block.
-
-    Args:
-        place: A run's folder, or the address of a study.
-
-    Raises:
-        TunerError: The study cannot be opened.
-    """
+    """Give the folder of a run; of the address of a shared study, a copy that is removed with the block."""
     if not is_address(place):
         yield Path(place)
         return
@@ -32,15 +25,7 @@ def run_folder(place: str | Path) -> Iterator[Path]:
 
 
 def open_run(place: str | Path, kind: str = "") -> Run:
-    """Read a run's folder, or a shared study, of which no weights are here.
-
-    Args:
-        place: A run's folder, or the address of a study.
-        kind: As for `Run.open`.
-
-    Raises:
-        TunerError: It cannot be read.
-    """
+    """Read a run's folder, or a shared study by its address, of which no weights are here; see `Run.open`."""
     with run_folder(place) as folder:
         return Run.open(folder, kind=kind)
 
@@ -56,7 +41,6 @@ def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterat
 
     Raises:
         UsageError: It is a study, and the artifacts are not given; or the other way round.
-        TunerError: The study or the weights cannot be read.
     """
     if not is_address(place):
         if artifacts is not None:
@@ -76,11 +60,7 @@ def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterat
 
 
 def study_reader(address: str) -> AbstractContextManager[StudyReader]:
-    """Open a study that several workers share, for the length of a block.
-
-    Raises:
-        TunerError: It cannot be opened, or no plugin does.
-    """
+    """Open a study that several workers share, for the length of a block."""
     return build_host().study(address).read(address)
 
 

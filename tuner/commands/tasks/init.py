@@ -32,15 +32,10 @@ class Prepared:
     """A task file that was written, and what was found.
 
     Attributes:
-        task: The file.
-        name: Name of the task.
-        train: Folder of the photos to train on.
         val: Folder of those to validate with; None where a fifth of each class is held out.
-        model: Function that builds the model.
-        weights: Its weights; None where the function brings its own.
-        global_classes: Classes of the global photos; None without such photos.
+        weights: Weights of the model; None where the function that builds it brings its own.
+        global_classes: Number of classes of the global photos; None without such photos.
         classes_file: File with their rows in the model's head; None without one.
-        survey: What was found in the photos.
     """
 
     task: Path
@@ -159,11 +154,7 @@ def _weights_file(weights: str) -> str:
 
 
 def _weights_here(model: str, photos: Path) -> str:
-    """Return weights of a model of torchvision that are on this device.
-
-    Raises:
-        TaskError: There are none.
-    """
+    """Return weights of a model of torchvision that are on this device."""
     for folder, pattern in _weight_folders(model, photos):
         files: Iterable[Path] = sorted(folder.glob(pattern)) if kind_of(folder) == "folder" else ()
         for file in files:

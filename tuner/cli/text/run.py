@@ -1,16 +1,22 @@
-"""A run as text."""
+"""Runs and their trials as text."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 
+from tuner.metrics import percent
 from tuner.plan.text import describe
+from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
 from tuner.results.scores.cuts import Cut, cuts_of
+from tuner.results.scores.objectives import Objective, title_of
 from tuner.results.views.answer import answer
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
 from tuner.results.views.pick import named_picks, nothing_feasible
+from tuner.targets.base import TOP
 from tuner.units import format_bytes, format_seconds
 
 #: Mean absolute errors, in the unit of its targets.
@@ -139,3 +145,68 @@ def _error(values: Mapping[str, float], name: str) -> str:
 
 def _mark(run: Run, trial: int) -> str:
     return "→ " if trial == run.best else ""
+
+
+def format_trial(run: Run, record: TrialRecord) -> str:
+    """Return everything that was recorded of a trial, for people; tracebacks last."""
+    units = {objective.name: objective for objective in run.objectives}
+    rung = f" on rung {record.rung}" if record.rung else ""
+    lines = [f"trial {record.trial}: {record.state}{rung}, {format_seconds(record.spent_seconds)}"]
+    lines += [describe(record.plan)] if record.plan else []
+    lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
+    lines += [f"plan {record.prior} of the prior"] if record.prior is not None else []
+    lines += [f"reason: {record.reason}"] if record.reason else []
+    scored = record.plan.scored if record.plan else {}
+    targets = run.info.targets
+    named = {name: name if targets.unit == "%" else title_of(name, targets) for name in record.values}
+    lines += [f"{named[name]}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
+    if record.estimate is not None:
+        estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())
+        lines.append(f"estimate: {', '.join(estimate)}")
+    lines += [f"limit {name}: over by {value:.3g}" for name, value in record.constraint.items() if value > 0]
+    lines += [f"knob {name}: {value}" for name, value in record.knobs.items()]
+    return "\n".join((*lines, *record.notes)).rstrip()
+
+
+def _text(units: dict[str, Objective], name: str, value: float, scored: dict[str, int]) -> str:
+    if TOP in name:
+        return percent(value, scored[name.partition("_")[0]])
+    return units[name].text(value, scored) if name in units else f"{value:,.4g}"
+
+
+def format_trials(run: Run) -> str:
+    """Return a line for each trial, and below it why it was refused or ended early."""
+    heads = ["trial", "state", "rung", *(objective.title for objective in run.objectives)]
+    rows = [_row(run, record) for record in run.records]
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+    lines = [_line(heads, widths)]
+    for record, row in zip(run.records, rows, strict=True):
+        lines.append(_line(row, widths))
+        why = _why(record)
+        lines += [f"    {why}"] if why else []
+    limits = Counter(name for record in run.records for name, over in record.constraint.items() if over > 0)
+    if limits:
+        refused = ", ".join(f"{number} because of {binding(name)}" for name, number in limits.most_common())
+        lines.append(f"do not count: {refused}")
+    lines.append(f"trials: {', '.join(f'{number} {state}' for state, number in run.counts.items())}")
+    return "\n".join(lines)
+
+
+def _row(run: Run, record: TrialRecord) -> list[str]:
+    mark = "→ " if record.trial == run.best else "* " if record.trial in run.front else ""
+    values = [one.text(record.values[one.name]) if one.name in record.values else "–" for one in run.objectives]
+    return [f"{mark}{record.trial}", record.state, str(record.rung), *values]
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    return "  ".join(
+        cell.ljust(width) if column == 1 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()
+
+
+def _why(record: TrialRecord) -> str:
+    if record.same_as is not None:
+        return f"the same plan as trial {record.same_as}, whose values these are"
+    of_prior = "" if record.prior is None else f"plan {record.prior} of the prior"
+    return "; ".join(filter(None, (of_prior, " ".join(record.reason.split()))))

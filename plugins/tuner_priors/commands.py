@@ -21,9 +21,9 @@ def build(*runs: str, out: OutFile = Path("prior.toml"), json_output: Json = Fal
     out
         The file to write.
     """
-    from tuner.commands.runs.prior import build_prior
     from tuner.errors import UsageError
     from tuner.results.prior.file import write_prior
+    from tuner_priors.portfolio import build_prior
 
     if not runs:
         raise UsageError("a prior needs at least one run: tuner prior build RUN")
@@ -47,8 +47,8 @@ def show(file: Path, /, *, json_output: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from tuner.cli.text.runs.prior import print_prior
     from tuner.search.space import load_prior
+    from tuner_priors.text import print_prior
 
     prior = load_prior(file)
     if json_output:

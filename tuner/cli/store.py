@@ -1,12 +1,20 @@
 """The commands of what this device keeps: store list, store clear, forget."""
 
 import json
+import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from tuner.cli.options import Json, print_line
+from tuner.units import format_bytes
+
+if TYPE_CHECKING:
+    from tuner.commands.store import StoreFile
+    from tuner.store.calibrated import CalibratedBlocks
 
 store_app = App(name="store", help="List or delete the stored features (outputs of frozen blocks) on this device.")
 
@@ -21,7 +29,7 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
     store
         The feature store's folder [default: in the user's cache].
     """
-    from tuner.commands.forget import forget as remove
+    from tuner.commands.store import forget as remove
 
     removed = remove(task, store)
     if json_output:
@@ -42,7 +50,6 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
     store
         The feature store's folder [default: in the user's cache].
     """
-    from tuner.cli.text.store import format_store
     from tuner.commands.store import store_files
     from tuner.store.calibrated import calibrated_blocks
 
@@ -61,7 +68,31 @@ def store_clear(*, store: Path | None = None, json_output: Json = False) -> None
         The feature store's folder [default: in the user's cache].
     """
     from tuner.commands.store import clear_store
-    from tuner.units import format_bytes
 
     freed = clear_store(store)
     print_line(json.dumps({"freed_bytes": freed}) if json_output else f"freed {format_bytes(freed)}")
+
+
+def format_store(files: "Sequence[StoreFile]", blocks: "CalibratedBlocks") -> str:
+    """Return the list for people."""
+    return "\n".join([_listed(files), *([_described(blocks)] if blocks.files else [])])
+
+
+def _described(blocks: "CalibratedBlocks") -> str:
+    files = f"{blocks.files} {'file' if blocks.files == 1 else 'files'}"
+    return f"frozen blocks in int8, for all stores: {files}, {format_bytes(blocks.bytes)}, in {blocks.folder}"
+
+
+def _listed(files: "Sequence[StoreFile]") -> str:
+    if not files:
+        return "the store is empty"
+    lines = ["cut                        bits  records       size  last used         engine"]
+    for file in files:
+        size = format_bytes(file.bytes)
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.last_used))
+        line = (
+            f"{file.cut or 'damaged':<26} {file.bits or 0:>4}  {file.records:>7,}  {size:>9}  {used}  {file.kind or ''}"
+        )
+        lines.append(line.rstrip())
+    lines.append(f"in all {format_bytes(sum(file.bytes for file in files))}")
+    return "\n".join(lines)

@@ -53,7 +53,7 @@ def show(
 
     card = None if is_address(folder) else card_at(Path(folder))
     if card is not None:
-        from tuner.cli.text.bundles.card import format_card
+        from tuner.cli.text.bundles import format_card
 
         if trials or whole or plot or kind or trial is not None:
             raise UsageError(
@@ -63,7 +63,7 @@ def show(
         return
     run = open_run(folder, kind)
     if plot:
-        from tuner.cli.text.runs.plot import plots
+        from tuner.cli.text.plot import plots
 
         print_line(plots(run, stdout_console().width))
         return
@@ -71,9 +71,7 @@ def show(
 
 
 def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_output: bool) -> None:
-    from tuner.cli.text.runs.run import print_run
-    from tuner.cli.text.runs.trial import format_trial
-    from tuner.cli.text.runs.trials import format_trials
+    from tuner.cli.text.run import format_trial, format_trials, print_run
     from tuner.commands.runs.show import as_json, trial_as_json
 
     if trial is not None:
