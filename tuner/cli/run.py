@@ -132,13 +132,9 @@ def format_dry_run(preview: "DryRun") -> str:
 
 
 def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_json: bool = False) -> str:
-    """Return the command that continues a run.
+    """Return the command that continues a run, or that asks again where nothing was begun in a folder.
 
-    Args:
-        task: As it was given.
-        request: What was asked; a study's address is shown without its password.
-        folder: The run's folder; None where nothing was begun.
-        as_json: Whether the result was asked for as JSON.
+    It works as it stands, but for the password in a study's address, which is not shown.
     """
     if request.study is not None:
         from tuner.commands.runs.source import shown_place
@@ -160,9 +156,7 @@ def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_
 def next_commands(run: "Run", artifacts: str | Path | None = None) -> Iterable[str]:
     """Yield commands that use a finished run; none where its front is empty.
 
-    Args:
-        run: The run.
-        artifacts: Where workers of its study put the weights of the front; this folder has those of its own trials.
+    Workers of a study put the weights of the front where `artifacts` says; the folder has those of its own trials.
     """
     folder, bundle = str(run.folder), f"{run.folder.name}-bundle"
     if run.front:

@@ -23,14 +23,9 @@ def host_of_run(
     limits: CommandLimits,
     warn: Callable[[str], object],
 ) -> Host:
-    """Return what is installed, with the local plugins of a run.
+    """Return what is installed, with the local plugins of a run, and warn where they are not those of then.
 
-    Args:
-        run: The run.
-        task: Its task, where the user names it again.
-        plugins: Files of its local plugins, likewise.
-        limits: What the command may take.
-        warn: Called where plugins are not those of the run.
+    The user may name the task and the plugins again.
 
     Raises:
         RunError: The run was not made on this device and names code that was not given again, or its task is not named.

@@ -24,14 +24,9 @@ ANY_INPUT = InputDefaults(1, 1, (0.0,), (1.0,))
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """One record file of the feature store, as its header says; of a damaged one, three are None.
+    """One record file of the feature store: its folder's name, cut, width of a code and engine, None of a damaged one.
 
-    Attributes:
-        file: Name of its folder.
-        bits: Width of a code.
-        kind: Engine that computes the features.
-        seconds_per_record: Time to compute a record again; None where it was never measured.
-        last_used: Seconds since the epoch.
+    The time to compute a record again may be unknown; the last use is in seconds since the epoch.
     """
 
     file: str
@@ -63,19 +58,12 @@ def clear_store(folder: Path | None) -> int:
 
 def store_files(folder: Path | None) -> list[StoreFile]:
     """Return the record files of the store, in the order of eviction."""
-    return [
-        StoreFile(
-            file=file.path.name,
-            cut=file.key.cut if file.key else None,
-            bits=file.key.bits if file.key else None,
-            kind=file.key.kind if file.key else None,
-            records=file.records,
-            bytes=file.bytes,
-            seconds_per_record=file.seconds_per_record,
-            last_used=file.last_used,
-        )
-        for file in open_store(folder).list()
-    ]
+    files = []
+    for one in open_store(folder).list():
+        cut, bits, kind = (one.key.cut, one.key.bits, one.key.kind) if one.key else (None, None, None)
+        sizes = (one.records, one.bytes, one.seconds_per_record, one.last_used)
+        files.append(StoreFile(one.path.name, cut, bits, kind, *sizes))
+    return files
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 """A run as a study of Optuna, for optuna-dashboard."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.trial import Trial, TrialState
 
+from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.results.records.trial import comparable
 from tuner.results.run import Run
@@ -48,9 +50,23 @@ def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) ->
 
 
 def test_a_knob_that_spans_decades_has_a_logarithmic_range() -> None:
-    from tuner_dashboard.study import _range
+    from tuner_dashboard.study import study_of
 
-    assert _range([1e-4, 1e-2]) == optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
-    assert _range([1, 3]) == optuna.distributions.IntDistribution(1, 3)
-    assert _range(["sgd", "adam", "sgd"]) == optuna.distributions.CategoricalDistribution(["adam", "sgd"])
-    assert _range([True, False]) == optuna.distributions.CategoricalDistribution([False, True])
+    knobs: dict[str, tuple[Scalar, Scalar]] = {
+        "rate": (1e-4, 1e-2),
+        "epochs": (1, 3),
+        "optimiser": ("sgd", "adam"),
+        "nesterov": (True, False),
+    }
+    run = Run.open(OLD / "digits" / "run")
+    records = tuple(
+        replace(record, knobs={name: pair[at % 2] for name, pair in knobs.items()})
+        for at, record in enumerate(run.records)
+    )
+    first, *_ = study_of(replace(run, records=records)).get_trials()
+    assert first.distributions == {
+        "rate": optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True),
+        "epochs": optuna.distributions.IntDistribution(1, 3),
+        "optimiser": optuna.distributions.CategoricalDistribution(["adam", "sgd"]),
+        "nesterov": optuna.distributions.CategoricalDistribution([False, True]),
+    }

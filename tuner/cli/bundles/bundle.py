@@ -66,8 +66,8 @@ def export(
     if web_runtime is not None and not web:
         raise UsageError("--web-runtime is for the page: give --web too")
     limits = CommandLimits.read(time, memory)
-    opened = run_to_export(run, pick, artifacts)
-    with opened as result, closing(progress()) as listener, ended_by(limits.end):
+    exporting = run_to_export(run, pick, artifacts)
+    with exporting as result, closing(progress()) as listener, ended_by(limits.end):
         listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
             result,

@@ -53,7 +53,7 @@ def watch(
     """
     from importlib.util import find_spec
 
-    from tuner.commands.bundles.watch import SampleSource
+    from tuner.commands.bundles.watch import STREAM
     from tuner.commands.bundles.watch import watch as serve
     from tuner.commands.tune.interruption import terminated_as_interrupted
     from tuner.distribution import install_command
@@ -74,12 +74,12 @@ def watch(
     rules = Rules(seconds=parse_seconds(round_time, "--round-time"))
     policy = Policy(Watch(exploration=exploration, enough=enough), rules, conditions)
     listener = _print_json if json_output else _print_event
-    source, most_bytes = SampleSource(samples, once), parse_size(keep, "--keep")
-    if source.waits and find_spec("inotify_simple") is None:
+    most_bytes = parse_size(keep, "--keep")
+    if samples != STREAM and not once and find_spec("inotify_simple") is None:
         hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
         print(f"tuner: the folder is looked at every {POLL_SECONDS:g} s{hint}", file=sys.stderr, flush=True)
     with terminated_as_interrupted():
-        serve(bundle, source, listener, policy=policy, most_bytes=most_bytes)
+        serve(bundle, samples, listener, once=once, policy=policy, most_bytes=most_bytes)
 
 
 def status(bundle: Path, /, *, json_output: Json = False) -> None:

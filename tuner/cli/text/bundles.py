@@ -19,7 +19,7 @@ from tuner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:  # what predicts loads neither
     from tuner.commands.bundles.card import Card
-    from tuner.commands.bundles.watch import DriftStatus, ExitStatus, ServiceStatus
+    from tuner.commands.bundles.watch import ExitStatus, ServiceStatus
 
 CSV_HEADER = "file,label,probability,exit,seconds"
 #: A spreadsheet takes a cell that begins with one of these for a formula.
@@ -33,11 +33,7 @@ DAY_SECONDS = 24 * 60 * 60
 def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], folds: int = 0) -> str:
     """Return the plan of a bundle that was just written, and its accuracies compared with the trial's.
 
-    Args:
-        folder: Its folder.
-        info: What it says of itself.
-        scored: Number of validation samples by the name of the accuracy on them.
-        folds: Number of folds that judged the trial; 0 for none.
+    Each accuracy is on a number of validation samples, `scored`; folds judged the trial, unless they are 0.
     """
     lines = [f"{folder}: {info.sentence}"]
     for name, value in info.scores.from_pixels.items():
@@ -63,13 +59,9 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
 
 
 def format_prediction(file: Path, prediction: Prediction, *, exits: int, timeline: bool = False) -> str:
-    """Return a file's predicted label, or its labels over their thresholds.
+    """Return a file's predicted label, or its labels over their thresholds, and where it left of several exits.
 
-    Args:
-        file: The file.
-        prediction: What was predicted.
-        exits: Exits of the model; if there are several, the one that the sample left at is said too.
-        timeline: Whether a line for each second of a sound follows.
+    With `timeline`, a line for each second of a sound follows.
     """
     listed = _listed if prediction.values is None else format_values
     seconds = (f"{second.begin:6d} s  {listed(second.labels) or '–'}" for second in prediction.timeline)
@@ -116,29 +108,26 @@ def prediction_as_csv(file: Path, prediction: Prediction) -> str:
 
 
 def int8_lines(info: BundleInfo) -> list[str]:
-    """Return a table of both; nothing of a bundle in float32."""
-    int8 = info.int8
+    """Return a table of a bundle in int8 next to the same one in float32; nothing of a bundle in float32."""
+    int8, targets = info.int8, info.targets
     if int8 is None:
         return []
-    layers = int8.layers + int8.float_layers
     rows = [("", "float32", "int8", "")]
     for name, after in int8.int8.items():
         before = int8.float32.get(name, 0.0)
+        times = f"{after / before:.2f}×" if before else ""
         if name == SECONDS:
-            texts, title = (f"{1000 * before:.2f} ms", f"{1000 * after:.2f} ms"), "a prediction"
+            rows.append(("a prediction", f"{1000 * before:.2f} ms", f"{1000 * after:.2f} ms", times))
         elif name == BYTES:
-            texts, title = (format_bytes(int(before)), format_bytes(int(after))), "the bundle"
+            rows.append(("the bundle", format_bytes(int(before)), format_bytes(int(after)), times))
         else:
-            texts, title = (info.targets.text(before), info.targets.text(after)), title_of(name, info.targets)
-        if name not in {SECONDS, BYTES}:
             bound = int8.most_loss.get(name)
             most = "" if bound is None else f", at most {100 * bound:.1f} with 95 % confidence"
-            rows.append((title, *texts, f"loss {100 * (before - after):.1f} points{most}"))
-        else:
-            rows.append((title, *texts, f"{after / before:.2f}×" if before else ""))
+            loss = f"loss {100 * (before - after):.1f} points{most}"
+            rows.append((title_of(name, targets), targets.text(before), targets.text(after), loss))
     widths = [*(max(len(row[column]) for row in rows) for column in range(3)), 0]
     return [
-        f"int8: {int8.layers} of {layers} layers before the tail; the tail is in float32",
+        f"int8: {int8.layers} of {int8.layers + int8.float_layers} layers before the tail; the tail is in float32",
         *("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
     ]
 
@@ -161,13 +150,14 @@ def format_card(card: "Card") -> str:
         f"input: {info.input.kind}, {shape}; {info.loss}",
         f"{info.targets.noun}: {_classes(info.labels)}",
         *_scores(card),
-        *_sizes(card),
+        _sizes(card),
         *int8_lines(info),
         f"trains again without PyTorch: {_training(card)}",
     ]
     if info.plugins:
         lines.append(f"plugins: {', '.join(sorted(set(info.plugins.values())))}")
-    lines.append(f"licence: {_licence(card)}")
+    of = "the given model" if info.train is None else "the given model, and of the global samples it holds"
+    lines.append(f"licence: not recorded; that of {of} applies")
     return "\n".join(lines)
 
 
@@ -179,9 +169,7 @@ def _classes(labels: tuple[str, ...]) -> str:
 
 def _scores(card: "Card") -> list[str]:
     """Return a line for each accuracy; after training on a device, those before and after it."""
-    scores = card.info.scores
-    lines = []
-    targets = card.info.targets
+    scores, targets, lines = card.info.scores, card.info.targets, []
     for name, value in scores.from_pixels.items():
         if not name.endswith((ACCURACY, ERROR)):
             continue
@@ -190,7 +178,7 @@ def _scores(card: "Card") -> list[str]:
         folded = name == LOCAL and card.folds > 0
         before = None if folded else scores.untouched.get(name)  # which is of the folds' samples, too
         title = title_of(name, targets)
-        text = targets.text if name.endswith(ACCURACY) else _number
+        text = targets.text if name.endswith(ACCURACY) else "{:.3g}".format
         untouched = "" if before is None else f", untouched model {text(before)}"
         lines.append(f"{title}: {text(value)}{interval}{untouched}")
     if card.folds and LOCAL in scores.trial:
@@ -209,14 +197,10 @@ def _scores(card: "Card") -> list[str]:
     return lines
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def _sizes(card: "Card") -> list[str]:
+def _sizes(card: "Card") -> str:
     model = sum(size for name, size in card.bytes.items() if name == "model.onnx" or name.startswith("segments/"))
     parameters = "" if card.parameters is None else f", {card.parameters:,} parameters"
-    return [f"size: model {format_bytes(model)}{parameters}; whole bundle {format_bytes(sum(card.bytes.values()))}"]
+    return f"size: model {format_bytes(model)}{parameters}; whole bundle {format_bytes(sum(card.bytes.values()))}"
 
 
 def _training(card: "Card") -> str:
@@ -228,18 +212,17 @@ def _training(card: "Card") -> str:
     return f"yes, {what}; {format_bytes(train.bytes)}, with features of {samples:,} global samples"
 
 
-def _licence(card: "Card") -> str:
-    of = "the given model" if card.info.train is None else "the given model, and of the global samples it holds"
-    return f"not recorded; that of {of} applies"
-
-
 def format_status(status: "ServiceStatus") -> str:
     """Return the status for people."""
     in_use = "as it was exported" if status.round == EXPORTED else f"round {status.round}"
     speed = "" if status.mean_seconds is None else f", {1000 * status.mean_seconds:.2f} ms each"
     lines = [f"{status.name} · {in_use} · {status.answers:,} predictions{speed}"]
     lines += [_exit(exit_, status.explored) for exit_ in status.exits]
-    lines += [_drift(drift) for drift in status.drift]
+    lines += [
+        f"  drift of {one.stream}: statistic {one.statistic:.2f} (alarm above {one.limit:g}), "
+        f"mean {one.mean:.3f} over {one.samples:,} samples"
+        for one in status.drift
+    ]
     kept = status.kept
     lines.append(f"  kept: {kept.samples:,} samples ({kept.new:,} new), {format_bytes(kept.bytes)}")
     lines.append(_due(status))
@@ -255,13 +238,6 @@ def _exit(status: "ExitStatus", explored: int) -> str:
     rate = "no predictions yet" if status.rate is None else f"{100 * status.rate:.0f} % leave"
     loss = "" if status.loss is None else f", loss {status.loss:.3f} on {explored} samples that all exits ran on"
     return f"  exit {status.exit} ({threshold}): {rate}{loss}"
-
-
-def _drift(status: "DriftStatus") -> str:
-    return (
-        f"  drift of {status.stream}: statistic {status.statistic:.2f} (alarm above {status.limit:g}), "
-        f"mean {status.mean:.3f} over {status.samples:,} samples"
-    )
 
 
 def _due(status: "ServiceStatus") -> str:

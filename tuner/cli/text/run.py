@@ -26,10 +26,7 @@ ERRORS = ("local_mae", "global_mae")
 def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     """Print a run: the untouched model first, the Pareto front, the number of trials by state, what was spent.
 
-    Args:
-        run: To print.
-        console: To print on.
-        whole: Whether to print every member of the front, not only those that are worth a look.
+    Of the front, members that are worth a look are printed, or the `whole` of it.
     """
     info = run.info
     members = run.front if whole else run.shortlist

@@ -34,19 +34,9 @@ def apply_bundle(
     plugins: Iterable[Path] = (),
     limits: CommandLimits = NO_LIMITS,
 ) -> Path:
-    """Train a bundle's plan on a task's data, and write a bundle that names the given one as its parent.
+    """Train a bundle's plan on a task's data, write a bundle that names the given one as its parent, and return `out`.
 
-    Args:
-        folder: The bundle's folder.
-        task: Task, as for `tuner.run`.
-        out: Folder of the new bundle, which must be empty or not exist yet.
-        source: ``bundle`` starts from the bundle's weights, ``original`` from the task's.
-        listener: Receives progress.
-        plugins: Files of local plugins.
-        limits: What the command may take.
-
-    Returns:
-        The new bundle's folder.
+    Training starts from the bundle's weights where `source` is ``bundle``, from the task's where it is ``original``.
     """
     if source not in SOURCES:
         raise UsageError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")

@@ -31,23 +31,6 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class SampleSource:
-    """Source of files to predict: a folder, or ``-`` for paths on standard input.
-
-    Attributes:
-        once: Whether to end when every existing file has been predicted, instead of waiting for more.
-    """
-
-    samples: str
-    once: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether files may still come to a folder."""
-        return self.samples != STREAM and not self.once
-
-
-@dataclass(frozen=True, slots=True)
 class ExitStatus:
     """One exit of a bundle in service.
 
@@ -132,9 +115,10 @@ def rings_of_task(name: str) -> list[Ring]:
 
 def watch(
     bundle: Path,
-    source: SampleSource,
+    samples: str,
     listener: Callable[[Event], None],
     *,
+    once: bool = False,
     policy: Policy | None = None,
     most_bytes: int | None = None,
 ) -> None:
@@ -144,14 +128,15 @@ def watch(
 
     Args:
         bundle: Folder of the bundle.
-        source: Source of the files.
+        samples: A folder of files, or ``-`` for paths on standard input.
         listener: Called with an event for each prediction, refused file, finished round, and problem.
+        once: Whether to end when every existing file has been predicted, instead of waiting for more.
         policy: How to decide.
         most_bytes: Largest size of the samples that are kept.
     """
     with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy) as service:
         last_reported = None
-        for file in _incoming(service, source):
+        for file in _incoming(service, samples, once=once):
             if file is not None:
                 _predict(service, file, listener)
             _report_round(service.tend(), listener)
@@ -231,12 +216,12 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
             service.mark_watched(file.mark)
 
 
-def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingFile | None]:
+def _incoming(service: Orchestrator, samples: str, *, once: bool) -> Iterator[IncomingFile | None]:
     """Yield files as they come, and None now and then while there are none."""
-    if source.samples == STREAM:
+    if samples == STREAM:
         yield from files_from_lines(sys.stdin)
         return
-    folder, suffixes = Path(source.samples), input_kind(service.model.bundle.input.kind).suffixes
+    folder, suffixes = Path(samples), input_kind(service.model.bundle.input.kind).suffixes
     seen = {file.mark for file in files_in(folder, suffixes) if file.mark <= service.state.watched}
     with Arrivals() as arrivals:
         while True:
@@ -244,11 +229,11 @@ def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingF
             files = files_in(folder, suffixes)
             new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
             now_ns = time.time_ns()
-            unsettled = {} if source.once else {file: seconds_until_settled(file, now_ns) for file in new}
+            unsettled = {} if once else {file: seconds_until_settled(file, now_ns) for file in new}
             whole = [file for file in new if not unsettled.get(file)]
             seen = {file.mark for file in files}.difference(file.mark for file in new if file not in whole)
             yield from whole
-            if source.once and not new:
+            if once and not new:
                 return
             if not whole:
                 yield None

@@ -34,10 +34,7 @@ def open_run(place: str | Path, kind: str = "") -> Run:
 def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterator[Run]:
     """Give a run with the weights of the trial that is picked; of a shared study, copies until the end of the block.
 
-    Args:
-        place: A run's folder, or the address of a study.
-        pick: As for `tuner.export`.
-        artifacts: Of a study: the folder or bucket where its workers put weights.
+    The artifacts are the folder or bucket where the workers of a study put weights.
 
     Raises:
         UsageError: It is a study, and the artifacts are not given; or the other way round.

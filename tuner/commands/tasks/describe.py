@@ -97,13 +97,9 @@ def describe_file(name: str, picture: Path | None) -> Described | None:
 def describe_task(
     task: str, plan_file: Path | None, picture: Path | None = None, limits: CommandLimits = NO_LIMITS
 ) -> TaskDescription:
-    """Return a model's blocks in numbers; with a plan, its estimate on this device and its training step as planned.
+    """Return a model's blocks in numbers; with a ``plan.toml``, its estimate here and its training step as planned.
 
-    Args:
-        task: Task, as for `tuner.run`.
-        plan_file: A ``plan.toml``.
-        picture: SVG file to draw the memory over the plan's training step into.
-        limits: What the command may take.
+    The memory over the training step is drawn into `picture`, an SVG file.
     """
     host = build_host(end=limits.end)
     plan, described = None, None

@@ -58,16 +58,7 @@ def init(
     out: Path = Path(TASK),
     force: bool = False,
 ) -> Prepared:
-    """Look at a folder of photos and write a task file for them.
-
-    Args:
-        photos: As `find_photos` takes it.
-        model: Name of a model of torchvision, or a function that builds one, as a task file has it.
-        weights: File of its weights, or a name that torchvision knows, which is fetched when the run begins; by default
-            a file that is on this device already.
-        global_: Photos of classes that the model knows, likewise; with their ``classes.tsv``, if there is one.
-        out: The file to write.
-        force: Whether to replace a file that exists.
+    """Look at a folder of photos and write a task file for them; the arguments are the options of `tuner init`.
 
     Raises:
         TaskError: The photos, the model or its weights cannot be used, or the file exists.
@@ -91,11 +82,6 @@ def init(
 
 def task_of_photos(photos: Path, run: Path | None, listener: Callable[[Prepared], None]) -> Path:
     """Return the task file of a folder of photos, next to the run's folder; it is written where there is none yet.
-
-    Args:
-        photos: As `find_photos` takes it.
-        run: Folder of the run; by default as `tuner.commands.tune.run.run` chooses it.
-        listener: Called with what was written.
 
     Raises:
         TaskError: As `init`, or the file exists and is the task of other photos.

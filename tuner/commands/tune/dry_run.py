@@ -79,15 +79,8 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
     """Preview a run; train nothing.
 
     Every depth that the space allows is estimated as the study would, with the start values of the recipe, as far as
-    the space allows them; a study that climbs the ladder of cuts begins with fewer epochs.
-
-    Args:
-        task: Task, as for `tuner.run`.
-        asked: What is asked of the run; the store is only read, and not made.
-        started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
-
-    Raises:
-        TunerError: As `tuner.run` would.
+    the space allows them; a study that climbs the ladder of cuts begins with fewer epochs. The store is only read, and
+    not made. The time counts from `started`, see `RunSetup`.
     """
     setup = RunSetup(asked, started, LOOKING_SECONDS)  # a run with less would say so
     setup.install()
@@ -129,9 +122,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
 def depths(composed: Callable[[ValueSource], Composed], strategies: Sequence[Strategy[Any]]) -> list[TrialPlan]:
     """Return a plan for every number of trained blocks that can come out, as the study's first would be.
 
-    Args:
-        composed: Composes a plan from a source of values.
-        strategies: Strategies that take part; the knobs of those that decide the cut are walked through in turn.
+    The knobs of strategies that decide the cut are walked through in turn.
     """
     deciders = {strategy.name for strategy in strategies if strategy.stage is Stage.SPLIT}
     first = composed(preferred_values({}))

@@ -184,12 +184,7 @@ def _study(setup: RunSetup, listener: Listener, interrupt: Interrupt) -> Abstrac
 
 
 def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
-    """Return the local plugins that a run was made with, but for those that are given again, maybe from elsewhere.
-
-    Args:
-        info: What the run says of itself.
-        folder: The run's folder.
-        given: Files of plugins.
+    """Return the local plugins that a run was made with, but for the given ones, which may now be elsewhere.
 
     Raises:
         RunError: There are such plugins, and the run was not made on this device.

@@ -31,7 +31,7 @@ from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.engine_choice import choose_engine
 from tuner.store.files.disk import StoreFull
-from tuner.store.store import Store, disk_bytes, open_store
+from tuner.store.store import disk_bytes, open_store
 from tuner.task.info import TaskOutline
 from tuner.units import format_bytes
 
@@ -130,7 +130,11 @@ class Tuning:
         session, access = sessions[backends[0]], self.access
         access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
         setting = self._setting(session, objectives)
-        self._choose_engine(store, setting)
+        if setting.rates.complete:  # the engine holds for good: it is not chosen in haste
+            try:
+                choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
+            except StoreFull as error:
+                self.listener.say(f"warning: {error}")
         info = self._info(setting)
         write_run(self.folder, info)  # first: a folder with a journal and without run.json is no run
         queue, info = access.join(setting, info)
@@ -213,14 +217,6 @@ class Tuning:
             return Earlier()
         self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
         return earlier_plans(newest)
-
-    def _choose_engine(self, store: Store, setting: Setting) -> None:
-        if not setting.rates.complete:  # the engine holds for good: it is not chosen in haste
-            return
-        try:
-            choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
-        except StoreFull as error:
-            self.listener.say(f"warning: {error}")
 
     def _info(self, setting: Setting) -> RunInfo:
         """Return the content of ``run.json`` at the start."""

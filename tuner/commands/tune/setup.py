@@ -31,15 +31,11 @@ class RunSetup:
         least_seconds: Time that the command has at least, if it is limited.
 
     Attributes:
-        asked: The options.
-        space: The search space.
         limits: The user's limits, else the search space's.
         folds: Folds that judge the plans of the top rung; 0 for none.
-        started: Clock from which the time counts.
         end: Clock at which the command must be over; None for never.
         host: What is installed, once `install` has loaded it.
-        strategies: Strategies that take part, once `choose` has found them.
-        objectives: Objectives, likewise.
+        strategies: Strategies that take part, once `choose` has found them; the objectives likewise.
     """
 
     host: Host
@@ -63,11 +59,7 @@ class RunSetup:
         self.host.check_local()
 
     def choose(self) -> None:
-        """Find what takes part.
-
-        Raises:
-            PluginError: Something that is asked for is not installed, or nothing measures an objective.
-        """
+        """Find what takes part; what is asked for must be installed, and something must measure each objective."""
         self.strategies, self.objectives = participants(self.host, self.space)
         check_measured(self.host, self.objectives, self.backends)
 
@@ -82,11 +74,7 @@ class RunSetup:
         return wanted_knobs(self.space, self.asked.backend, deterministic=self.asked.deterministic)
 
     def strategies_for(self, session: RemoteSession) -> tuple[Sequence[Strategy[Any]], dict[str, Knob]]:
-        """Return the strategies for an opened task, with what it prescribes, and their knobs.
-
-        Raises:
-            SpaceError: The search space names a knob that there is not.
-        """
+        """Return the strategies for an opened task, with what it prescribes, and their knobs."""
         strategies = with_given(self.strategies, session.task.given)
         return strategies, check_knobs(self.space, strategies, session.model, session.task.info)
 
