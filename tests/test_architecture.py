@@ -19,7 +19,7 @@ ARROW = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("events", "report"),
+    ("events",),
     ("search",),
     ("plugin",),
     ("backends",),
@@ -43,9 +43,13 @@ MOST_FILES = 12
 GUESTS = {
     "tuner_audio",
     "tuner_conformance",
+    "tuner_dashboard",
     "tuner_fleet",
+    "tuner_labels",
     "tuner_nntrainer",
     "tuner_onnx_models",
+    "tuner_priors",
+    "tuner_report",
     "tuner_testing",
 }
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
@@ -243,10 +247,11 @@ def test_only_targets_know_what_a_label_is() -> None:
     print(asked)  # noqa: T201 - shown by pytest -s
 
 
-def test_only_the_search_and_the_fleet_know_optuna() -> None:
+def test_only_the_search_and_what_shows_or_shares_its_studies_know_optuna() -> None:
     paths = sources("tuner", "plugins")
     users = importers("optuna", paths)
-    assert {user for user in users if not user.startswith(("tuner/search/", "plugins/tuner_fleet/"))} == set()
+    rooms = ("tuner/search/", "plugins/tuner_fleet/", "plugins/tuner_dashboard/", "plugins/tuner_report/importance.py")
+    assert {user for user in users if not user.startswith(rooms)} == set()
     assert users, "the search uses Optuna"
     assert len(paths) >= 70
 

@@ -22,7 +22,7 @@ from tests.slants import write_task
 from tuner.arrays import Array
 from tuner.backends.torch.backend import TorchBackend
 from tuner.bundle.format import CONFORMANCE, FILE, PLAN, Bundle, new_folder, seal
-from tuner.commands.bundles.page import Page
+from tuner.commands.bundles.page import add_page, page_files
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.toml import to_toml
@@ -218,7 +218,7 @@ def main(out: Path) -> None:
     for folder in made:
         write_set(Bundle.open(folder), folder / CONFORMANCE)
     for folder in made[-4:]:
-        Page.find().add(folder, Bundle.open(folder).info)
+        add_page(page_files(), folder, Bundle.open(folder).info)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,25 @@ def offered(group: str) -> "dict[str, EntryPoint]":
     """Return a group's entry points by name, without those in the package of a plugin that is switched off."""
     from importlib.metadata import entry_points  # as above
 
-    switched = {entry.strip().removeprefix("-") for entry in os.environ.get(SWITCH, "").split(",")}
-    off = {_package(point) for point in entry_points(group=PLUGINS) if point.name in switched}
+    off = _packages_off()
     return {point.name: point for point in entry_points(group=group) if _package(point) not in off}
+
+
+def switched_off(group: str, name: str) -> str | None:
+    """Return the plugin that an entry point of a group is of, where it is switched off."""
+    from importlib.metadata import entry_points  # as above
+
+    off = _packages_off()
+    packages = map(_package, entry_points(group=group, name=name))
+    return next((off[package] for package in packages if package in off), None)
+
+
+def _packages_off() -> dict[str, str]:
+    """Return the plugins that are switched off, by their package."""
+    from importlib.metadata import entry_points  # as above
+
+    switched = {entry.strip().removeprefix("-") for entry in os.environ.get(SWITCH, "").split(",")}
+    return {_package(point): point.name for point in entry_points(group=PLUGINS) if point.name in switched}
 
 
 def _package(point: "EntryPoint") -> str:

@@ -15,8 +15,8 @@ from typing import get_args
 
 from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Row, benchmark_parser, finish
-from tuner.commands.tasks.labels import PROPOSED, Evidence, suggest_labels
-from tuner.task.label_names import likeness
+from tuner_labels.names import likeness
+from tuner_labels.suggestions import PROPOSED, Evidence, suggest_labels
 
 EXAMPLE = EXAMPLES / "sounds" / "task.toml"
 

@@ -28,11 +28,11 @@ from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.search.prior_tasks import TASKS
 from tuner.commands.tune.session import NO_RUN, Tuning
+from tuner.commands.tune.setup import RunSetup
 from tuner.planner.device import nominal
 from tuner.planner.price import price
 from tuner.plugin.core import build_host
 from tuner.results.prior.file import Prior, read_prior, write_prior
-from tuner.results.prior.portfolio import portfolio
 from tuner.results.records.config import Budget, RunConfig, RunRequest
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.run import Run
@@ -40,9 +40,10 @@ from tuner.results.scores.pareto import area
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession, open_remote
-from tuner.search.setting import objectives_for, participants
+from tuner.search.setting import objectives_for
 from tuner.search.space import load_space
 from tuner.search.trials.access import StudyAccess
+from tuner_priors.portfolio import portfolio
 
 TRIALS, SHARE, SEEDS, QUICK = 30, 0.10, 5, ("digits 7-9", "digits 0-2")
 #: Starting a trial takes about so long.
@@ -116,7 +117,6 @@ class Bench:
             (folder / "journal.log").unlink(missing_ok=True)
             space = replace(load_space("board-10min"), rungs=False, limits={})
             outline = self._sessions["torch"].task
-            strategies, objectives = participants(self._host, space)
             request = RunRequest(
                 space=space.name,
                 seed=seed,
@@ -126,10 +126,12 @@ class Bench:
                 store=self._keep / "store",
             )
             config = RunConfig.of(request, task=self._name, folds=0, plugins=(), study="", limits=Budget(trials=TRIALS))
-            about = (request, config, space, outline, folder, Until(budget), Interrupt(), time.monotonic(), None)
-            tuning = Tuning(*about, self._host, prior, StudyAccess())
+            setup = RunSetup(request)
+            setup.space, setup.host = space, self._host
+            setup.choose()
+            tuning = Tuning(setup, config, outline, folder, Until(budget), Interrupt(), prior, StudyAccess())
             with suppress(EnoughError):
-                tuning.tune(self._sessions, strategies, objectives_for(outline, objectives))
+                tuning.tune(self._sessions, objectives_for(outline, setup.objectives))
             (folder / DONE).write_text("")
             print(f"{self._name}: {arm} {seed}, {time.process_time() - started:.1f} s here", flush=True)
         return Run.open(folder)

@@ -21,7 +21,7 @@ from tuner.cli.app import DONE, INTERRUPTED, MISTAKE, USAGE, app
 from tuner.cli.common import applied, split
 from tuner.cli.options import note, print_line
 from tuner.commands.tune.interruption import terminated_as_interrupted
-from tuner.commands.tune.study import check_study
+from tuner.commands.tune.setup import check_study
 from tuner.errors import RunError, TunerError, UsageError, first_line, missing_extra
 from tuner.plugin.core import build_host
 from tuner.results.records.config import RunRequest

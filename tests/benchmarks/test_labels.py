@@ -1,7 +1,7 @@
 """Suggestions by name are as often right as is said."""
 
 from benchmarks.models.labels import by_name, names, right_of_example, written
-from tuner.commands.tasks.labels import PROPOSED
+from tuner_labels.suggestions import PROPOSED
 
 
 def test_the_right_names_are_names_and_few_classes_are_missed() -> None:

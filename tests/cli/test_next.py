@@ -8,8 +8,8 @@ import pytest
 
 import tuner
 from tuner.cli.app import add_commands, app, call
-from tuner.cli.text.runs.next import next_commands
-from tuner.cli.text.runs.run import print_run
+from tuner.cli.run import next_commands
+from tuner.cli.text.run import print_run
 from tuner.errors import RunError
 from tuner.results.run import Run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.app import call
-from tuner.cli.text.runs.plot import plots
+from tuner.cli.text.plot import plots
 from tuner.results.folder import Spent
 from tuner.results.run import Run
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.store.made_up import PLAIN, records, sample
 from tuner.cli.app import call
-from tuner.commands.forget import forget
-from tuner.commands.store import clear_store
+from tuner.commands.store import clear_store, forget
 from tuner.store import usage
 from tuner.store.store import Store
 

@@ -66,7 +66,7 @@ def test_training_explains_more_of_the_users_targets(found: Run) -> None:
 def test_a_person_reads_of_r_squared_and_of_the_error(found: Run, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(found.folder)
     shown = ""
-    for arguments in (["show", folder], ["show", folder, "1"], ["show", folder, "--trials"], ["diff", folder, folder]):
+    for arguments in (["show", folder], ["show", folder, "1"], ["show", folder, "--trials"]):
         capsys.readouterr()
         assert call(arguments) == 0
         text = capsys.readouterr().out
@@ -123,9 +123,3 @@ def test_what_comes_to_a_watched_bundle_is_answered_with_its_value(
         np.save(tmp_path / "new.npy", data["x_test"][0])
     assert call(["watch", str(bundle), "--samples", str(tmp_path), "--once"]) == 0
     assert re.match(rf"{tmp_path}/new\.npy: slant -?[\d.]+\n", capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("command", ["suggest", "check"])
-def test_there_are_no_labels_to_map(command: str, found: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["labels", command, str(folder / "task.toml")]) == 1
-    assert "has no labels" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
 from tuner.commands.bundles import page
-from tuner.commands.bundles.page import BUILT, NEEDED, RUNTIME, Page
+from tuner.commands.bundles.page import BUILT, NEEDED, RUNTIME, add_page, page_files
 from tuner.commands.bundles.serve import HEADERS, PageServer
 from tuner.errors import BundleError
 from tuner.task import InputSpec
@@ -41,7 +41,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def site(built: Path, tmp_path: Path) -> Path:
     """Return a bundle with its page, and with a file that is not a part of either."""
     folder = shutil.copytree(DIGITS, tmp_path / "bundle")
-    for name, source in Page.find().files.items():
+    for name, source in page_files().items():
         target = folder / "web" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
@@ -103,19 +103,19 @@ def test_no_file_of_the_page_names_another_origin() -> None:
 def test_the_page_is_for_photos(built: Path, tmp_path: Path) -> None:
     info = Bundle.open(DIGITS).info
     with pytest.raises(BundleError, match="takes arrays: leave out --web"):
-        Page.find().add(tmp_path, info)
+        add_page(page_files(), tmp_path, info)
     object.__setattr__(info, "input", InputSpec("images", size=8))
-    Page.find().add(tmp_path / "out", info)
+    add_page(page_files(), tmp_path / "out", info)
     assert (tmp_path / "out" / "web" / "index.html").is_file()
     assert (tmp_path / "out" / "web" / "ort" / "ort.wasm.min.mjs").stat().st_mode & 0o077 == 0
 
 
 def test_the_runtime_must_be_there_and_of_the_right_version(built: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="make web"):
-        Page.find(tmp_path)
+        page_files(tmp_path)
     (built / RUNTIME / "ort.wasm.min.mjs").write_text("another")
     with pytest.raises(BundleError, match="is not that of onnxruntime-web"):
-        Page.find()
+        page_files()
 
 
 def test_what_cannot_be_served_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

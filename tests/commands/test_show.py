@@ -1,6 +1,5 @@
-"""All trials of a run, a bundle's card, and two runs side by side."""
+"""All trials of a run, and a bundle's card."""
 
-import json
 import shutil
 import time
 from dataclasses import replace
@@ -10,7 +9,6 @@ import pytest
 
 from tests.cli.printed import printed_json
 from tuner.cli.app import call
-from tuner.commands.runs.diff import diff
 from tuner.results.folder import append_record
 from tuner.results.run import Run
 from tuner.runtime import Bundle
@@ -103,41 +101,7 @@ def test_what_cannot_be_shown_together_is_wrong_usage(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_two_runs_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run = Run.open(RUN)
-    limits = replace(run.info.config.limits, memory_bytes=10**9)
-    info = replace(run.info, config=replace(run.info.config, limits=limits, seed=7))
-    weaker = replace(run, folder=tmp_path, info=info, front=(3,), shortlist=(3,), knee=3, best=3)
-    found = diff(run, weaker)
-    assert found.asked == {"seed": (0, 7), "memory_bytes": (None, 10**9)}
-    assert found.notes == ()
-    assert found.beaten == (0, 0)  # trial 3 is on both fronts
-    assert found.results["hypervolume"][0] > found.results["hypervolume"][1]
-    assert found.results["pick_local_accuracy"] == (
-        run.record(0).values["local_accuracy"],
-        run.record(3).values["local_accuracy"],
-    )
-    assert found.picks[1]["best"] == 3
-    slow = replace(run.record(3), values=run.record(3).values | {"train_seconds": 1.0})  # trial 0 beats it
-    worst = replace(weaker, records=(*run.records[:3], slow))
-    assert diff(run, worst).beaten == (0, 1)
-    content = printed_json(capsys, "diff", RUN, OLD / "exits" / "run")
-    assert content["asked"]["seed"] == [0, 1]
-    assert content["notes"] == ["the objectives differ"]
-    assert content["beaten"] is None
-    shown = text(capsys, "diff", RUN, RUN)
-    assert "asked: the same of both" in shown
-    assert "a trial of B beats 0 of 4 trials on the front of A" in shown
-    assert "  0: 99.1 % (95–100), 92.1 % (88–95), 0.257 s (best, fastest, " in shown
-
-
-def test_runs_of_other_tasks_are_not_compared_sample_by_sample(capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads(text(capsys, "diff", RUN, OLD / "signals" / "run", "--json"))
-    assert content["notes"][0] == "the tasks differ: accuracies are of different samples"
-    assert content["beaten"] is None
-
-
-@pytest.mark.parametrize("command", ["show", "predict", "run", "report"])
+@pytest.mark.parametrize("command", ["show", "predict", "run"])
 def test_a_name_too_long_for_a_file_is_one_line(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

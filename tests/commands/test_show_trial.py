@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.app import call
-from tuner.report.sections import facts
 from tuner.results.folder import append_record
 from tuner.results.run import Run
 
@@ -83,4 +82,3 @@ def test_a_top_k_accuracy_has_its_interval(run: Run, capsys: pytest.CaptureFixtu
     record = run.record(run.front[0])
     append_record(run.folder, replace(record, values={**record.values, "local_top5_accuracy": 0.9}))
     assert re.search(r"^local_top5_accuracy: 90\.0 % \(\d+–\d+\)$", shown(run, record.trial, capsys), re.MULTILINE)
-    assert "local top5 accuracy" in facts(run, Run.open(run.folder).record(record.trial))

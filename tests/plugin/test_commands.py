@@ -72,9 +72,9 @@ def test_a_command_of_a_plugin_that_is_switched_off_says_so(
     installed(tmp_path / "site", monkeypatch, GUEST)
     monkeypatch.setenv("TUNER_PLUGINS", "-guest")
     assert call(["hello"]) == 2
-    assert "the plugin with the command 'hello' is switched off: take it out of TUNER" in capsys.readouterr().err
+    assert "hello is a command of the plugin guest, which is switched off: change TUNER_PL" in capsys.readouterr().err
     assert call(["plugins", "salute"]) == 2
-    assert "the plugin with the command 'plugins salute' is switched off" in capsys.readouterr().err
+    assert "plugins salute is a command of the plugin guest, which is switched off" in capsys.readouterr().err
     assert call(["hallo"]) == 2
     assert "Unknown command" in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.plugin.installed import STRATEGY, install
 from tuner.cli.app import call
-from tuner.cli.text.plugins import format_plugins
+from tuner.cli.plugins import format_plugins
 from tuner.commands.plugins import plugin_list
 from tuner.errors import PluginError
 from tuner.files import import_file

@@ -1,6 +1,5 @@
 """A run shows itself: as a line, as a table of HTML, and as a table of pandas."""
 
-import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -85,16 +84,3 @@ def test_without_pandas_the_error_names_the_way_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(TunerError, match=r"this needs pandas, which is not installed: pip install .*\[pandas\]"):
         tuner.Run.open(OLD / "digits" / "run").frame()
-
-
-@pytest.mark.slow
-def test_a_notebook_shows_the_front_as_pictures_where_matplotlib_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    run = tuner.Run.open(OLD / "digits" / "run")
-    shown = run._repr_html_()
-    assert shown.count("<svg ") == shown.count("</svg>") == 2
-    assert not re.search(r"(?:href|src)=[\"'](?!#)|@import|<script", shown)  # nothing is loaded from elsewhere
-    assert set(re.findall(r"var\(--(?!jp-)(\w+)", shown)) <= set(re.findall(r"--(?!jp-)(\w+):", shown))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert shown.startswith(run._repr_html_())
-    assert "<svg" not in run._repr_html_()

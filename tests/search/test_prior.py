@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.app import call
-from tuner.results.prior.file import read_prior
+from tuner.results.prior.file import Prior, PriorPlan, write_prior
 from tuner.results.run import Run
 
 SPACE = """
@@ -37,8 +37,8 @@ def test_a_run_tries_the_plans_of_a_prior_first_and_says_so(
 ) -> None:
     run = tune(trials=4)
     file = tmp_path / "prior.toml"
-    assert call(["prior", "build", str(run.folder), "--out", str(file)]) == 0
-    plans = read_prior(file).plan
+    plans = tuple(PriorPlan(run.record(trial).knobs) for trial in run.front)
+    write_prior(file, Prior((), plans))
     named = tune(trials=2, out=tmp_path / "named", deterministic=True, prior=file)
     assert named.records[0].prior is not None
     best = plans[named.records[0].prior - 1]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.made_up import PLAIN, filled
-from tuner.commands.forget import forget
-from tuner.commands.store import clear_store, store_files
+from tuner.commands.store import clear_store, forget, store_files
 from tuner.errors import StoreError
 from tuner.files import cache_folder
 from tuner.store.calibrated import (

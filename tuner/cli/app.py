@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App, CycloptsError
 
 from tuner.cli.common import HELP, applied, split
 from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.settings import from_environment, from_project
-from tuner.distribution import installed_version
-from tuner.errors import TunerError, UsageError, disk_error, missing_extra
+from tuner.distribution import SWITCH, installed_version, offered, switched_off
+from tuner.errors import PluginError, TunerError, UsageError, disk_error, missing_extra
 from tuner.printable import one_line, printable, wrapped
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
@@ -34,23 +37,18 @@ app = App(
 
 #: The core's own commands: a function or an app, which is imported when it is called, or to list all.
 COMMANDS: Mapping[str, str] = {
-    "store": "tuner.cli.bundles.store:store_app",
-    "prior": "tuner.cli.runs.prior:prior_app",
-    "labels": "tuner.cli.tasks.labels:labels_app",
+    "store": "tuner.cli.store:store_app",
     "plugins": "tuner.cli.plugins:plugins_app",
-    "init": "tuner.cli.tasks.init:init",
+    "init": "tuner.cli.tasks:init",
     "run": "tuner.cli.run:run",
-    "show": "tuner.cli.runs.show:show",
-    "diff": "tuner.cli.runs.show:diff",
-    "report": "tuner.cli.runs.report:report",
-    "dashboard": "tuner.cli.runs.dashboard:dashboard",
+    "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
     "apply": "tuner.cli.bundles.bundle:apply",
     "predict": "tuner.cli.bundles.bundle:predict",
-    "serve": "tuner.cli.bundles.serve:serve",
-    "describe": "tuner.cli.tasks.describe:describe",
+    "serve": "tuner.cli.bundles.bundle:serve",
+    "describe": "tuner.cli.tasks:describe",
     "demo": "tuner.cli.run:demo",
-    "forget": "tuner.cli.bundles.store:forget",
+    "forget": "tuner.cli.store:forget",
     "watch": "tuner.cli.bundles.service:watch",
     "status": "tuner.cli.bundles.service:status",
     "rollback": "tuner.cli.bundles.service:rollback",
@@ -125,11 +123,20 @@ def add_commands(arguments: Sequence[str] = ()) -> None:
         _add(name, command)
     if named in own and not isinstance(own[named], App):
         return
-    from tuner.cli.plugin_commands import plugin_commands
-
-    for name, load in plugin_commands(words):
+    for name, point in offered("tuner.commands").items():
         if named in {name.split()[0], ""}:
-            _add(name, load())
+            _add(name, _loaded(point))
+    for name in (named, " ".join(words[:2])):
+        if plugin := switched_off("tuner.commands", name):
+            raise UsageError(f"{name} is a command of the plugin {plugin}, which is switched off: change {SWITCH}")
+
+
+def _loaded(point: "EntryPoint") -> Any:
+    try:
+        return point.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise PluginError(f"the command {point.name!r} of a plugin cannot be imported ({reason}): update it") from error
 
 
 def _add(name: str, command: Any) -> None:

@@ -24,13 +24,7 @@ _VARIABLES = ("NO_COLOR", "FORCE_COLOR", "TTY_INTERACTIVE")
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the options of every command say.
-
-    Attributes:
-        rest: The other arguments.
-        verbosity: Number of -v without that of -q.
-        color: One of `COLORS`.
-    """
+    """What the options of every command say, and the other arguments: verbosity is -v minus -q, counted."""
 
     rest: tuple[str, ...]
     verbosity: int
@@ -38,11 +32,7 @@ class Common:
 
 
 def split(arguments: list[str]) -> Common:
-    """Take the common options from a command's arguments.
-
-    Raises:
-        UsageError: ``--color`` has another value than one of `COLORS`.
-    """
+    """Take the common options from a command's arguments."""
     rest, verbosity, color = list[str](), 0, "auto"
     words = iter(arguments)
     for word in words:

@@ -71,12 +71,7 @@ def ended_by(end: float | None) -> Iterator[None]:
 
 @contextmanager
 def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
-    """End this process, in one line, where a block that works in it breaks a limit.
-
-    Args:
-        what: A user's name for the block.
-        limits: Limits of the command.
-    """
+    """End this process, in one line, where a block that works in it breaks a limit; `what` names the block."""
     if limits.end is None and limits.memory_bytes is None:
         yield
         return

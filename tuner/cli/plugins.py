@@ -3,10 +3,18 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from tuner.cli.options import Json, LocalPlugins, print_line
+
+if TYPE_CHECKING:
+    from tuner.commands.plugins import PluginList
+    from tuner.plugin.load.finding import Plugin
+
+#: An import that takes longer is said.
+SLOW_SECONDS = 0.5
 
 plugins_app = App(
     name="plugins", help="List the installed plugins; say why one takes no part; check one; write a new one."
@@ -16,12 +24,36 @@ plugins_app = App(
 @plugins_app.default
 def plugins(*, plugin: LocalPlugins = (), json_output: Json = False) -> None:
     """List the installed plugins, their origin, every knob, and which plugins were refused and why."""
-    from tuner.cli.text.plugins import format_plugins
     from tuner.commands.plugins import plugin_list
     from tuner.plugin.core import build_host
 
     listing = plugin_list(build_host(local=plugin))
     print_line(json.dumps(asdict(listing)) if json_output else format_plugins(listing))
+
+
+def format_plugins(listing: "PluginList") -> str:
+    """Return the list for people."""
+    from tuner.commands.plugins import EXAMPLE_BLOCKS
+
+    lines = ["plugins:"]
+    lines += [f"  {plugin.name} ({plugin.origin}): {_state(plugin)}" for plugin in listing.plugins]
+    lines.append(f"strategies and their knobs (for a model of {EXAMPLE_BLOCKS} blocks):")
+    for strategy in listing.strategies:
+        lines.append(f"  {strategy.name} writes {strategy.stage}")
+        lines += [f"    {knob}" for knob in strategy.knobs]
+    lines.append(f"backends: {', '.join(listing.backends)}")
+    lines.append(f"objectives: {', '.join(objective.name for objective in listing.objectives)}")
+    lines.append(f"built-in tasks: {', '.join(listing.tasks)}")
+    lines.append(f"kinds of samples: {', '.join(listing.input_kinds)}")
+    lines += [f"problem: {problem}" for problem in listing.problems]
+    return "\n".join(lines)
+
+
+def _state(plugin: "Plugin") -> str:
+    if plugin.off:
+        return "switched off by TUNER_PLUGINS"
+    slow = f" (its import takes {plugin.seconds:.1f} s)" if plugin.seconds > SLOW_SECONDS else ""
+    return (f"refused: {plugin.refused}" if plugin.refused else plugin.module) + slow
 
 
 @plugins_app.command(name="why")

@@ -1,13 +1,25 @@
-"""The commands that tune: run, demo."""
+"""The commands that tune, and their text: run, demo."""
 
 import json
-from dataclasses import asdict
+import shlex
+from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.cli.options import Json, Out, note, print_line, progress, stdout_console
-from tuner.results.records.config import RunRequest
+from tuner.results.records.config import RunRequest, option_name
+from tuner.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.commands.demo import Demo
+    from tuner.commands.tune.dry_run import DryRun
+    from tuner.results.run import Run
 
 DEFAULTS = RunRequest()
+QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What should the device train?"
 
 
 def run(
@@ -30,7 +42,6 @@ def run(
     started = process_started()
     seconds = budget(request, load_space(request.space).limits).time_seconds
     if dry_run:
-        from tuner.cli.text.runs.dry_run import format_dry_run
         from tuner.commands.tune.dry_run import LOOKING_SECONDS
         from tuner.commands.tune.dry_run import dry_run as look
 
@@ -38,8 +49,7 @@ def run(
             preview = look(_file_of(task, request.out), request, started=started)
         print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
         return
-    from tuner.cli.text.runs.next import continue_command, next_commands
-    from tuner.cli.text.runs.run import print_run
+    from tuner.cli.text.run import print_run
     from tuner.commands.runs.show import as_json
     from tuner.commands.tune.run import run as tune
 
@@ -69,7 +79,7 @@ def _file_of(task: str, out: str | Path | None) -> str:
     folder = Path(task)
     if not task or kind_of(folder) != "folder" or kind_of(folder / "task.toml") != "nothing":
         return task
-    from tuner.cli.text.init import format_found
+    from tuner.cli.tasks import format_found
     from tuner.commands.tasks.init import task_of_photos
     from tuner.plugin.core import build_host
 
@@ -88,8 +98,7 @@ def demo(*, out: Out = None) -> None:
     out
         Folder for the run and the bundle [default: a new folder in the current one].
     """
-    from tuner.cli.text.runs.demo import QUESTION, print_demo
-    from tuner.cli.text.runs.run import print_run
+    from tuner.cli.text.run import print_run
     from tuner.commands.demo import export_and_predict, tune_digits
 
     console = stdout_console()
@@ -97,3 +106,76 @@ def demo(*, out: Out = None) -> None:
     result = tune_digits(out, progress())
     print_run(result, console)
     print_demo(export_and_predict(result), console)
+
+
+def format_dry_run(preview: "DryRun") -> str:
+    """Return a dry run for people."""
+    lines = [
+        f"{preview.task} · space {preview.space} · strategies {', '.join(preview.strategies)}",
+        f"objectives: {', '.join(preview.objectives)}",
+        "knobs:",
+        *(f"  {knob}" for knob in preview.knobs.values()),
+        (
+            f"filling the store: features of {preview.fill_samples:,} samples are missing; computing them takes about "
+            f"{format_seconds(preview.fill_seconds)}"
+        ),
+        "last blocks  train time  to spend now  peak memory  storage  fits",
+    ]
+    for depth in preview.depths:
+        fits = "yes" if not depth.over else f"no: over {', '.join('--' + name for name in depth.over)}"
+        train, spend = format_seconds(depth.train_seconds), format_seconds(depth.spend_seconds)
+        lines.append(
+            f"{depth.trainable:>11}  {train:>10}  {spend:>12}  "
+            f"{format_bytes(depth.peak_bytes):>11}  {format_bytes(depth.storage_bytes):>7}  {fits}"
+        )
+    return "\n".join(lines)
+
+
+def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_json: bool = False) -> str:
+    """Return the command that continues a run, or that asks again where nothing was begun in a folder.
+
+    It works as it stands, but for the password in a study's address, which is not shown.
+    """
+    if request.study is not None:
+        from tuner.commands.runs.source import shown_place
+
+        request = replace(request, study=shown_place(request.study))
+    if folder is not None:
+        request = replace(request, out=folder, resume=True)
+    words = ["tuner", "run", task]
+    for one in fields(RunRequest):
+        value, option = getattr(request, one.name), f"--{option_name(one.name)}"
+        if value is True:
+            words.append(option)
+        elif value != one.default:
+            values = value if isinstance(value, list | tuple) else (value,)
+            words += [word for each in values for word in (option, str(each))]
+    return shlex.join([*words, "--json"] if as_json else words)
+
+
+def next_commands(run: "Run", artifacts: str | Path | None = None) -> Iterable[str]:
+    """Yield commands that use a finished run; none where its front is empty.
+
+    Workers of a study put the weights of the front where `artifacts` says; the folder has those of its own trials.
+    """
+    folder, bundle = str(run.folder), f"{run.folder.name}-bundle"
+    if run.front:
+        yield shlex.join(["tuner", "show", folder, str(run.front[0] if run.best is None else run.best)])
+        if artifacts is None:
+            yield shlex.join(["tuner", "export", folder, bundle])
+        else:
+            yield shlex.join(["tuner", "export", run.info.config.study, bundle, "--artifacts", str(artifacts)])
+
+
+def print_demo(demo: "Demo", console: "Console") -> None:
+    """Print the bundle, its predictions next to the true labels, what to try next, the answer, and paths of pages."""
+    console.print(f"exported trial {demo.trial} to {demo.bundle}", highlight=False)
+    for example in demo.examples:
+        prediction = example.prediction
+        predicted = f"predicted {prediction.label} ({100 * prediction.probability:.0f} %)"
+        console.print(f"{example.file}: {predicted}, the true label is {example.label}", highlight=False)
+    commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
+    console.print(f"try: {commands}", highlight=False)
+    console.print(demo.answer, highlight=False)
+    for name, page in demo.pages.items():
+        console.print(f"{name}: {page}", highlight=False)

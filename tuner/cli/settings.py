@@ -29,11 +29,7 @@ def from_environment(app: "App", commands: tuple[str, ...], arguments: "Argument
 
 
 def from_project(app: "App", commands: tuple[str, ...], arguments: "ArgumentCollection") -> None:
-    """Set the options of a command that ``[tool.tuner.COMMAND]`` of the current folder's pyproject.toml names.
-
-    Raises:
-        TunerError: The file cannot be read, or names an option that there is not or that a file may not set.
-    """
+    """Set the options of a command that ``[tool.tuner.COMMAND]`` of the current folder's pyproject.toml names."""
     from cyclopts.config import Dict
 
     path = Path(FILE)

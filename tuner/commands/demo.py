@@ -1,14 +1,15 @@
 """The demonstration: tune, export and predict on real handwritten digits, with no data to fetch."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tuner.commands.bundles.export import export
-from tuner.commands.runs.report import report
 from tuner.commands.tune.run import run
+from tuner.distribution import offered
 from tuner.results.run import Run
 from tuner.results.views.answer import answer
 from tuner.runtime import Personaliser, Prediction
@@ -21,13 +22,7 @@ TIME = "2m"  # a first import of the tensor library from a slow disk may take ha
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A validation sample and its prediction.
-
-    Attributes:
-        file: The sample's file.
-        prediction: The bundle's prediction.
-        label: The true label.
-    """
+    """A validation sample, the bundle's prediction, and the true label."""
 
     file: Path
     prediction: Prediction
@@ -36,45 +31,24 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """The result of the demonstration.
-
-    Attributes:
-        run: The run's folder.
-        trial: Number of the exported trial.
-        bundle: The bundle's folder.
-        examples: A few predictions.
-        report: The run as an HTML page.
-        answer: What the run found, in one sentence.
-    """
+    """The result of the demonstration: folders, the exported trial, examples, plugins' pages, and the answer."""
 
     run: Path
     trial: int | None
     bundle: Path
     examples: tuple[Example, ...]
-    report: Path
+    pages: Mapping[str, Path]
     answer: str
 
 
 def tune_digits(folder: Path | None, listener: Listener) -> Run:
-    """Run the built-in task ``digits`` in the space ``smoke``.
-
-    Args:
-        folder: Folder for the run and the bundle; None for a new one, named after the time.
-        listener: Receives progress.
-
-    Raises:
-        TunerError: The folder is in use, or scikit-learn is not installed.
-    """
+    """Run the built-in task ``digits`` in a folder; None for a new one, named after the time."""
     folder = folder or Path(time.strftime("tuner-demo-%Y%m%d-%H%M%S"))
     return run("digits", space="smoke", time=TIME, out=folder / "run", listener=listener)
 
 
 def export_and_predict(result: Run) -> Demo:
-    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write the report.
-
-    Raises:
-        TunerError: The front is empty, or the bundle's folder is in use.
-    """
+    """Export the best of a run of `tune_digits` next to it, predict a few samples, and write plugins' pages."""
     folder = result.folder.parent
     bundle = export(result, folder / "bundle")
     personaliser = Personaliser(bundle)
@@ -85,5 +59,5 @@ def export_and_predict(result: Run) -> Demo:
         np.save(file, task.local.val.load(index))
         label = task.labels[int(task.local.val.labels[index])]
         examples.append(Example(file, personaliser.predict_file(file), label))
-    page = report(result, folder / "report.html")
-    return Demo(result.folder, result.best, bundle, tuple(examples), page, answer(result))
+    pages = {name: point.load()(result, folder / f"{name}.html") for name, point in offered("tuner.run_pages").items()}
+    return Demo(result.folder, result.best, bundle, tuple(examples), pages, answer(result))

@@ -21,11 +21,7 @@ class CommandLimits:
 
     @classmethod
     def read(cls, seconds: str | None, memory: str | None) -> Self:
-        """Return the limits that a user gives as text: ``--time``, which counts from now, and ``--memory``.
-
-        Raises:
-            TunerError: One is no duration or size.
-        """
+        """Return the limits that a user gives as text: ``--time``, which counts from now, and ``--memory``."""
         end = None if seconds is None else time.monotonic() + parse_seconds(seconds, "--time")
         return cls(end, None if memory is None else parse_size(memory, "--memory"))
 

@@ -22,14 +22,9 @@ def host_of_run(
     limits: CommandLimits,
     warn: Callable[[str], object],
 ) -> Host:
-    """Return what is installed, with the local plugins of a run.
+    """Return what is installed, with the local plugins of a run, and warn where they are not those of then.
 
-    Args:
-        run: The run.
-        task: Its task, where the user names it again.
-        plugins: Files of its local plugins, likewise.
-        limits: Of the command.
-        warn: Called where plugins are not those of the run.
+    The user may name the task and the plugins again.
 
     Raises:
         RunError: The run was not made on this device and names code that was not given again, or its task is not named.
@@ -59,14 +54,7 @@ def host_of_run(
 def opened_run(
     run: Run, host: Host, plan: TrialPlan, task: str | None, limits: CommandLimits
 ) -> Iterator[RemoteSession]:
-    """Open a run's task on a plan's backend, in another process that ends with the block.
-
-    Args:
-        run: The run.
-        host: As `host_of_run` returns it.
-        plan: Names the backend.
-        task: The task, where the user names it again.
-        limits: Of the command.
+    """Open a run's task on a plan's backend, in another process that ends with the block; see `host_of_run`.
 
     Raises:
         RunError: The task has changed since the run.

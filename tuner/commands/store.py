@@ -1,26 +1,32 @@
-"""The feature store: list its files, clear it."""
+"""The feature store: list its files, clear it, and forget a task: only files that the user keeps hold its samples."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.bundle.format import FILE, Bundle
+from tuner.bundle.info import TrainKind
+from tuner.bundle.rounds import forget_rounds
+from tuner.errors import TaskError
+from tuner.plugin.core import load_task
+from tuner.plugin.load.calls import OverdueError, limited
+from tuner.reading import kind_of
+from tuner.search.processes.supervisor import LOADING_SECONDS
 from tuner.store.calibrated import forget_calibrated
-from tuner.store.store import STARTS, open_store
+from tuner.store.store import STARTS, Store, open_store
+from tuner.task import InputDefaults, Task
 from tuner.task.data.readable import forget_readable
+
+#: In the place of what a published model says of its inputs: nothing is decoded here.
+ANY_INPUT = InputDefaults(1, 1, (0.0,), (1.0,))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """One record file of the feature store.
+    """One record file of the feature store: its folder's name, cut, width of a code and engine, None of a damaged one.
 
-    Attributes:
-        file: Name of its folder.
-        cut: Name of the cut point; None where the file is damaged, as with `bits` and `kind`.
-        bits: Width of a code.
-        kind: Engine that computes the features.
-        records: Number of feature records.
-        bytes: Size on disk.
-        seconds_per_record: Time to compute a record again; None where it was never measured.
-        last_used: Time of the last use, in seconds since the epoch.
+    The time to compute a record again may be unknown; the last use is in seconds since the epoch.
     """
 
     file: str
@@ -52,16 +58,88 @@ def clear_store(folder: Path | None) -> int:
 
 def store_files(folder: Path | None) -> list[StoreFile]:
     """Return the record files of the store, in the order of eviction."""
-    return [
-        StoreFile(
-            file=file.path.name,
-            cut=file.key.cut if file.key else None,
-            bits=file.key.bits if file.key else None,
-            kind=file.key.kind if file.key else None,
-            records=file.records,
-            bytes=file.bytes,
-            seconds_per_record=file.seconds_per_record,
-            last_used=file.last_used,
-        )
-        for file in open_store(folder).list()
-    ]
+    files = []
+    for one in open_store(folder).list():
+        cut, bits, kind = (one.key.cut, one.key.bits, one.key.kind) if one.key else (None, None, None)
+        sizes = (one.records, one.bytes, one.seconds_per_record, one.last_used)
+        files.append(StoreFile(one.path.name, cut, bits, kind, *sizes))
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenSamples:
+    """What was removed of a task: feature records, in so many record files, and samples in rings."""
+
+    task: str
+    records: int
+    files: int
+    samples: int
+
+
+def _loaded(task: str) -> Task:
+    """Return the task; its own code has so long as elsewhere."""
+    try:
+        with limited(LOADING_SECONDS):
+            # what cannot be decoded is forgotten too, and how inputs are prepared changes no sample's identity
+            return load_task(task, look=False, defaults_of=lambda _: ANY_INPUT)
+    except OverdueError:
+        raise TaskError(f"{task}: loading it took longer than {LOADING_SECONDS:.0f} s: correct its code") from None
+
+
+def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
+    """Remove the task's samples from every file of the store, overwriting their records, and from its bundles' rings.
+
+    A file that becomes empty is removed, and so are all quantile scales, all frozen blocks in int8 and all that exits
+    begin with: these are statistics of samples, and are computed again when needed. A sample counts as the task's own
+    as long as its file exists unchanged: features of photos that were deleted or edited before are removed by `tuner
+    store clear` only. A call that was killed is completed by the next one.
+
+    Args:
+        task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Where rounds solve for
+            its head, they hold features of these samples: they are removed, and the bundle is in use as exported.
+        folder: Folder of the store; by default the user's own.
+
+    Raises:
+        TaskError: The task cannot be read, and without it its samples are not known.
+        StoreError: A run uses the store, or frozen blocks in int8: it would store again what is removed.
+    """
+    from tuner.commands.bundles.watch import ring_of, rings_of_task  # which loads what serves bundles
+
+    if kind_of(Path(task) / FILE) == "file":
+        samples = ring_of(Path(task)).clear()
+        if (train := Bundle.read(Path(task)).info.train) is not None and train.kind == TrainKind.CLOSED_FORM:
+            forget_rounds(Path(task))  # they hold features of the ring's samples; the exported bundle holds none
+        return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
+    loaded = _loaded(task)
+    forget_readable()
+    ids = list[str]()
+    for domain in (loaded.local, loaded.global_):
+        for _, partition in domain.partitions() if domain is not None else ():
+            for index in range(len(partition)):
+                with suppress(TaskError):  # what cannot be read was never stored
+                    ids.append(partition.sample_id(index))
+    store = open_store(folder)
+    with store.alone():
+        forget_calibrated()
+        records, files = _forget_records(store, ids)
+    samples = sum(ring.clear() for ring in rings_of_task(loaded.name))
+    return ForgottenSamples(loaded.name, records, files, samples)
+
+
+def _forget_records(store: Store, ids: Sequence[str]) -> tuple[int, int]:
+    """Remove samples from a store; return the number of records, and of files that held them."""
+    records = files = 0
+    for stored in store.list():
+        if stored.key is None:  # nobody can tell what it holds, nor use it
+            store.evict(stored.path)
+            continue
+        with store.file(stored.key) as file:
+            removed, is_empty = file.forget(ids), not len(file)
+        records += removed
+        files += bool(removed)
+        if is_empty:
+            store.evict(stored.path)  # its header holds scales: statistics of the same samples
+    for name in ("scales", STARTS):
+        for path in (store.folder / name).glob("*"):
+            path.unlink()
+    return records, files

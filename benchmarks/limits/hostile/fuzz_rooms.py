@@ -124,7 +124,7 @@ def read_prior_file(path: Path) -> None:
 
 def read_bundle(folder: Path) -> None:
     """Open a bundle, predict, and print what it says of itself."""
-    from tuner.cli.text.bundles.bundle import format_bundle
+    from tuner.cli.text.bundles import format_bundle
     from tuner.runtime import Personaliser
 
     model = Personaliser(folder, 1)
@@ -155,7 +155,7 @@ def read_trainer(folder: Path) -> None:
 
 def read_status(folder: Path) -> None:
     """Show a bundle in service, and open its round in use."""
-    from tuner.cli.text.bundles.status import format_status
+    from tuner.cli.text.bundles import format_status
     from tuner.commands.bundles.watch import status
     from tuner.runtime import Bundle
 
@@ -167,11 +167,11 @@ def read_run_folder(folder: Path) -> None:
     """Show a run as text and as JSON, pick of it, and make a prior of it."""
     from rich.console import Console
 
-    from tuner.cli.text.runs.run import print_run
+    from tuner.cli.text.run import print_run
     from tuner.commands.runs.show import as_json
-    from tuner.results.prior.portfolio import portfolio
     from tuner.results.run import Run
     from tuner.results.views.pick import pick_trial
+    from tuner_priors.portfolio import portfolio
 
     run = Run.open(folder)
     print_run(run, Console(file=io.StringIO(), markup=False), whole=True)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from tests.plugins.audio.sounds import tone, write
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
-from tuner.commands.bundles.watch import Event, SampleSource, ring_of, watch
+from tuner.commands.bundles.watch import Event, ring_of, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Second
 from tuner.runtime.infer.personaliser import inputs
@@ -136,7 +136,7 @@ def test_patches_that_are_watched_remember_their_sound(
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\tlow\n{other}\tlow\n"))
     events: list[Event] = []
-    watch(bundle, SampleSource("-"), events.append)
+    watch(bundle, "-", events.append)
     samples = ring_of(bundle).load()
     marks = [sample.recording for sample in samples]
     assert len(samples) == len(events) == 11 + 3
@@ -159,7 +159,7 @@ def test_names_of_the_user_stand_for_labels_and_those_more_general(
     assert Bundle.read(own).label_rows(["hum", ["high"]]).tolist() == [[1, 1], [0, 1]]
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\thum\n"))
-    watch(own, SampleSource("-"), lambda _: None)
+    watch(own, "-", lambda _: None)
     assert {sample.label for sample in ring_of(own).load()} == {"low|high"}
     made(tmp_path / "stray", label_map={"hum": ["middle"]})
     with pytest.raises(BundleError, match="label_map has 'middle', which is none of its labels"):

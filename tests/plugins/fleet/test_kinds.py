@@ -4,13 +4,10 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tests.plan.plans import PLAN
-from tuner.commands.runs.diff import _devices
 from tuner.errors import RunError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.planner.device import Rates, nominal
@@ -148,14 +145,6 @@ def test_trials_of_a_kind_that_could_not_be_measured_set_the_pace_of_the_one_as_
 def test_rates_that_cannot_be_say_nothing_of_the_pace(rates: Rates) -> None:
     kinds = {FAST.name: Kind(FAST, rates)}
     assert paced(kinds, [DONE])[FAST.name].pace == 1
-
-
-def test_runs_of_equally_fast_devices_are_compared_in_costs() -> None:
-    def run(device: Device) -> Any:
-        return SimpleNamespace(info=SimpleNamespace(kind=device.name, kinds=KINDS), device=str(device))
-
-    assert _devices(run(FAST), run(SMALL)) == ()
-    assert len(_devices(run(FAST), run(SLOW))) == 2
 
 
 def test_a_run_of_several_kinds_is_read_by_the_plugin_that_translates_costs(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tuner.commands.runs.dashboard import followed
+from tuner_dashboard.server import followed
 
 Join = Callable[..., Any]
 

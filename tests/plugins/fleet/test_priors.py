@@ -11,15 +11,15 @@ from benchmarks.fleet.servers import Server
 from tests.cli.printed import printed_json
 from tests.plugins.fleet.conftest import BOARD, PHONE
 from tuner.cli.app import call
-from tuner.commands.runs.diff import diff
-from tuner.commands.runs.prior import build_prior
-from tuner.commands.runs.source import open_pair, open_run
+from tuner.commands.runs.source import open_run
 from tuner.errors import RunError
 from tuner.results.kinds import Device
 from tuner.results.prior.file import read_prior
 from tuner.results.records.config import Budget
 from tuner_fleet.address import read_address
 from tuner_fleet.study.reader import Reader
+from tuner_priors.portfolio import build_prior
+from tuner_report.diff import diff, open_pair
 
 Join = Callable[..., Any]
 RECORDED = Path(__file__).parents[2] / "fixtures"

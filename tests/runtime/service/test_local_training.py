@@ -15,7 +15,7 @@ import pytest
 from tests.bundle.test_rounds import KILLS, SWAPPER
 from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.commands.bundles.watch import SampleSource, watch
+from tuner.commands.bundles.watch import watch
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Policy, Trainer
 from tuner.runtime.service.conditions import ANY_TIME
@@ -72,7 +72,7 @@ def test_new_classes_in_a_stream_are_learnt_accepted_and_survive_kills(
     before = right(exported, samples, labels), right(exported, new, [LATER] * len(new))
     events: list[dict[str, Any]] = []
     policy = Policy(watch=Watch(enough=150), conditions=ANY_TIME)
-    watch(exported, SampleSource(str(tmp_path / "photos"), once=True), events.append, policy=policy)
+    watch(exported, str(tmp_path / "photos"), events.append, once=True, policy=policy)
     rounds = [event for event in events if "round" in event]
     assert [event["round"] for event in rounds].count("accepted") >= 1
     assert "no label 'x': `tuner apply` adds labels" in rounds[-1]["reason"]

@@ -10,7 +10,7 @@ from tests.runtime.bundles import trainable_bundle
 from tests.slants import write_task
 from tuner import load_task
 from tuner.arrays import Floats
-from tuner.commands.bundles.watch import SampleSource, watch
+from tuner.commands.bundles.watch import watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Policy, Trainer
 from tuner.runtime.service.conditions import ANY_TIME
@@ -69,7 +69,7 @@ def test_a_round_in_service_is_judged_by_how_near_the_answers_come(
     np.save(tmp_path / "coming" / "steep" / "0.npy", digits[0][0])
     events: list[dict[str, Any]] = []
     policy = Policy(watch=Watch(enough=80), conditions=ANY_TIME)
-    watch(bundle, SampleSource(str(tmp_path / "coming"), once=True), events.append, policy=policy)
+    watch(bundle, str(tmp_path / "coming"), events.append, once=True, policy=policy)
     (ended,) = (event for event in events if "round" in event)
     assert "of 80 samples within 0.5 standard deviations of their targets" in ended["reason"]
     assert "the share of global samples within 0.5 standard deviations" in ended["reason"]

@@ -16,7 +16,7 @@ from tuner.arrays import Array
 from tuner.bundle.format import FILE, WEIGHTS, Bundle, seal
 from tuner.bundle.rounds import install_round, rounds_in_use
 from tuner.commands.bundles.watch import ring_of
-from tuner.commands.forget import forget
+from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded, step_of

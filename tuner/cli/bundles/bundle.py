@@ -1,7 +1,7 @@
-"""The commands of a bundle: export, apply, predict."""
+"""The commands of a bundle: export, apply, predict, serve."""
 
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,8 +66,8 @@ def export(
     if web_runtime is not None and not web:
         raise UsageError("--web-runtime is for the page: give --web too")
     limits = CommandLimits.read(time, memory)
-    opened = run_to_export(run, pick, artifacts)
-    with opened as result, closing(progress()) as listener, ended_by(limits.end):
+    exporting = run_to_export(run, pick, artifacts)
+    with exporting as result, closing(progress()) as listener, ended_by(limits.end):
         listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
             result,
@@ -150,7 +150,7 @@ def predict(
     """
     from tuner.bundle.archive import unpacked
     from tuner.cli.fence import guarded
-    from tuner.cli.text.bundles.bundle import CSV_HEADER, format_prediction, prediction_as_csv
+    from tuner.cli.text.predictions import CSV_HEADER, format_prediction, prediction_as_csv
     from tuner.commands.bundles.predict import predict as answers_of
     from tuner.commands.limits import CommandLimits
     from tuner.errors import TaskError, TunerError
@@ -199,7 +199,7 @@ def _print_note(path: Path, text: str) -> None:
 
 
 def _print_bundle(folder: Path, *, json_output: bool) -> None:
-    from tuner.cli.text.bundles.bundle import format_bundle
+    from tuner.cli.text.bundles import format_bundle
     from tuner.runtime import Bundle
 
     bundle = Bundle.open(folder)
@@ -218,3 +218,23 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
 
 def _warn(message: str) -> None:
     note(f"warning: {message}")
+
+
+def serve(bundle: Path, /, *, port: int = 8000) -> None:
+    """Serve the page of a bundle to browsers on this device, until Ctrl-C.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder, exported with --web.
+    port
+        The port; 0 for any that is free.
+    """
+    from tuner.commands.bundles.serve import PageServer
+    from tuner.errors import UsageError
+
+    if not 0 <= port < 2**16:
+        raise UsageError(f"--port must be from 0 to 65535, got {port}")
+    with PageServer(bundle, port) as server, suppress(KeyboardInterrupt):
+        print_line(f"{server.address} (Ctrl-C ends it)")
+        server.serve_forever()

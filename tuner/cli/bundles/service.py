@@ -53,7 +53,7 @@ def watch(
     """
     from importlib.util import find_spec
 
-    from tuner.commands.bundles.watch import SampleSource
+    from tuner.commands.bundles.watch import STREAM
     from tuner.commands.bundles.watch import watch as serve
     from tuner.commands.tune.interruption import terminated_as_interrupted
     from tuner.distribution import install_command
@@ -74,12 +74,12 @@ def watch(
     rules = Rules(seconds=parse_seconds(round_time, "--round-time"))
     policy = Policy(Watch(exploration=exploration, enough=enough), rules, conditions)
     listener = _print_json if json_output else _print_event
-    source, most_bytes = SampleSource(samples, once), parse_size(keep, "--keep")
-    if source.waits and find_spec("inotify_simple") is None:
+    most_bytes = parse_size(keep, "--keep")
+    if samples != STREAM and not once and find_spec("inotify_simple") is None:
         hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
         print(f"tuner: the folder is looked at every {POLL_SECONDS:g} s{hint}", file=sys.stderr, flush=True)
     with terminated_as_interrupted():
-        serve(bundle, source, listener, policy=policy, most_bytes=most_bytes)
+        serve(bundle, samples, listener, once=once, policy=policy, most_bytes=most_bytes)
 
 
 def status(bundle: Path, /, *, json_output: Json = False) -> None:
@@ -90,7 +90,7 @@ def status(bundle: Path, /, *, json_output: Json = False) -> None:
     bundle
         A bundle's folder.
     """
-    from tuner.cli.text.bundles.status import format_status
+    from tuner.cli.text.bundles import format_status
     from tuner.commands.bundles.watch import status as status_of
 
     current = status_of(bundle)
@@ -128,7 +128,7 @@ def _print_event(event: Mapping[str, Any]) -> None:
         listed = "), ".join(f"{printable(label)} ({100 * share:.0f} %" for label, share in labels.items())
         print_line(f"{printable(event['file'])}{begin}: {listed}, exit {event['exit']})")
     elif "values" in event:
-        from tuner.cli.text.bundles.bundle import format_values
+        from tuner.cli.text.predictions import format_values
 
         print_line(f"{printable(event['file'])}{begin}: {format_values(tuple(event['values'].items()))}")
     elif "round" in event:

@@ -14,7 +14,6 @@ from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.bundles.export import write_bundle
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError, UsageError
-from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host, differences, trained_by
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
 from tuner.search.processes.guard import JobLimits
@@ -34,23 +33,9 @@ def apply_bundle(
     plugins: Iterable[Path] = (),
     limits: CommandLimits = NO_LIMITS,
 ) -> Path:
-    """Train a bundle's plan on a task's data, and write a bundle that names the given one as its parent.
+    """Train a bundle's plan on a task's data, write a bundle that names the given one as its parent, and return `out`.
 
-    Args:
-        folder: The bundle's folder.
-        task: Task, as for `tuner.run`.
-        out: Folder of the new bundle, which must be empty or not exist yet.
-        source: ``bundle`` starts from the bundle's weights, ``original`` from the task's.
-        listener: Receives progress.
-        plugins: Files of local plugins.
-        limits: What the command may take.
-
-    Returns:
-        The new bundle's folder.
-
-    Raises:
-        UsageError: `source` is neither.
-        TunerError: The plan does not fit the task, or training failed.
+    Training starts from the bundle's weights where `source` is ``bundle``, from the task's where it is ``original``.
     """
     if source not in SOURCES:
         raise UsageError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
@@ -73,8 +58,8 @@ def apply_bundle(
                 for line in session.task.notes:
                     listener.say(line)
                 plan = plan.carried_to(session.model, session.task.info)
-                if source == "bundle":
-                    plan = _without_finished_edits(plan, bundle)
+                if source == "bundle":  # its weights hold these edits already; the original weights do not
+                    plan = replace(plan, shape=tuple(one for one in plan.shape if one.kind not in bundle.info.evolved))
                 listener.phase(SCORING)
                 untouched = session.untouched(store, plan.runtime.threads).values
                 trial = Trial(plan, seeded(0, plan.key()), store, weights)
@@ -96,11 +81,6 @@ def apply_bundle(
     finally:
         listener.close()
     return out
-
-
-def _without_finished_edits(plan: TrialPlan, bundle: Bundle) -> TrialPlan:
-    """Return the plan without the edits that the bundle's weights already hold; the original weights do not."""
-    return replace(plan, shape=tuple(edit for edit in plan.shape if edit.kind not in bundle.info.evolved))
 
 
 def _show(progress: Mapping[str, Any], listener: Listener) -> None:

@@ -18,10 +18,9 @@ class Card:
 
     Attributes:
         folder: Folder of the bundle.
-        info: Content of ``bundle.json`` of the round in use.
-        round: Name of the round of training in use; None for the bundle as it was exported.
+        info: What the round in use says of itself.
+        round: The round of training in use; None for the bundle as it was exported.
         intervals: 95 % interval of each accuracy of the exported files, by name, where its number of samples is known.
-        bytes: Size of each file, by its path in the folder.
         folds: Number of folds that judged the trial; 0 for none.
         folded_samples: Number of local samples that judged it with them.
     """
@@ -55,11 +54,7 @@ class Card:
 
 
 def card_at(path: Path) -> Card | None:
-    """Describe the bundle in a folder or a zip; None where a folder holds none.
-
-    Raises:
-        BundleError: As `card_of`; or the zip cannot be unpacked.
-    """
+    """Describe the bundle in a folder or a zip; None where a folder holds none."""
     with unpacked(path) as folder:
         return replace(card_of(folder), folder=path) if (folder / FILE).is_file() else None
 

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
-from tuner.commands.bundles.page import Page
+from tuner.commands.bundles.page import add_page, page_files
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
 from tuner.distribution import installed_version
@@ -92,7 +92,7 @@ def export(
         if not 0 <= int8_loss <= MOST_POINTS:
             raise UsageError(f"--int8-loss must be 0 to {MOST_POINTS} points, got {int8_loss:g}")
         plan = in_int8(plan, int8_loss / MOST_POINTS)
-    page = Page.find(None if isinstance(web, bool) else web) if web else None
+    page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
     scores = {"trial": record.values, "untouched": run.info.untouched}
@@ -111,7 +111,7 @@ def export(
                 "pick another trial"
             )
         if page is not None:
-            page.add(part, info)
+            add_page(page, part, info)
     return Path(out)
 
 
@@ -136,24 +136,9 @@ def write_bundle(
     *,
     trainable: bool = False,
 ) -> BundleInfo:
-    """Export into a folder of `new_folder`, and check what was written.
+    """Export into a folder of `new_folder`, check what was written, and return the content of ``bundle.json``.
 
-    Args:
-        session: The task, opened on the plan's backend.
-        plan: The plan that was trained.
-        weights: File of the trained tail.
-        part: Folder to write into.
-        origin: Sections of ``bundle.json`` on where the bundle comes from: ``run``, ``plugins``, ``scores``,
-            ``parent``.
-        trainable: Whether the bundle can train again without PyTorch.
-
-    Returns:
-        The content of ``bundle.json``.
-
-    Raises:
-        BundleError: The check failed.
-        RunError: A run that continues has removed the trial's weights.
-        OSError: The disk has no room for the bundle.
+    Its sections on where the bundle comes from are `origin`: ``run``, ``plugins``, ``scores`` and ``parent``.
     """
     task = session.task
     try:

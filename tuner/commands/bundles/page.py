@@ -2,9 +2,8 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from tuner.bundle.format import file_hash
 from tuner.bundle.info import BundleInfo
@@ -17,50 +16,36 @@ NEEDED = "onnxruntime-web.json"
 FOLDER = "web"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The page's files.
+def page_files(runtime: Path | None = None) -> dict[str, Path]:
+    """Return the page's files by their path in its folder, before anything is exported.
 
-    Attributes:
-        files: Where each is, by its path in the page's folder.
+    Args:
+        runtime: Folder ``dist`` of the npm package onnxruntime-web; what was installed with tuner where it is None.
+
+    Raises:
+        BundleError: ONNX Runtime's files are not there, or are of another version.
     """
+    needed = json.loads((BUILT / NEEDED).read_bytes())
+    folder, version = runtime or BUILT / RUNTIME, needed["version"]
+    for name, digest in needed["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise BundleError(
+                f"the page needs {name} of onnxruntime-web {version}, but {folder} does not have it: "
+                "`make web` in a checkout fetches it once, or give the package's folder dist by --web-runtime"
+            )
+        if file_hash(path) != digest:
+            raise BundleError(f"{path} is not that of onnxruntime-web {version}: give this version")
+    own = {path.name: path for path in BUILT.iterdir() if path.is_file() and path.name != NEEDED}
+    return own | {f"{RUNTIME}/{name}": folder / name for name in needed["files"]}
 
-    files: dict[str, Path]
 
-    @classmethod
-    def find(cls, runtime: Path | None = None) -> Self:
-        """Find the page's files, before anything is exported.
-
-        Args:
-            runtime: Folder ``dist`` of the npm package onnxruntime-web; what was installed with tuner where it is None.
-
-        Raises:
-            BundleError: ONNX Runtime's files are not there, or are of another version.
-        """
-        needed = json.loads((BUILT / NEEDED).read_bytes())
-        folder, version = runtime or BUILT / RUNTIME, needed["version"]
-        for name, digest in needed["files"].items():
-            path = folder / name
-            if not path.is_file():
-                raise BundleError(
-                    f"the page needs {name} of onnxruntime-web {version}, but {folder} does not have it: "
-                    "`make web` in a checkout fetches it once, or give the package's folder dist by --web-runtime"
-                )
-            if file_hash(path) != digest:
-                raise BundleError(f"{path} is not that of onnxruntime-web {version}: give this version")
-        own = {path.name: path for path in BUILT.iterdir() if path.is_file() and path.name != NEEDED}
-        return cls(own | {f"{RUNTIME}/{name}": folder / name for name in needed["files"]})
-
-    def add(self, bundle: Path, info: BundleInfo) -> None:
-        """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy.
-
-        Raises:
-            BundleError: The bundle takes something else than photos.
-        """
-        if info.input.kind != "images":
-            raise BundleError(f"the page takes photos, but {info.name} takes {info.input.kind}: leave out --web")
-        for name, source in self.files.items():
-            target = bundle / FOLDER / name
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-            target.chmod(0o600)
+def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
+    """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy."""
+    if info.input.kind != "images":
+        raise BundleError(f"the page takes photos, but {info.name} takes {info.input.kind}: leave out --web")
+    for name, source in files.items():
+        target = bundle / FOLDER / name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o600)

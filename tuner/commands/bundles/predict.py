@@ -14,12 +14,7 @@ Answer = tuple[Path, Prediction | TunerError]
 
 
 def predict(personaliser: Personaliser, paths: Iterable[Path]) -> Iterator[Answer]:
-    """Yield the answer for each file as soon as it is known.
-
-    Args:
-        personaliser: The bundle.
-        paths: Files, and folders, of which every file of the bundle's kind is predicted, at any depth.
-    """
+    """Yield the answer for each file, and for every file of the bundle's kind in folders, at any depth."""
     for path in paths:
         if kind_of(path) == "folder":
             yield from _predict_folder(personaliser, path)

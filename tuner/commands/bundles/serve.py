@@ -22,6 +22,7 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
 }
+OTHER = "application/octet-stream"
 #: What the page may load: its own address alone. The first three let it use threads.
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -88,35 +89,28 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, content: bool) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in {"localhost", "127.0.0.1"}:  # another name that leads here would be another site's page
-            self._empty(HTTPStatus.FORBIDDEN)
+            self._begin(HTTPStatus.FORBIDDEN)
             return
         name = unquote(urlsplit(self.path).path).removeprefix("/")
         if name in {"", FOLDER}:
-            self._empty(HTTPStatus.FOUND, Location=f"/{FOLDER}/")
+            self._begin(HTTPStatus.FOUND, Location=f"/{FOLDER}/")
             return
         path = self.server.files.get(f"{name}index.html" if name == f"{FOLDER}/" else name)
         if path is None:
-            self._empty(HTTPStatus.NOT_FOUND)
+            self._begin(HTTPStatus.NOT_FOUND)
             return
         try:
             with open_regular(path) as file:
-                self._begin(HTTPStatus.OK, path.stat().st_size, **{"Content-Type": _type(path)})
+                self._begin(HTTPStatus.OK, path.stat().st_size, **{"Content-Type": TYPES.get(path.suffix, OTHER)})
                 while content and (piece := file.read(_PIECE_BYTES)):
                     self.wfile.write(piece)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         except OSError:
-            self._empty(HTTPStatus.NOT_FOUND)
+            self._begin(HTTPStatus.NOT_FOUND)
 
-    def _empty(self, status: HTTPStatus, **headers: str) -> None:
-        self._begin(status, 0, **headers)
-
-    def _begin(self, status: HTTPStatus, size: int, **headers: str) -> None:
+    def _begin(self, status: HTTPStatus, size: int = 0, **headers: str) -> None:
         self.send_response(status)
         for name, value in {**HEADERS, "Content-Length": str(size), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-
-
-def _type(path: Path) -> str:
-    return TYPES.get(path.suffix, "application/octet-stream")

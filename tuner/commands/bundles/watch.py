@@ -30,29 +30,10 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class SampleSource:
-    """Source of files to predict.
-
-    Attributes:
-        samples: A folder, or ``-`` for paths on standard input.
-        once: Whether to end when every existing file has been predicted, instead of waiting for more.
-    """
-
-    samples: str
-    once: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether files may still come to a folder."""
-        return self.samples != STREAM and not self.once
-
-
-@dataclass(frozen=True, slots=True)
 class ExitStatus:
     """One exit of a bundle in service.
 
     Attributes:
-        exit: Index of the exit.
         threshold: Current threshold; None for the last exit.
         share: Share of the whole model's FLOPs that a sample costs which leaves here.
         rate: Share of predictions that left here; None before the first.
@@ -68,15 +49,7 @@ class ExitStatus:
 
 @dataclass(frozen=True, slots=True)
 class DriftStatus:
-    """State of a drift test.
-
-    Attributes:
-        stream: Name of the stream.
-        mean: Mean of the stream.
-        statistic: Statistic of the Page–Hinkley test.
-        limit: Threshold of the statistic.
-        samples: Number of values.
-    """
+    """State of a drift test: the Page–Hinkley statistic of a stream, and the limit from which it is an alarm."""
 
     stream: str
     mean: float
@@ -87,13 +60,7 @@ class DriftStatus:
 
 @dataclass(frozen=True, slots=True)
 class KeptSamples:
-    """Samples in a bundle's ring.
-
-    Attributes:
-        samples: Number of samples.
-        bytes: Size of all samples.
-        new: Number of samples since the last round.
-    """
+    """Samples in a bundle's ring: their number and size, and how many came since the last round."""
 
     samples: int
     bytes: int
@@ -105,21 +72,15 @@ class ServiceStatus:
     """How a bundle in service does.
 
     Attributes:
-        bundle: Folder of the bundle.
         name: Name of the task.
         round: Round in use.
         earlier: Rounds that a rollback returns to, latest first.
         answers: Number of predictions of the round in use.
         mean_seconds: Mean time of a prediction; None before the first.
-        exits: The exits.
         explored: Number of samples on which every exit ran.
-        drift: The drift tests.
-        kept: Samples in the ring.
         asked: Drift that asks for a round; None where there is none.
         due: Why a round is due; None where none is.
         waits: What a round that is due waits for.
-        rounds: Latest rounds.
-        problems: Latest problems.
     """
 
     bundle: str
@@ -140,11 +101,7 @@ class ServiceStatus:
 
 
 def ring_of(bundle: Path, most_bytes: int | None = None) -> Ring:
-    """Return the ring of a bundle's samples: in the user's cache, never in the bundle's folder.
-
-    Raises:
-        BundleError: It is not a bundle.
-    """
+    """Return the ring of a bundle's samples: in the user's cache, never in the bundle's folder."""
     exported = Bundle.read(bundle)
     folder = cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}"
     return Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
@@ -157,9 +114,10 @@ def rings_of_task(name: str) -> list[Ring]:
 
 def watch(
     bundle: Path,
-    source: SampleSource,
+    samples: str,
     listener: Callable[[Event], None],
     *,
+    once: bool = False,
     policy: Policy | None = None,
     most_bytes: int | None = None,
 ) -> None:
@@ -169,17 +127,15 @@ def watch(
 
     Args:
         bundle: Folder of the bundle.
-        source: Source of the files.
+        samples: A folder of files, or ``-`` for paths on standard input.
         listener: Called with an event for each prediction, refused file, finished round, and problem.
+        once: Whether to end when every existing file has been predicted, instead of waiting for more.
         policy: How to decide.
         most_bytes: Largest size of the samples that are kept.
-
-    Raises:
-        TunerError: The bundle or the folder cannot be used.
     """
     with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy) as service:
         last_reported = None
-        for file in _incoming(service, source):
+        for file in _incoming(service, samples, once=once):
             if file is not None:
                 _predict(service, file, listener)
             _report_round(service.tend(), listener)
@@ -191,11 +147,7 @@ def watch(
 
 
 def status(bundle: Path) -> ServiceStatus:
-    """Return how a bundle in service does.
-
-    Raises:
-        BundleError: It is not a bundle, or its state is damaged.
-    """
+    """Return how a bundle in service does."""
     names = rounds_in_use(bundle)
     in_use = Bundle.read(folder_of(bundle, names[0]))
     state, ring = read_state(bundle), ring_of(bundle)
@@ -263,12 +215,12 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
             service.mark_watched(file.mark)
 
 
-def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingFile | None]:
+def _incoming(service: Orchestrator, samples: str, *, once: bool) -> Iterator[IncomingFile | None]:
     """Yield files as they come, and None now and then while there are none."""
-    if source.samples == STREAM:
+    if samples == STREAM:
         yield from files_from_lines(sys.stdin)
         return
-    folder, suffixes = Path(source.samples), service.model.bundle.kind.suffixes
+    folder, suffixes = Path(samples), service.model.bundle.kind.suffixes
     seen = {file.mark for file in files_in(folder, suffixes) if file.mark <= service.state.watched}
     with Arrivals() as arrivals:
         while True:
@@ -276,11 +228,11 @@ def _incoming(service: Orchestrator, source: SampleSource) -> Iterator[IncomingF
             files = files_in(folder, suffixes)
             new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
             now_ns = time.time_ns()
-            unsettled = {} if source.once else {file: seconds_until_settled(file, now_ns) for file in new}
+            unsettled = {} if once else {file: seconds_until_settled(file, now_ns) for file in new}
             whole = [file for file in new if not unsettled.get(file)]
             seen = {file.mark for file in files}.difference(file.mark for file in new if file not in whole)
             yield from whole
-            if source.once and not new:
+            if once and not new:
                 return
             if not whole:
                 yield None

@@ -16,20 +16,8 @@ if TYPE_CHECKING:
 
 #: Parts of a trial's record that are shown.
 _KEYS = (
-    "trial",
-    "state",
-    "values",
-    "estimate",
-    "reason",
-    "plan",
-    "sentence",
-    "spent_seconds",
-    "epochs",
-    "same_as",
-    "rung",
-    "promoted",
-    "uncalibrated",
-    "prior",
+    *("trial", "state", "values", "estimate", "reason", "plan", "sentence", "spent_seconds", "epochs", "same_as"),
+    *("rung", "promoted", "uncalibrated", "prior"),
 )
 
 

@@ -15,14 +15,7 @@ from tuner.results.views.pick import pick_trial
 
 @contextmanager
 def run_folder(place: str | Path) -> Iterator[Path]:
-    """Give the folder of a run; of a shared study, a copy that is removed with the block.
-
-    Args:
-        place: A run's folder, or the address of a study.
-
-    Raises:
-        TunerError: The study cannot be opened.
-    """
+    """Give the folder of a run; of the address of a shared study, a copy that is removed with the block."""
     if not is_address(place):
         yield Path(place)
         return
@@ -32,46 +25,19 @@ def run_folder(place: str | Path) -> Iterator[Path]:
 
 
 def open_run(place: str | Path, kind: str = "") -> Run:
-    """Read a run's folder, or a shared study, of which no weights are here.
-
-    Args:
-        place: A run's folder, or the address of a study.
-        kind: As for `Run.open`.
-
-    Raises:
-        TunerError: It cannot be read.
-    """
+    """Read a run's folder, or a shared study by its address, of which no weights are here; see `Run.open`."""
     with run_folder(place) as folder:
         return Run.open(folder, kind=kind)
-
-
-def open_pair(one: str, other: str) -> tuple[Run, Run]:
-    """Read two runs or shared studies, with the costs of one kind of device where both ran on it.
-
-    Raises:
-        TunerError: One cannot be read.
-    """
-    with run_folder(one) as folder, run_folder(other) as second:
-        runs = Run.open(folder), Run.open(second)
-        kinds = [run.info.kind for run in runs]
-        shared = [name for name in (*kinds, *runs[0].info.kinds) if all(name in run.info.kinds for run in runs)]
-        if not shared or kinds[0] == kinds[1]:
-            return runs
-        return Run.open(folder, kind=shared[0]), Run.open(second, kind=shared[0])
 
 
 @contextmanager
 def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterator[Run]:
     """Give a run with the weights of the trial that is picked; of a shared study, copies until the end of the block.
 
-    Args:
-        place: A run's folder, or the address of a study.
-        pick: As for `tuner.export`.
-        artifacts: Of a study: the folder or bucket where its workers put weights.
+    The artifacts are the folder or bucket where the workers of a study put weights.
 
     Raises:
         UsageError: It is a study, and the artifacts are not given; or the other way round.
-        TunerError: The study or the weights cannot be read.
     """
     if not is_address(place):
         if artifacts is not None:
@@ -91,11 +57,7 @@ def run_to_export(place: str, pick: str, artifacts: str | Path | None) -> Iterat
 
 
 def study_reader(address: str) -> AbstractContextManager[StudyReader]:
-    """Open a study that several workers share, for the length of a block.
-
-    Raises:
-        TunerError: It cannot be opened, or no plugin does.
-    """
+    """Open a study that several workers share, for the length of a block."""
     return build_host().study(address).read(address)
 
 

@@ -15,14 +15,7 @@ from tuner.search.space import Space
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """Whether a plugin or a strategy takes part.
-
-    Attributes:
-        name: Its name.
-        kind: ``plugin`` or ``strategy``.
-        takes_part: Whether it does.
-        reason: Why, for people.
-    """
+    """Whether a plugin or a strategy, as `kind` says, takes part, and why, for people."""
 
     name: str
     kind: str
@@ -33,13 +26,7 @@ class Participation:
 def participation(host: Host, name: str, space: Space | None = None) -> tuple[Participation, ...]:
     """Return whether a plugin takes part, and each of its strategies; or whether one strategy does.
 
-    Args:
-        host: What is installed.
-        name: Name of a plugin or a strategy.
-        space: The search space to take part in; None for any.
-
-    Raises:
-        PluginError: Nothing has that name.
+    Where no search space is given, any that does not leave a strategy out is meant.
     """
     plugins = [_of_plugin(host, plugin) for plugin in host.plugins if plugin.name == name]
     strategies = [one for one in host.strategies if one == name or host.owner("strategy", one) == name]
@@ -71,8 +58,9 @@ def _of_strategy(host: Host, name: str, space: Space | None) -> Participation:
     if space is not None and not _listed(name, space):
         return no(f"search space {space.name} names its strategies, and this one is not among them: add it to them")
     stage = host.strategies[name].stage.value
-    for knob in (f"{stage}.by", f"{stage}.by2") if space is not None else ():
-        wanted = space.knobs.get(knob) if space is not None else None
+    knobs = {} if space is None else space.knobs
+    for knob in (f"{stage}.by", f"{stage}.by2"):
+        wanted = knobs.get(knob)
         names = wanted if isinstance(wanted, tuple) else (wanted,)
         if wanted is not None and not isinstance(wanted, Numeric) and name not in names:
             return no(f"knobs.{knob} of the search space is {', '.join(map(str, names))}: add {name!r} to it")

@@ -30,16 +30,7 @@ from tuner.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class StepDescription:
-    """A training step as planned.
-
-    Attributes:
-        batch_size: Samples of a step.
-        micro_batches: Parts that the batch is cut into.
-        executor: What runs the step in a trial.
-        flops: FLOPs of the step.
-        seconds: Expected time of the step on this device.
-        memory: Memory of the step without the weights (`tuner.planner.memory.summary.memory_summary`).
-    """
+    """A training step as planned; its memory without the weights is that of `memory_summary`."""
 
     batch_size: int
     micro_batches: int
@@ -56,9 +47,6 @@ class PlanDescription:
     Attributes:
         sentence: The plan in a sentence.
         supported: ``yes``, or the reason why the plan's backend cannot carry it out.
-        train_seconds: Cost of training on stored features.
-        peak_bytes: Memory in addition to the idle process.
-        storage_bytes: Size of stored features and trained weights.
         flops: FLOPs of the whole trial on an empty store.
         step: The training step; None where it cannot be planned.
     """
@@ -74,19 +62,7 @@ class PlanDescription:
 
 @dataclass(frozen=True, slots=True)
 class TaskDescription:
-    """A task's model in numbers, and a plan for it.
-
-    Attributes:
-        task: Name of the task.
-        model: Name of the model.
-        note: Reason why only whole-model training is offered; empty where cuts are.
-        traced_by: How the blocks were found, as `tuner.plan.info.ModelInfo` has it.
-        outputs: Number of outputs.
-        parameters: Number of learnable scalars.
-        flops: FLOPs of the forward pass, per sample.
-        blocks: Blocks from the input to the head.
-        plan: The plan that was asked for, if any.
-    """
+    """A task's model in numbers, as `tuner.plan.info.ModelInfo` has it, and a plan for it, if one was asked for."""
 
     task: str
     model: str
@@ -110,12 +86,7 @@ class TaskDescription:
 def describe_file(name: str, picture: Path | None) -> Described | None:
     """Return what a file says of its own model, as its reader shows it; None where the model's blocks are shown.
 
-    Args:
-        name: What the user calls the task.
-        picture: SVG file to write, with the memory over a training step.
-
-    Raises:
-        TunerError: The file cannot be read, or the picture cannot be written.
+    The reader draws the memory over a training step into `picture`, an SVG file.
     """
     suffix = Path(name).suffix
     reader = None if suffix in READERS or not suffix else build_host().task_files.get(suffix)
@@ -125,24 +96,15 @@ def describe_file(name: str, picture: Path | None) -> Described | None:
 def describe_task(
     task: str, plan_file: Path | None, picture: Path | None = None, limits: CommandLimits = NO_LIMITS
 ) -> TaskDescription:
-    """Return a model's blocks in numbers; with a plan, its estimate on this device and its training step as planned.
+    """Return a model's blocks in numbers; with a ``plan.toml``, its estimate here and its training step as planned.
 
-    Args:
-        task: Task, as for `tuner.run`.
-        plan_file: A ``plan.toml``.
-        picture: SVG file to draw the memory over the plan's training step into.
-        limits: What the command may take.
-
-    Raises:
-        TunerError: The task, the model or the plan cannot be used, no step is planned that could be drawn, or a limit
-            is broken.
+    The memory over the training step is drawn into `picture`, an SVG file.
     """
     host = build_host(end=limits.end)
-    plan = None if plan_file is None else _read_plan(plan_file)
-    first = next(iter(host.backends))
-    name = first if plan is None else plan.runtime.backend
-    step: StepPlan | None = None
-    reason: str | None = None
+    plan, described = None, None
+    if plan_file is not None:
+        plan = from_toml(read_text(plan_file, TaskError, "--plan takes the plan.toml of a bundle"))
+    name = next(iter(host.backends)) if plan is None else plan.runtime.backend
     with open_remote(
         host, task, [name], kill_at=limits.end, memory_bytes=limits.memory_bytes, many_jobs=plan is not None
     ) as sessions:
@@ -153,8 +115,9 @@ def describe_task(
             plan = plan.carried_to(model, info)
             reason = host.extensions(name).lacking(plan) or host.supports(plan)
             step = None if reason else session.plan_step(plan)
-    if picture is not None and plan is not None:
-        _draw(picture, plan, step)
+            described = _describe_plan(plan, rates, step, reason or "yes")
+            if picture is not None:
+                _draw(picture, plan, step)
     return TaskDescription(
         task=info.name,
         model=model.name,
@@ -164,30 +127,18 @@ def describe_task(
         flops=sum(block.flops for block in model.blocks),
         blocks=model.blocks,
         traced_by=model.traced_by,
-        plan=None if plan is None else _describe_plan(plan, rates, step, reason),
+        plan=described,
     )
 
 
-def _read_plan(path: Path) -> TrialPlan:
-    return from_toml(read_text(path, TaskError, "--plan takes the plan.toml of a bundle"))
-
-
-def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, reason: str | None) -> PlanDescription:
-    """Return a plan's estimate.
-
-    Args:
-        plan: The plan, for this model and task.
-        rates: This device's rates on the model.
-        step: Its training step; None where it cannot be planned.
-        reason: Why the backend cannot carry it out; None where it can.
-    """
+def _describe_plan(plan: TrialPlan, rates: Rates, step: StepPlan | None, supported: str) -> PlanDescription:
     estimate = price(plan, rates).estimate()
     peak_bytes = estimate.peak_bytes
     if step is not None and worth_planning(plan):
         peak_bytes = expected_bytes(plan, step, rates)  # the planned executor runs it
     return PlanDescription(
         sentence=describe(plan),
-        supported=reason or "yes",
+        supported=supported,
         train_seconds=estimate.train_seconds,
         peak_bytes=peak_bytes,
         storage_bytes=estimate.storage_bytes,

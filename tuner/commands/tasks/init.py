@@ -32,15 +32,10 @@ class Prepared:
     """A task file that was written, and what was found.
 
     Attributes:
-        task: The file.
-        name: Name of the task.
-        train: Folder of the photos to train on.
         val: Folder of those to validate with; None where a fifth of each class is held out.
-        model: Function that builds the model.
-        weights: Its weights; None where the function brings its own.
-        global_classes: Classes of the global photos; None without such photos.
+        weights: Weights of the model; None where the function that builds it brings its own.
+        global_classes: Number of classes of the global photos; None without such photos.
         classes_file: File with their rows in the model's head; None without one.
-        survey: What was found in the photos.
     """
 
     task: Path
@@ -63,16 +58,7 @@ def init(
     out: Path = Path(TASK),
     force: bool = False,
 ) -> Prepared:
-    """Look at a folder of photos and write a task file for them.
-
-    Args:
-        photos: As `find_photos` takes it.
-        model: Name of a model of torchvision, or a function that builds one, as a task file has it.
-        weights: File of its weights, or a name that torchvision knows, which is fetched when the run begins; by default
-            a file that is on this device already.
-        global_: Photos of classes that the model knows, likewise; with their ``classes.tsv``, if there is one.
-        out: The file to write.
-        force: Whether to replace a file that exists.
+    """Look at a folder of photos and write a task file for them; the arguments are the options of `tuner init`.
 
     Raises:
         TaskError: The photos, the model or its weights cannot be used, or the file exists.
@@ -96,11 +82,6 @@ def init(
 
 def task_of_photos(photos: Path, run: Path | None, listener: Callable[[Prepared], None]) -> Path:
     """Return the task file of a folder of photos, next to the run's folder; it is written where there is none yet.
-
-    Args:
-        photos: As `find_photos` takes it.
-        run: Folder of the run; by default as `tuner.commands.tune.run.run` chooses it.
-        listener: Called with what was written.
 
     Raises:
         TaskError: As `init`, or the file exists and is the task of other photos.
@@ -159,11 +140,7 @@ def _weights_file(weights: str) -> str:
 
 
 def _weights_here(model: str, photos: Path) -> str:
-    """Return weights of a model of torchvision that are on this device.
-
-    Raises:
-        TaskError: There are none.
-    """
+    """Return weights of a model of torchvision that are on this device."""
     for folder, pattern in _weight_folders(model, photos):
         files: Iterable[Path] = sorted(folder.glob(pattern)) if kind_of(folder) == "folder" else ()
         for file in files:

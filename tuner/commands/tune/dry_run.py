@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.backends.base import Session
+from tuner.commands.tune.setup import RunSetup
 from tuner.errors import PluginError
 from tuner.files import cache_folder
 from tuner.plan.parts import Scalar, Stage
@@ -16,24 +17,13 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError, compose
-from tuner.plugin.core import build_host, with_given
 from tuner.plugin.knobs import Choice, Knob, ValueSource, narrow
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import Budget, RunRequest
-from tuner.search.budget import budget
-from tuner.search.estimate.rates import rates_of
-from tuner.search.folds import check_folds, check_possible_folds, with_folds
+from tuner.search.folds import check_possible_folds, with_folds
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import (
-    CLOSING_SECONDS,
-    backends_of,
-    check_measured,
-    objectives_for,
-    participants,
-    wanted_knobs,
-)
-from tuner.search.space import Space, check_knobs, load_space
+from tuner.search.setting import CLOSING_SECONDS, objectives_for
 from tuner.store.store import open_store
 
 #: Values tried of a knob that decides the depth.
@@ -46,15 +36,11 @@ LOOKING_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The estimate of one depth of training.
+    """The estimate of one depth of training, as `tuner.planner.price.Estimate` has it.
 
     Attributes:
         trainable: Number of trained blocks.
         sentence: The plan in a sentence.
-        train_seconds: Cost of training on stored features.
-        spend_seconds: Cost now: epochs, scoring, and filling of what is not stored yet.
-        peak_bytes: Memory in addition to the idle process.
-        storage_bytes: Size of stored features and trained weights.
         over: Names of the limits that the estimate is over.
     """
 
@@ -72,11 +58,6 @@ class DryRun:
     """A run that was not carried out.
 
     Attributes:
-        task: Name of the task.
-        space: Name of the search space.
-        limits: The run's limits.
-        strategies: Names of the strategies that take part.
-        objectives: Names of the objectives.
         knobs: Every knob as text, by name, narrowed to what the search space asks for.
         fill_seconds: Time to fill the store for all depths.
         fill_samples: Number of samples that are not stored yet.
@@ -98,45 +79,30 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
     """Preview a run; train nothing.
 
     Every depth that the space allows is estimated as the study would, with the start values of the recipe, as far as
-    the space allows them; a study that climbs the ladder of cuts begins with fewer epochs.
-
-    Args:
-        task: Task, as for `tuner.run`.
-        asked: What is asked of the run; the store is only read, and not made.
-        started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
-
-    Raises:
-        TunerError: As `tuner.run` would.
+    the space allows them; a study that climbs the ladder of cuts begins with fewer epochs. The store is only read, and
+    not made. The time counts from `started`, see `RunSetup`.
     """
-    started = time.monotonic() if started is None else started
-    space = load_space(asked.space)
-    limits, folds = budget(asked, space.limits), check_folds(asked.folds)
-    seconds = limits.time_seconds
-    end = None if seconds is None else started + max(seconds, LOOKING_SECONDS)  # a run with less would say so
-    host = build_host(local=[*space.plugins, *asked.plugins], end=end)
-    host.check_local()
-    strategies, objectives = participants(host, space)
-    check_measured(host, objectives, backends := backends_of(host, asked.backend))
-    measuring = backends[0]
-    opening = open_remote(host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True)
+    setup = RunSetup(asked, started, LOOKING_SECONDS)  # a run with less would say so
+    setup.install()
+    setup.choose()
+    space, limits, end, measuring = setup.space, setup.limits, setup.end, setup.backends[0]
+    opening = open_remote(setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True)
     with opening as sessions:
         session = sessions[measuring]
-        objectives = objectives_for(session.task, objectives)
-        info = session.task.info
-        check_possible_folds(folds, session.task)
-        model, within = session.model, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic())
-        rates = rates_of(session, measuring, measure=not asked.deterministic, within=within)
-        strategies = with_given(strategies, session.task.given)
-        knobs = check_knobs(space, strategies, model, info)
-        wanted = wanted_knobs(space, asked.backend, deterministic=asked.deterministic)
+        objectives = objectives_for(session.task, setup.objectives)
+        model, info = session.model, session.task.info
+        check_possible_folds(setup.folds, session.task)
+        rates = setup.rates(session, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic()))
+        (strategies, knobs), wanted = setup.strategies_for(session), setup.wanted
         try:
             plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
         except StrategyError as error:
             raise PluginError(f"{error}: its trials would fail") from error
-        plans = [with_folds(plan, folds) for plan in plans]
+        plans = [with_folds(plan, setup.folds) for plan in plans]
         cached = [plan for plan in plans if plan.cached]
         missing = _missing_samples(session, cached, Path(asked.store or cache_folder() / "store"))
-    spent = time.monotonic() - started  # a run, too, loads libraries, task and model before its first trial
+    seconds = limits.time_seconds
+    spent = time.monotonic() - setup.started  # a run, too, loads libraries, task and model before its first trial
     left = None if seconds is None else max(0.0, seconds - spent - CLOSING_SECONDS)
     return DryRun(
         task=info.name,
@@ -144,7 +110,9 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
         limits=limits,
         strategies=tuple(strategy.name for strategy in strategies),
         objectives=tuple(objective.name for objective in objectives),
-        knobs={name: str(_narrowed(knob, space)) for name, knob in knobs.items()},
+        knobs={
+            name: str(narrow(knob, space.knobs[name]) if name in space.knobs else knob) for name, knob in knobs.items()
+        },
         fill_seconds=missing * max((price(plan, rates).fill_seconds for plan in cached), default=0.0),
         fill_samples=missing,
         depths=tuple(_estimated(plan, rates, missing, limits, left) for plan in plans),
@@ -154,9 +122,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
 def depths(composed: Callable[[ValueSource], Composed], strategies: Sequence[Strategy[Any]]) -> list[TrialPlan]:
     """Return a plan for every number of trained blocks that can come out, as the study's first would be.
 
-    Args:
-        composed: Composes a plan from a source of values.
-        strategies: Strategies that take part; the knobs of those that decide the cut are walked through in turn.
+    The knobs of strategies that decide the cut are walked through in turn.
     """
     deciders = {strategy.name for strategy in strategies if strategy.stage is Stage.SPLIT}
     first = composed(preferred_values({}))
@@ -191,15 +157,7 @@ def _missing_samples(session: Session, plans: Sequence[TrialPlan], folder: Path)
 
 
 def _estimated(plan: TrialPlan, rates: Rates, missing: int, limits: Budget, left: float | None) -> Depth:
-    """Return a plan's estimate, compared with the limits.
-
-    Args:
-        plan: The plan.
-        rates: This device's rates on the model.
-        missing: Number of samples that are not stored yet for any of the plans.
-        limits: The run's limits.
-        left: Seconds left of the run's time; None for no limit.
-    """
+    """Return a plan's estimate, compared with the limits and with the seconds that are left of the run's time."""
     estimate = price(plan, rates).estimate(min(missing, _needed_samples(plan)))
     checks = (
         ("time", estimate.spend_seconds, left),
@@ -209,8 +167,3 @@ def _estimated(plan: TrialPlan, rates: Rates, missing: int, limits: Budget, left
     )
     over = tuple(name for name, value, limit in checks if limit is not None and value > limit)
     return Depth(trainable=plan.trainable, sentence=describe(plan), **asdict(estimate), over=over)
-
-
-def _narrowed(knob: Knob, space: Space) -> Knob:
-    """Return what a search space asks of a knob."""
-    return narrow(knob, space.knobs[knob.name]) if knob.name in space.knobs else knob

@@ -164,16 +164,11 @@ class Progress(Listener):
     def _count(self, record: TrialRecord) -> None:
         if record.same_as is None:
             self._counts[record.state] += 1
-        if eligible(record):
-            for objective in self._objectives:
-                self._compare_with_best(objective, record)
-
-    def _compare_with_best(self, objective: Objective, record: TrialRecord) -> None:
-        value = record.values[objective.name]
-        best = self._best.get(objective.name)
-        if best is None or objective.sign * value < objective.sign * best[1]:
-            scored = record.plan.scored if record.plan else {}
-            self._best[objective.name] = (objective, value, record.trial, scored)
+        for objective in self._objectives if eligible(record) else ():
+            value, best = record.values[objective.name], self._best.get(objective.name)
+            if best is None or objective.sign * value < objective.sign * best[1]:
+                scored = record.plan.scored if record.plan else {}
+                self._best[objective.name] = (objective, value, record.trial, scored)
 
     def _format_values(self, values: Mapping[str, float], scored: Mapping[str, int]) -> str:
         return ", ".join(
@@ -234,11 +229,7 @@ def _sparkline(values: Sequence[float]) -> str:
 
 
 def progress_shown(*, anywhere: bool) -> list[Listener]:
-    """Return what shows progress of a call from Python: nothing where nobody looks at stderr, as in a service.
-
-    Args:
-        anywhere: Whether to show it also where stderr is neither a terminal nor a notebook's.
-    """
+    """Return what shows progress of a call from Python: with `anywhere`, also where nobody looks at stderr."""
     console = Console(stderr=True)
     if console.is_jupyter:  # plain lines: there is no panel that stays in its place
         return [Progress(Console(file=sys.stderr, force_jupyter=False, force_terminal=False))]

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from inspect import signature
 from pathlib import Path
@@ -12,31 +12,24 @@ from typing import Any, Concatenate, ParamSpec
 from tuner.commands.run import Run
 from tuner.commands.tune.interruption import stopping
 from tuner.commands.tune.session import NO_RUN, Tuning
-from tuner.commands.tune.study import check_study, open_study
+from tuner.commands.tune.setup import RunSetup, check_study
 from tuner.errors import RunError, UsageError, disk_error, nearest
 from tuner.events import Event, Events, log
-from tuner.plugin.core import build_host
-from tuner.plugin.host import Host
 from tuner.plugin.load.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
 from tuner.results.folder import FILE, RunInfo, lock_folder, read_run
 from tuner.results.prior.file import Prior
 from tuner.results.records.config import RunConfig, RunRequest
 from tuner.results.records.origin import is_own
-from tuner.search.budget import budget, check_seed
-from tuner.search.folds import check_folds, check_possible_folds
+from tuner.search.budget import check_seed
+from tuner.search.folds import check_possible_folds
 from tuner.search.listener import OPENING, Listener, together
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.process_tree import require_linux
 from tuner.search.processes.remote import open_remote
-from tuner.search.setting import (
-    CLOSING_SECONDS,
-    backends_of,
-    check_measured,
-    objectives_for,
-    participants,
-)
-from tuner.search.space import Space, load_prior, load_space
+from tuner.search.setting import CLOSING_SECONDS, objectives_for
+from tuner.search.space import load_prior
+from tuner.search.trials.access import StudyAccess
 from tuner.task import Task
 from tuner.task.info import TaskOutline
 
@@ -98,51 +91,48 @@ def run(task: str | Task, **options: Any) -> Run:
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
     asked = _call(options)
-    space = load_space(asked.space)
-    prior = _prior_of(space, asked)
-    limits, folds = budget(asked, space.limits), check_folds(asked.folds)
-    started = time.monotonic() if asked.started is None else asked.started
-    end = None if limits.time_seconds is None else started + limits.time_seconds
+    setup = RunSetup(asked, asked.started)
+    prior, end, most = _prior_of(setup), setup.end, setup.limits.memory_bytes
     listener, interrupt = _audience(asked), Interrupt()
     listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
-        host, folder = _host_and_folder(task, asked, space, listener, end)
+        folder = _install(task, setup, listener)
+        host, backends = setup.host, setup.backends
         config = RunConfig.of(
             asked,
             task=text_from(_absolute(task)),
             seed=check_seed(asked.seed),
-            limits=limits,
-            folds=folds,
+            limits=setup.limits,
+            folds=setup.folds,
             plugins=tuple(map(text_from, host.local)),
             study=check_study(host, asked),
         )
-        strategies, objectives = participants(host, space)
-        check_measured(host, objectives, backends := backends_of(host, asked.backend))
+        setup.choose()
         for plugin in host.refused:
             listener.say(f"plugin {plugin.name} takes no part: {plugin.refused}")
-        begun: bool | None = None
+        continues: bool | None = None
         if folder is not None and kind_of(folder) != "nothing":  # one that cannot be used is refused before any is made
-            begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
+            continues = stack.enter_context(lock_folder(folder, resume=asked.resume))
         stack.enter_context(stopping(interrupt))
         listener.phase(OPENING)
-        kill_at, most = None if end is None else end - CLOSING_SECONDS / 2, limits.memory_bytes
+        kill_at = None if end is None else end - CLOSING_SECONDS / 2
         opening = open_remote(
             host, task, backends, interrupt=interrupt, kill_at=kill_at, memory_bytes=most, many_jobs=True
         )
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task
-        check_possible_folds(folds, outline)
+        check_possible_folds(setup.folds, outline)
         folder = folder or _folder_of(outline)
         listener.begins(folder)
-        if begun is None:
-            begun = stack.enter_context(lock_folder(folder, resume=asked.resume))
-        access = stack.enter_context(open_study(host, asked, listener.say, interrupt, end, most))
-        tuning = Tuning(asked, config, space, outline, folder, listener, interrupt, started, end, host, prior, access)
-        if begun:
+        if continues is None:
+            continues = stack.enter_context(lock_folder(folder, resume=asked.resume))
+        access = stack.enter_context(_study(setup, listener, interrupt))
+        tuning = Tuning(setup, config, outline, folder, listener, interrupt, prior, access)
+        if continues:
             tuning.resume()
         try:
-            tuning.tune(sessions, strategies, objectives_for(outline, objectives))
+            tuning.tune(sessions, objectives_for(outline, setup.objectives))
         except OSError as error:
             raise disk_error(error, folder, then=", then continue with --resume") or error from None
     result = Run.open(folder, None if isinstance(task, str) else task)
@@ -151,11 +141,6 @@ def run(task: str | Task, **options: Any) -> Run:
 
 
 def _call(options: Mapping[str, Any]) -> Call:
-    """Return what options ask.
-
-    Raises:
-        TypeError: There is no such option.
-    """
     known = [one.name for one in fields(Call)]
     for name in options:
         if name not in known:
@@ -174,30 +159,31 @@ def _audience(asked: Call) -> Listener:
     return together([Events(*receivers), *own])
 
 
-def _host_and_folder(
-    task: str | Task, asked: RunRequest, space: Space, listener: Listener, end: float | None
-) -> tuple[Host, Path | None]:
-    """Return what is installed, with the local plugins of a run that continues, and its folder, if known by now."""
-    local = [*space.plugins, *asked.plugins]
-    host, folder = build_host(local=local, end=end), None if asked.out is None else Path(asked.out)
-    if asked.resume:
+def _install(task: str | Task, setup: RunSetup, listener: Listener) -> Path | None:
+    """Load the plugins, with those of a run that continues, and return its folder, if known by now."""
+    setup.install()
+    folder = None if setup.asked.out is None else Path(setup.asked.out)
+    if setup.asked.resume:
         listener.phase(OPENING)
         if folder is None:  # its plugins have to be known before the task is opened for good
-            with open_remote(host, task, backends_of(host, asked.backend)[:1], kill_at=end) as sessions:
+            with open_remote(setup.host, task, setup.backends[:1], kill_at=setup.end) as sessions:
                 folder = _folder_of(next(iter(sessions.values())).task)
-        if (folder / FILE).exists() and (recorded := plugins_of_run(read_run(folder), folder, host.local)):
-            host = build_host(local=[*recorded, *local], end=end)
-    host.check_local()
-    return host, folder
+        if (folder / FILE).exists() and (recorded := plugins_of_run(read_run(folder), folder, setup.host.local)):
+            setup.install(recorded)
+    return folder
+
+
+def _study(setup: RunSetup, listener: Listener, interrupt: Interrupt) -> AbstractContextManager[StudyAccess]:
+    """Open the run's study; what was begun of it is given up with the block."""
+    study, artifacts = setup.asked.study, setup.asked.artifacts
+    if study is None:
+        return nullcontext(StudyAccess())
+    opener, most = setup.host.study(study), setup.limits.memory_bytes
+    return opener.open(study, artifacts, listener.say, interrupt, setup.end, most)
 
 
 def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[str]:
-    """Return the local plugins that a run was made with, but for those that are given again, maybe from elsewhere.
-
-    Args:
-        info: What the run says of itself.
-        folder: The run's folder.
-        given: Files of plugins.
+    """Return the local plugins that a run was made with, but for the given ones, which may now be elsewhere.
 
     Raises:
         RunError: There are such plugins, and the run was not made on this device.
@@ -217,12 +203,9 @@ def _folder_of(task: TaskOutline) -> Path:
     return Path("runs") / path_from(task.info.name)
 
 
-def _prior_of(space: Space, asked: RunRequest) -> Prior | None:
-    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded.
-
-    Raises:
-        TunerError: A run or a prior cannot be read, or both are named.
-    """
+def _prior_of(setup: RunSetup) -> Prior | None:
+    """Read what names the plans to try first: a mistake there is reported before the libraries are loaded."""
+    asked, space = setup.asked, setup.space
     if asked.earlier is not None and asked.earlier != NO_RUN:
         if asked.prior is not None:
             raise UsageError("--from and --prior both name what to start from: give one of them")

@@ -8,33 +8,29 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.backends.base import Session
+from tuner.commands.tune.setup import RunSetup
 from tuner.errors import RunError
 from tuner.metrics import wilson
 from tuner.plan.info import ModelInfo
-from tuner.plugin.core import differences, given_plans, taking_part, with_given
-from tuner.plugin.host import Host
-from tuner.plugin.strategy import Strategy
+from tuner.plugin.core import differences, given_plans, taking_part
 from tuner.processors import usable_processors
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
 from tuner.results.prior.earlier import Earlier, earlier_plans, newest_run, remember_run
 from tuner.results.prior.file import Prior
 from tuner.results.records.classes import Classes
-from tuner.results.records.config import RunConfig, RunRequest
+from tuner.results.records.config import RunConfig
 from tuner.results.records.origin import mark_of
 from tuner.results.run import Run
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import Objective
-from tuner.search.estimate.rates import rates_of
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds, wanted_knobs
-from tuner.search.space import Space, check_knobs
+from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.files.disk import StoreFull
 from tuner.store.kept import choose_engine
-from tuner.store.store import Store, disk_bytes, open_store
+from tuner.store.store import disk_bytes, open_store
 from tuner.task.info import TaskOutline
 from tuner.units import format_bytes
 
@@ -54,30 +50,22 @@ class Tuning:
     """One call of `run`.
 
     Attributes:
-        asked: What was asked.
+        setup: What was asked, and what takes part.
         config: What it came to.
-        space: The search space.
         task: The task.
         folder: The run's folder.
         listener: Receives progress.
         interrupt: The user's request to stop.
-        started: Clock (`time.monotonic`) from which the time counts.
-        end: Clock at which the command must be over; None for never.
-        host: What is installed.
         prior: Plans of which those that suit the task are tried first.
         access: The run's way to its study.
     """
 
-    asked: RunRequest
+    setup: RunSetup
     config: RunConfig
-    space: Space
     task: TaskOutline
     folder: Path
     listener: Listener
     interrupt: Interrupt
-    started: float
-    end: float | None
-    host: Host
     prior: Prior | None
     access: StudyAccess
 
@@ -85,7 +73,7 @@ class Tuning:
         self._threads = 1 if self.config.deterministic else usable_processors()
         self._identity = Identity(
             task=self.task.info.fingerprint,
-            space=repr(replace(self.space, limits={})),
+            space=repr(replace(self.setup.space, limits={})),
             seed=self.config.seed,
             deterministic=self.config.deterministic,
             folds=self.config.folds,
@@ -100,7 +88,7 @@ class Tuning:
         """Take over what earlier sessions spent and measured.
 
         Raises:
-            RunError: They were of another task, space or seed; which, and the way out.
+            RunError: They were of another task, space, seed or study; which, and the way out.
         """
         info = read_run(self.folder)
         changed = [
@@ -118,35 +106,34 @@ class Tuning:
             raise RunError(f"{self.folder} is {of}, which --resume cannot change: give the same, or another --out")
         self._worker = info.worker
         self._earlier, self._scores = info.spent, {name: getattr(info, name) for name in GIVEN}
-        if changed_plugins := differences(self.host, info.plugins):
+        if changed_plugins := differences(self.setup.host, info.plugins):
             self.listener.say(f"warning: {changed_plugins}")
 
-    def tune(
-        self,
-        sessions: Mapping[str, RemoteSession],
-        strategies: Sequence[Strategy[Any]],
-        objectives: Sequence[Objective],
-    ) -> None:
+    def tune(self, sessions: Mapping[str, RemoteSession], objectives: Sequence[Objective]) -> None:
         """Run the study, and write what was spent.
 
         Args:
             sessions: The task, opened on each backend; the first measures this device.
-            strategies: Strategies that take part.
             objectives: The study's objectives.
         """
-        folder = None if self.asked.store is None else Path(self.asked.store)
+        host, asked = self.setup.host, self.setup.asked
+        folder = None if asked.store is None else Path(asked.store)
         store, backends = open_store(folder, *self._store_cap()), list(sessions)
         for line in (*self.task.notes, *few_samples(self.task, self.config.folds)):
             self.listener.say(line)
-        self._plugins = taking_part(self.host, (strategy.name for strategy in strategies), backends)
+        self._plugins = taking_part(host, (strategy.name for strategy in self.setup.strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
             warnings.filterwarnings("ignore", "IProgress not found")
             from tuner.search.study import Study  # while the child imports its tensor library
 
         session, access = sessions[backends[0]], self.access
         access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
-        setting = self._setting(session, backends[0], strategies, objectives)
-        self._choose_engine(store, setting)
+        setting = self._setting(session, objectives)
+        if setting.rates.complete:  # the engine holds for good: it is not chosen in haste
+            try:
+                choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
+            except StoreFull as error:
+                self.listener.say(f"warning: {error}")
         info = self._info(setting)
         write_run(self.folder, info)  # first: a folder with a journal and without run.json is no run
         queue, info = access.join(setting, info)
@@ -165,7 +152,7 @@ class Tuning:
                 self.listener.untouched(given.values, objectives, info.untouched_samples)
             return given.values
 
-        study = Study(setting, self.host, queue, sessions, store, untouched, self.listener, self.interrupt)
+        study = Study(setting, host, queue, sessions, store, untouched, self.listener, self.interrupt)
         study.prepare()
         if info.untouched:
             self.listener.untouched(info.untouched, objectives, info.untouched_samples)
@@ -182,49 +169,30 @@ class Tuning:
             remember_run(setting.model, self.folder)
         self.listener.say(f"ended: {study.ended}")
 
-    def _setting(
-        self,
-        session: Session,
-        backend: str,
-        strategies: Sequence[Strategy[Any]],
-        objectives: Sequence[Objective],
-    ) -> Setting:
-        """Return the study's setting.
-
-        Args:
-            session: The task on the backend that measures this device.
-            backend: Its name.
-            strategies: Strategies that take part.
-            objectives: The study's objectives.
-        """
+    def _setting(self, session: RemoteSession, objectives: Sequence[Objective]) -> Setting:
+        """Return the study's setting; the session is the one that measures this device."""
         self.listener.phase(LOOKING)
-        config, end, model, task = self.config, self.end, session.model, self.task.info
-        strategies = with_given(strategies, self.task.given)
+        config, end, model, space = self.config, self.setup.end, session.model, self.setup.space
         if model.note:
             self.listener.say(model.note)
-        check_knobs(self.space, strategies, model, task)
+        strategies, _ = self.setup.strategies_for(session)
         started = time.monotonic()
-        self._phases["starting"] = started - self.started
-        rates = rates_of(
-            session,
-            backend,
-            measure=not config.deterministic,
-            within=math.inf if end is None else measuring_seconds(end - started),
-            listener=self.listener,
-        )
+        self._phases["starting"] = started - self.setup.started
+        within = math.inf if end is None else measuring_seconds(end - started)
+        rates = self.setup.rates(session, within, self.listener)
         self._phases["measuring"] = time.monotonic() - started
         earlier = self._plans_of_run(model)
         given = given_plans(strategies)
         return Setting(
             strategies=strategies,
             objectives=objectives,
-            wanted=wanted_knobs(self.space, config.backend, deterministic=config.deterministic),
-            sampler=self.space.sampler,
-            rungs=self.space.rungs,
+            wanted=self.setup.wanted,
+            sampler=space.sampler,
+            rungs=space.rungs,
             seed=config.seed,
             deterministic=config.deterministic,
             model=model,
-            task=task,
+            task=self.task.info,
             rates=rates,
             earlier=(*given, *earlier.plans),
             same_task=bool(given) or (bool(earlier.task) and earlier.task == self._identity.task),
@@ -237,12 +205,8 @@ class Tuning:
         )
 
     def _plans_of_run(self, model: ModelInfo) -> Earlier:
-        """Return plans of a run to try first: of the one that was named; without a prior, of the newest run alike.
-
-        Raises:
-            TunerError: What was named cannot be read.
-        """
-        named = self.asked.earlier
+        """Return plans of a run to try first: of the one that was named; without a prior, of the newest run alike."""
+        named = self.setup.asked.earlier
         if named is not None:
             return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
         if self.config.study or self.config.deterministic or self.prior:
@@ -253,21 +217,13 @@ class Tuning:
         self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
         return earlier_plans(newest)
 
-    def _choose_engine(self, store: Store, setting: Setting) -> None:
-        if not setting.rates.complete:  # the engine holds for good: it is not chosen in haste
-            return
-        try:
-            choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
-        except StoreFull as error:
-            self.listener.say(f"warning: {error}")
-
     def _info(self, setting: Setting) -> RunInfo:
         """Return the content of ``run.json`` at the start."""
         return RunInfo(
             identity=self._identity,
             config=self.config,
             task_name=self.task.info.name,
-            space_name=self.space.name,
+            space_name=self.setup.space.name,
             threads=self._threads,
             model=setting.model,
             task=setting.task,
@@ -283,7 +239,7 @@ class Tuning:
 
     def _spent(self, study: "Study | None") -> Spent:
         """Return what the run has spent, earlier sessions included; `study` is None before there is one."""
-        seconds = time.monotonic() - self.started
+        seconds = time.monotonic() - self.setup.started
         if study is None:
             return Spent(self._earlier.seconds + seconds)
         now = {**self._phases, **study.phases}
@@ -311,12 +267,7 @@ FOLDS = 5
 
 
 def few_samples(task: TaskOutline, folds: int = 0) -> Iterator[str]:
-    """Yield a warning for each domain with too few samples to score on.
-
-    Args:
-        task: The task.
-        folds: Folds of the local training samples that are scored too; 0 for none.
-    """
+    """Yield a warning for each domain with too few samples to score on; those of folds are scored on too."""
     info, possible = task.info, min(FOLDS, task.most_folds)
     local = ("local.val and the folds of local.train", info.local_val + info.local_train)
     domains = {"local": local if folds else ("local.val", info.local_val), "global": ("global.val", info.global_val)}

@@ -14,6 +14,7 @@ from tuner.errors import RunError, SpaceError
 from tuner.files import write_private
 from tuner.plan.info import FORBID
 from tuner.plan.parts import Scalar
+from tuner.plan.trial import TrialPlan
 from tuner.reading import read_toml
 from tuner.results.scores.likeness import TaskKind
 
@@ -107,6 +108,13 @@ class Prior:
     __pydantic_config__: ClassVar[dict[str, Any]] = _READ
     task: tuple[Source, ...] = ()
     plan: tuple[PriorPlan, ...] = ()
+
+
+def trains(plan: TrialPlan) -> Trains:
+    """Return how much of the model a plan trains."""
+    flops = [block.flops for block in plan.model.blocks]
+    before = max(1, plan.model.num_blocks - 1)
+    return Trains(max(0, plan.trainable - 1) / before, sum(flops[plan.split :]) / max(1, sum(flops)))
 
 
 def write_prior(path: Path, prior: Prior) -> None:

@@ -9,8 +9,7 @@ from tuner.plan.parts import Scalar, Stage
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import nearest_option, preferred_values
-from tuner.results.prior.file import Prior, PriorPlan
-from tuner.results.prior.portfolio import trains
+from tuner.results.prior.file import Prior, PriorPlan, trains
 from tuner.results.scores.likeness import device_kind, kind_of_task, likeness
 from tuner.results.scores.pareto import area
 from tuner.search.admission import Admission

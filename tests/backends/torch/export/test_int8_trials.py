@@ -25,7 +25,7 @@ from tuner.backends.torch.onnx.quantise import part_of
 from tuner.backends.torch.session import TorchSession
 from tuner.backends.torch.trial.inputs import plan_prefix
 from tuner.bundle.format import MODEL, WEIGHTS
-from tuner.cli.text.store import format_store
+from tuner.cli.store import format_store
 from tuner.commands.store import clear_store, store_files
 from tuner.ort.session import Session
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan

@@ -1,0 +1,1 @@
+"""Priors made of runs: plans for `tuner run --prior` to try first, an entry point of the group ``tuner.commands``."""

@@ -1,0 +1,74 @@
+"""The commands `tuner report` and `tuner diff`."""
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from tuner.cli.options import Json, LocalPlugins, Memory, OutFile, Time, print_line, progress
+
+
+def report(
+    run: str,
+    /,
+    *,
+    out: OutFile = Path("report.html"),
+    with_photos: bool = False,
+    task: str | None = None,
+    plugin: LocalPlugins = (),
+    time: Time = None,
+    memory: Memory = None,
+) -> None:
+    """Write a report of a run: one HTML file with pictures, which needs no network and no script.
+
+    Parameters
+    ----------
+    run
+        A run's folder, or the address of a study that several workers share.
+    out
+        The file, which is replaced if it exists.
+    with_photos
+        Put up to eight of the user's validation photos into the file: those that the best trial has wrong.
+    task
+        The run's task, where its file is elsewhere by now, or the run was not made on this device.
+    """
+    from tuner.cli.fence import ended_by
+    from tuner.commands.limits import CommandLimits
+    from tuner.commands.runs.source import run_folder
+    from tuner.results.run import Run
+    from tuner_report.report import report as write
+
+    limits = CommandLimits.read(time, memory)
+    with run_folder(run) as folder, closing(progress()) as listener, ended_by(limits.end):
+        result = Run.open(folder)
+        listener.phase("planning the memory of the best training step; drawing")
+        path = write(
+            result,
+            out,
+            with_photos=with_photos,
+            task=task,
+            plugins=plugin,
+            time=time,
+            memory=memory,
+            warn=lambda line: listener.say(f"warning: {line}"),
+        )
+    print_line(str(path))
+
+
+def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
+    """Compare two runs: settings that differ, results, fronts, hypervolume and picks side by side.
+
+    Parameters
+    ----------
+    one
+        A run's folder, or the address of a study that several workers share.
+    other
+        What to compare it with, likewise.
+    """
+    from tuner_report.diff import diff as compare
+    from tuner_report.diff import format_diff, open_pair
+
+    runs = open_pair(one, other)
+    found = compare(*runs)
+    objectives = {objective.name: objective for run in runs for objective in run.objectives}
+    print_line(json.dumps(asdict(found)) if json_output else format_diff(found, objectives))

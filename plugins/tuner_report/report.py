@@ -1,0 +1,131 @@
+"""A report of a run as one HTML file."""
+
+import base64
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.bundle.format import WEIGHTS
+from tuner.commands.limits import CommandLimits
+from tuner.commands.opening import host_of_run, opened_run
+from tuner.errors import RunError, TunerError, disk_error
+from tuner.files import write_private
+from tuner.results.records.trial import TrialRecord
+from tuner.results.run import Run
+from tuner_report.page import page
+from tuner_report.sections import Findings, Photo
+
+#: How every JPEG begins.
+JPEG = b"\xff\xd8\xff"
+
+
+def report(
+    run: Run,
+    out: str | Path = "report.html",
+    *,
+    with_photos: bool = False,
+    task: str | None = None,
+    plugins: Iterable[Path | str] = (),
+    time: str | None = None,
+    memory: str | None = None,
+    warn: Callable[[str], object] = warnings.warn,
+) -> Path:
+    """Write a report of a run: one HTML file with its pictures, which loads nothing and needs no script.
+
+    The task is opened again, if it can be, to plan the memory of the winner's training step.
+
+    Args:
+        run: A run, finished or interrupted.
+        out: The file, which is replaced if it exists.
+        with_photos: Whether to put a few of the user's validation photos into the file: those that the winner has
+            wrong.
+        task: The run's task, as for `tuner.export`.
+        plugins: Files of local plugins of the run, likewise.
+        time: Limit on opening the task, such as ``"5m"``.
+        memory: Limit on the memory that this adds to its process, such as ``"512MB"``.
+        warn: Called where plugins are not those of the run; a Python warning by default.
+
+    Returns:
+        The file.
+
+    Raises:
+        RunError: `out` cannot be written; or photos are wanted, and the winner has no weights or the task cannot be
+            opened.
+        ModuleNotFoundError: A library of the extra ``report`` is not installed.
+    """
+    winner = run.record(run.front[0] if run.best is None else run.best) if run.front else None
+    findings = importance(run)
+    if winner is not None and winner.plan is not None:
+        limits = CommandLimits.read(time, memory)
+        try:
+            findings = _looked_at(run, winner, findings, task, plugins, limits, warn, with_photos=with_photos)
+        except TunerError as error:
+            if with_photos:
+                raise
+            findings = replace(findings, no_step=f"It cannot be shown: {error}")
+    path = Path(out)
+    try:
+        write_private(path, page(run, findings, winner))
+    except OSError as error:
+        raise disk_error(error, path) or RunError(f"{path} cannot be written ({error}): give another -o") from None
+    return path
+
+
+def importance(run: Run) -> Findings:
+    """Return how much each knob matters for the accuracies, by the trials that were scored on the same samples."""
+    from tuner_report.importance import knob_importance, trials_of_largest_rung
+
+    trials = trials_of_largest_rung(run.records)
+    accuracies = [one for one in run.objectives if one.name in {"local_accuracy", "global_accuracy"}]
+    shares = {objective.name: knob_importance(trials, objective) for objective in accuracies}
+    return Findings(shares, len(trials))
+
+
+def _looked_at(
+    run: Run,
+    winner: TrialRecord,
+    findings: Findings,
+    task: str | None,
+    plugins: Iterable[Path | str],
+    limits: CommandLimits,
+    warn: Callable[[str], object],
+    *,
+    with_photos: bool,
+) -> Findings:
+    """Open the run's task; return the winner's training step, and its misread photos where they are wanted."""
+    plan = winner.plan
+    if plan is None:
+        return findings
+    weights = run.folder / "trials" / str(winner.trial) / WEIGHTS
+    if with_photos and not weights.is_file():
+        raise RunError(f"trial {winner.trial} has no weights to look at photos with: run it again")
+    host = host_of_run(run, task, plugins, limits, warn)
+    with opened_run(run, host, plan, task, limits) as session:
+        step = session.plan_step(plan)
+        photos = session.misread(plan, weights) if with_photos else ()
+        labels = session.task.labels
+    reasons = f"{plan.runtime.backend} plans none, or the layers change while they train or cannot be traced"
+    none = "" if step else f"There is no memory plan of the step: {reasons}."
+    named = [(_label(labels, one.truth), _label(labels, one.taken_for), one) for one in photos]
+    misread = tuple(Photo(truth, other, one.probability, _jpeg(one.jpeg)) for truth, other, one in named)
+    return replace(findings, step=step, no_step=none, photos=misread, lacks_photos=with_photos and not misread)
+
+
+def _label(labels: Sequence[str], row: int) -> str:
+    return labels[row] if 0 <= row < len(labels) else f"class {row}"
+
+
+def _jpeg(content: str) -> bytes:
+    """Return a picture's bytes: what comes from the process of a task is checked before it is in a page.
+
+    Raises:
+        RunError: It is no JPEG.
+    """
+    try:
+        jpeg = base64.b64decode(content, validate=True)
+    except ValueError:
+        jpeg = b""
+    if not jpeg.startswith(JPEG):
+        raise RunError("a misread photo is no JPEG: leave --with-photos out")
+    return jpeg

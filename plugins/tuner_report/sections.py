@@ -1,0 +1,336 @@
+"""The sections of a report, from a run and what was found out about it."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from tuner.metrics import percent
+from tuner.plan.text import describe
+from tuner.planner.memory.placement import smallest
+from tuner.planner.memory.step import StepPlan
+from tuner.planner.memory.summary import memory_summary, picture
+from tuner.results.records.classes import Classes
+from tuner.results.records.trial import STATES, TrialRecord
+from tuner.results.run import Run
+from tuner.results.scores.objectives import Objective, title_of
+from tuner.results.views.per_class import confusions
+from tuner.results.views.pick import nothing_feasible
+from tuner.results.views.points import interval
+from tuner.targets.base import ERROR, TOP
+from tuner.units import format_bytes, format_seconds
+from tuner_report.classes import class_pictures
+from tuner_report.drawing import BLUE, INK, MUTED, ORANGE, Picture, drawing, to_svg
+from tuner_report.fronts import cost_pictures, front_pictures
+from tuner_report.html import figure, inline, note, pictures, table, tag, text
+
+#: As many confusions and refused trials are listed.
+MOST_CONFUSIONS, MOST_REFUSED = 8, 20
+#: As many names of classes are listed.
+MOST_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A validation sample of the user that a trial's model has wrong.
+
+    Attributes:
+        truth: Name of its class.
+        taken_for: Name of the class that was predicted.
+        probability: Of that class, by the model.
+        jpeg: The photo, small.
+    """
+
+    truth: str
+    taken_for: str
+    probability: float
+    jpeg: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a report shows besides the run itself.
+
+    Attributes:
+        importance: Shares of 1 by knob, by objective.
+        importance_trials: Number of trials that they are of.
+        step: The winner's training step; None where there is none to show.
+        no_step: Why.
+        photos: Photos that the winner has wrong; empty unless they were asked for.
+        lacks_photos: Whether photos were asked for, and there are none to show.
+    """
+
+    importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    importance_trials: int = 0
+    step: StepPlan | None = None
+    no_step: str = ""
+    photos: tuple[Photo, ...] = ()
+    lacks_photos: bool = False
+
+
+def facts(run: Run, winner: TrialRecord) -> str:
+    """Return the winner's values next to the untouched model's."""
+    items = []
+    for objective in run.objectives:
+        value = winner.values[objective.name]
+        before = run.info.untouched.get(objective.name)
+        bounds = interval(run, objective.name, value)
+        small = [] if before is None else [f"untouched {objective.text(before)}"]
+        small += [f"95 % interval {percents(bounds)}"] if bounds else []
+        under = tag("small", text(" · ".join(small))) if small else ""
+        items.append(f"<div><dt>{text(words(objective))}</dt><dd>{text(objective.text(value))}{under}</dd></div>")
+    for name, value in winner.values.items():
+        if TOP in name or name.endswith(ERROR):
+            shown, before = (percent if TOP in name else _number), run.info.untouched.get(name)
+            under = "" if before is None else tag("small", text(f"untouched {shown(before)}"))
+            title = title_of(name, run.info.targets)
+            items.append(f"<div><dt>{text(title)}</dt><dd>{text(shown(value))}{under}</dd></div>")
+    return f'<dl class="facts">{"".join(items)}</dl>'
+
+
+def asked(run: Run) -> str:
+    """Return the task, the model, the data, the limits and what came of the search."""
+    info, task, model, targets = run.info, run.info.task, run.info.model, run.info.targets
+    limits = [_limit(name, value) for name, value in asdict(info.config.limits).items() if value is not None]
+    data = f"{task.local_train:,} {task.noun} of the user to train on, {task.local_val:,} to score on"
+    if info.config.folds:
+        data += f", and {info.config.folds} folds of those to train on"
+    if task.global_per_class:
+        data += f"; of the original data {task.mixed_samples(1.0):,} and {task.global_val:,}"
+    outputs = _classes(info.classes) if targets.has_classes else ", ".join(info.classes.labels)
+    rows = {
+        "Task": info.task_name,
+        targets.noun.capitalize(): outputs,
+        "Data": data,
+        "Model": f"{model.name.rpartition(':')[0] or model.name}: {model.num_blocks} blocks, "
+        f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
+        f"{sum(block.flops for block in model.blocks) / 1e6:,.3g} MFLOP a prediction",
+        "Best is": ", ".join(f"{one.direction} {words(one)}" for one in run.objectives),
+        "Limits": ", ".join(limits) or "none",
+        "Search space": f"{info.space_name}, seed {info.config.seed}",
+        "Ended": info.ended,
+    }
+    items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows.items() if value)
+    line = (
+        "Local is the user's own data, global that of what the given model knew. "
+        f"{targets.score_meaning} on validation samples."
+    )
+    return f'<dl class="asked">{items}</dl>{note(line)}'
+
+
+def front(run: Run) -> str:
+    """Return the front as pictures and as a table."""
+    if not run.front:
+        return note(f"The front is empty: {nothing_feasible(run)}.")
+    members = list(run.shortlist or run.front)
+    names = ["trial", *(words(one) for one in run.objectives), "plan"]
+    given = [
+        "untouched",
+        *(_value(run, one, run.info.untouched.get(one.name)) for one in run.objectives),
+        "the given model",
+    ]
+    rows = [given]
+    for trial in members:
+        record = run.record(trial)
+        values = [_value(run, one, record.values[one.name]) for one in run.objectives]
+        mark = "→ " if trial == run.best else ""
+        rows.append([f"{mark}{trial}", *values, describe(record.plan) if record.plan else ""])
+    marked = members.index(run.best) + 1 if run.best in members else None
+    counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
+    judged = f" (local: {run.folds} folds of local.train, and local.val)" if run.folds else ""
+    targets = run.info.targets
+    of = f"{run.info.task.noun}{judged}{targets.score_note}"
+    scored = f"Scored on {counts} validation {of}."
+    bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.one_class else ""
+    best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
+    others = len(run.front) - len(members)
+    more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
+    listed = table(names, rows, len(names) - 1, marked)
+    return pictures([*front_pictures(run), *cost_pictures(run)]) + note(f"{scored}{bars}{best}{more}") + listed
+
+
+def spent(run: Run) -> str:
+    """Return what the search took, and how its trials ended."""
+    by_state = {state: sum(one.state == state and one.same_as is None for one in run.records) for state in STATES}
+    states = ", ".join(f"{count} {state}" for state, count in by_state.items() if count) or "none"
+    took = f"{format_seconds(run.info.spent.seconds)} in all"
+    states += f", {run.of_prior}" if run.of_prior else ""
+    return note(f"Trials: {states}; {took}; the feature store holds {format_bytes(run.info.spent.storage_bytes)}.")
+
+
+def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:
+    """Return what the winner does to each class, with photos where they were asked for."""
+    if winner is None:
+        return ""
+    drawn: list[Picture] = class_pictures(run, winner)
+    if not drawn:
+        return note(run.info.targets.no_confusions)
+    listed = [
+        (f"{one.count} of {one.samples}", one.name, one.taken_for, whose)
+        for domain, whose in (("local", "the user's"), ("global", "known before"))
+        for one in confusions(run, winner, domain)[:MOST_CONFUSIONS]
+    ]
+    names = ("samples", "class", "taken for", "whose")
+    most = (
+        f"<details><summary>The most frequent confusions</summary>{table(names, listed, 1)}</details>" if listed else ""
+    )
+    return pictures(drawn) + most + photos(findings)
+
+
+def photos(findings: Findings) -> str:
+    """Return photos that the winner has wrong."""
+    if findings.lacks_photos:
+        return note("There is no misread photo to show: samples are no pictures, or leave at exits, or all are right.")
+    items = [
+        f'<figure><img alt="a photo of the class {text(one.truth)}" '
+        f'src="data:image/jpeg;base64,{base64.b64encode(one.jpeg).decode()}">'
+        f"<figcaption>{text(one.truth)}, taken for {text(one.taken_for)} "
+        f"({100 * one.probability:.0f} %)</figcaption></figure>"
+        for one in findings.photos
+    ]
+    line = "Validation photos of the user that the best trial has wrong, the surest first. They are inside this file."
+    return f'<h3>Misread photos</h3>{note(line)}<div class="photos">{"".join(items)}</div>' if items else ""
+
+
+def knobs(findings: Findings) -> str:
+    """Return how much each knob matters, or why that cannot be said."""
+    drawn = knob_picture(findings.importance, findings.importance_trials)
+    if drawn is not None:
+        return pictures([drawn])
+    count = findings.importance_trials
+    trials = f"{count} trial{' was' if count == 1 else 's were'} scored on the same samples"
+    return note(f"{trials}: too few to tell which knob mattered. 20 are enough.")
+
+
+def memory(winner: TrialRecord | None, findings: Findings) -> str:
+    """Return the planned memory of the winner's training step, or why there is none to show."""
+    step = findings.step
+    if winner is None or winner.plan is None:
+        return ""
+    if step is None:
+        return note(findings.no_step)
+    planner, placement = smallest(step.tensors)
+    summary = memory_summary(step.tensors, placement, planner, step.steps)
+    drawn = inline(picture(step.tensors, placement, step.steps, ""), "memory over one training step")
+    whole = format_bytes(summary["max_live_bytes"])
+    caption = (
+        f"One step of {winner.plan.recipe.batch_size} samples needs {whole} in addition to the weights, most of it at "
+        f"{summary['peak_step']['name']}. Each rectangle is a tensor, from when it is made to when it is last read."
+    )
+    shown = figure(Picture("memory", "Tensors over one training step", caption, drawn, caption), "wide")
+    rows = [(format_bytes(one["bytes"]), one["kind"], one["name"]) for one in summary["largest"]]
+    listed = table(("size", "kind", "tensor"), rows, 1)
+    return f"{shown}<details><summary>The largest tensors at the peak</summary>{listed}</details>"
+
+
+def refused(run: Run) -> str:
+    """Return the trials that were not run to their end, with the reason."""
+    ended = [one for one in run.records if one.state in {"rejected", "killed", "failed"} and one.same_as is None]
+    over = [one for one in run.records if any(value > 0 for value in one.constraint.values())]
+    listed = [*ended, *(one for one in over if one not in ended)]
+    if not listed:
+        return note("Nothing: every trial ran, and obeyed every limit.")
+    rows = [
+        (one.trial, one.state, one.reason or _broken(one), describe(one.plan) if one.plan else "")
+        for one in listed[:MOST_REFUSED]
+    ]
+    rest = len(listed) - len(rows)
+    return table(("trial", "state", "reason", "plan"), rows, 1) + note(f"{rest} more are in the run." if rest else "")
+
+
+def following(run: Run) -> str:
+    """Return the commands that come next."""
+    if not run.front:
+        return ""
+    lines = f"tuner export {run.place} BUNDLE\ntuner predict BUNDLE FILES"
+    return tag("pre", tag("code", text(lines)))
+
+
+def words(objective: Objective) -> str:
+    """Return an objective's name for people."""
+    return objective.title.replace("train seconds", "training time").replace("peak bytes", "memory")
+
+
+def percents(bounds: tuple[float, float]) -> str:
+    """Return an interval of shares in percent."""
+    return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.3g}"
+
+
+def _value(run: Run, objective: Objective, value: float | None) -> str:
+    if value is None:
+        return "–"
+    bounds = interval(run, objective.name, value)
+    return objective.text(value) + (f" ({100 * bounds[0]:.0f}–{100 * bounds[1]:.0f})" if bounds else "")
+
+
+def _limit(name: str, value: float) -> str:
+    """Return a limit with its name: ``"time 3m 00s"``."""
+    what, _, unit = name.rpartition("_")
+    if unit == "bytes":
+        return f"{what.replace('_', ' ')} {format_bytes(value)}"
+    if unit == "seconds":
+        return f"{what.replace('_', ' ')} {format_seconds(value)}"
+    return f"forgetting {100 * value:.3g} %" if name == "forgetting" else f"{name} {value:,}"
+
+
+def _classes(known: Classes) -> str:
+    """Return the names of the local classes, and how many the given model knew."""
+    names = [known.labels[row] for row in known.local]
+    if not names:
+        return ""
+    listed = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    which = "none of them" if known.are_new else f"{sum(row < known.known for row in known.local)} of them"
+    return f"{listed} ({len(names)}); the given model knew {which}, and {known.known} classes in all"
+
+
+def _broken(record: TrialRecord) -> str:
+    """Return which limits a trial that was scored is over."""
+    return ", ".join(f"over --{name}" for name, value in record.constraint.items() if value > 0)
+
+
+#: As many knobs are shown.
+MOST_KNOBS = 10
+COLOURS = {"local_accuracy": BLUE, "global_accuracy": ORANGE}
+
+
+def knob_picture(importance: Mapping[str, Mapping[str, float]], trials: int) -> Picture | None:
+    """Return the importance of the knobs as bars; None where none is known.
+
+    Args:
+        importance: Shares of 1 by knob, by objective.
+        trials: Number of trials that they are of.
+    """
+    known = {objective: shares for objective, shares in importance.items() if shares}
+    if not known:
+        return None
+    knobs = {
+        knob: max(shares.get(knob, 0.0) for shares in known.values()) for shares in known.values() for knob in shares
+    }
+    shown = sorted(knobs, key=lambda knob: knobs[knob])[-MOST_KNOBS:]
+    name, title = "knobs", "Which knobs mattered"
+    height = 0.8 / len(known)
+    with drawing(height=1.0 + 0.34 * len(shown)) as (figure, axes):
+        for number, (objective, shares) in enumerate(known.items()):
+            places = [place + 0.4 - height * (number + 0.5) for place in range(len(shown))]
+            widths = [100 * shares.get(knob, 0.0) for knob in shown]
+            label = objective.replace("_", " ")
+            axes.barh(places, widths, height=0.85 * height, color=COLOURS.get(objective, BLUE), label=label)
+        axes.set_yticks(range(len(shown)), shown)
+        axes.tick_params(axis="y", labelcolor=INK)
+        axes.set_xlabel("importance (%)")
+        axes.grid(visible=False, axis="y")
+        figure.legend(loc="outside lower center", ncols=2, labelcolor=MUTED)
+        lists = (
+            f"for {objective.replace('_', ' ')} "
+            + ", ".join(f"{knob} {100 * share:.0f} %" for knob, share in list(shares.items())[:MOST_KNOBS])
+            for objective, shares in known.items()
+        )
+        text = f"Importance of the knobs: {'; '.join(lists)}."
+        caption = (
+            f"How much each knob decides whether a trial is among the best quarter of {trials} trials on the same "
+            "samples (PED-ANOVA). What a search did not vary cannot show."
+        )
+        return Picture(name, title, text, to_svg(figure, name, title, text), caption)

@@ -1,0 +1,196 @@
+"""The report of a run: one file, complete, that a browser reads without a network."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tuner.plan.trial import TrialPlan
+from tuner.planner.memory.placement import Tensor
+from tuner.planner.memory.step import StepPlan
+from tuner.results.records.classes import Classes
+from tuner.results.records.counts import ClassCounts
+from tuner.results.run import Run
+from tuner_report.page import page
+from tuner_report.sections import Findings, Photo
+
+OLD = Path(__file__).parents[2] / "fixtures"
+DIGITS = Classes(tuple("0123456789"), (7, 8, 9), 7)
+STEP = StepPlan((Tensor("kept", 4_000, 0, 1, "saved"), Tensor("gradient", 1_000, 1, 1, "gradient")), ("a", "b"), 100)
+VOID = frozenset({"meta", "link", "img", "br"})
+
+
+class Elements(HTMLParser):
+    """Collects what a browser would see of a page; fails where tags are not closed in their order."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(content)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def run_of(name: str) -> Run:
+    return Run.open(OLD / name / "run")
+
+
+def counted(run: Run) -> Run:
+    """Return a run whose trials counted their predictions by class, with these counts."""
+    local = ClassCounts(((7, 34, 36), (8, 33, 36), (9, 35, 35)), ((8, 1, 2), (7, 9, 1), (7, 8, 1), (8, 9, 1)))
+    after = ClassCounts(((0, 35, 36), (1, 20, 36)), ((1, 8, 10), (1, 7, 6), (0, 9, 1)))
+    before = {"global": ClassCounts(((0, 36, 36), (1, 36, 36)))}
+    records = tuple(replace(record, classes={"local": local, "global": after}) for record in run.records)
+    return replace(run, records=records, info=replace(run.info, classes=DIGITS, untouched_classes=before))
+
+
+def page_of(run: Run, findings: Findings = Findings()) -> Elements:  # noqa: B008 - frozen
+    winner = run.record(run.front[0] if run.best is None else run.best) if run.front else None
+    return Elements(page(run, findings, winner))
+
+
+@pytest.fixture(scope="module")
+def whole() -> str:
+    """The page of a run with everything in it."""
+    run = counted(run_of("digits"))
+    assert run.best is not None
+    importance = {"local_accuracy": {"freeze.trainable_blocks": 0.7, "recipe.epochs": 0.3}}
+    photo = Photo("7", "<9>", 0.93, b"\xff\xd8\xff\xe0 no photo of anybody")
+    return page(run, Findings(importance, 24, STEP, photos=(photo,)), run.record(run.best))
+
+
+def test_the_page_is_complete_and_asks_nothing_of_the_network(whole: str) -> None:
+    elements = Elements(whole)
+    assert {"html", "svg", "table", "img", "h1"} <= set(elements.names)
+    assert not {"script", "iframe", "object", "audio", "video", "base", "form"} & set(elements.names)
+    for name, value in elements.attributes:
+        if name in {"src", "href", "xlink:href", "action", "srcset", "data", "poster"}:
+            assert value.startswith(("#", "data:")), (name, value)
+        assert not name.startswith("on")
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", whole)
+    assert "default-src 'none'" in whole
+
+
+def test_every_reference_inside_the_pictures_has_one_target(whole: str) -> None:
+    ids = re.findall(r'\bid="([^"]+)"', whole)
+    assert len(ids) == len(set(ids))
+    used = {*re.findall(r'href="#([^"]+)"', whole), *re.findall(r"url\(#([^)]+)\)", whole)}
+    labels = " ".join(re.findall(r'aria-labelledby="([^"]+)"', whole)).split()
+    assert used | set(labels) <= set(ids)
+    assert labels
+
+
+def test_colours_are_those_of_the_page_light_or_dark(whole: str) -> None:
+    assert "prefers-color-scheme: dark" in whole
+    pictures = "".join(re.findall(r"<svg.*?</svg>", whole, re.DOTALL))
+    assert "var(--blue)" in pictures
+    drawn = re.findall(r"<svg viewBox[^>]*aria-labelledby.*?</svg>", whole, re.DOTALL)
+    assert len(drawn) >= 7
+    assert not re.search(r"#[0-9a-fA-F]{6}\b", "".join(drawn))
+
+
+def test_each_picture_is_told_in_words(whole: str) -> None:
+    for svg in re.findall(r"<svg viewBox[^>]*aria-labelledby.*?</svg>", whole, re.DOTALL):
+        described = re.search(r"<title[^>]*>(.+?)</title><desc[^>]*>(.+?)</desc>", svg, re.DOTALL)
+        assert described is not None
+
+
+def test_it_says_what_was_asked_found_and_refused(whole: str) -> None:
+    text = Elements(whole).text
+    assert "takes 7–9 from 0.0 % to 99.1 % and 0–6 from 99.6 % to 92.1 %." in text
+    assert "95 % interval 95–100 %" in text
+    assert "7, 8, 9 (3); the given model knew none of them, and 7 classes in all" in text
+    assert "Limits" in text
+    assert "Nothing: every trial ran, and obeyed every limit." in text
+    assert "Of 2 classes 2 lost accuracy, 0 gained and 0 kept it." in text
+    assert "10 of 36" in text
+    assert "best quarter of 24 trials" in text
+    assert "needs 5.0 kB in addition to the weights" in text
+    assert "7, taken for <9> (93 %)" in text
+
+
+def test_baselines_are_marked_and_those_missing_are_named(whole: str) -> None:
+    assert "Not marked: head only and everything; neither was tried on these samples." in Elements(whole).text
+    run = run_of("digits")
+    plans = [run.record(trial).plan for trial in run.front]
+    splits = dict(zip(run.front, (3, 0), strict=False))
+    assert all(isinstance(plan, TrialPlan) for plan in plans)
+    records = tuple(
+        replace(record, plan=replace(record.plan, split=splits.get(record.trial, 2))) if record.plan else record
+        for record in run.records
+    )
+    text = page_of(replace(run, records=records)).text
+    assert "best of head only" in text
+    assert "best of everything" in text
+
+
+@pytest.mark.parametrize("name", ["exits", "signals"])
+def test_few_trials_have_a_report(name: str) -> None:
+    text = page_of(run_of(name)).text
+    assert "too few to tell which knob mattered" in text
+    assert ("mean flops" in text) == (name == "exits")
+
+
+def test_an_empty_front_has_a_report() -> None:
+    run = run_of("digits")
+    records = tuple(replace(one, constraint={"memory": 0.5}, reason="took too much") for one in run.records)
+    text = page_of(replace(run, records=records, front=(), knee=None, best=None, shortlist=())).text
+    assert "No trial obeys every limit: 4 of 4 trials do not count because of --memory" in text
+    assert text.count("took too much") >= 4
+
+
+def test_one_trial_or_none_has_a_report() -> None:
+    run = run_of("digits")
+    one = replace(run, records=run.records[:1], front=(0,), knee=0, best=0, shortlist=(0,))
+    assert "1 trial was scored on the same samples: too few" in page_of(one, Findings({}, 1)).text
+    none = replace(run, records=(), front=(), knee=None, best=None, shortlist=())
+    assert "no trial ended" in page_of(none).text
+
+
+def test_several_labels_have_no_intervals_and_no_confusions() -> None:
+    run = run_of("digits")
+    records = tuple(replace(record, classes={}) for record in run.records)
+    info = replace(run.info, task=replace(run.info.task, loss="multi-label"), classes=replace(DIGITS, several=True))
+    text = page_of(replace(run, records=records, info=info)).text
+    assert "macro AUC" in text
+    assert "Wilson" not in text
+    assert "Samples have several labels" in text
+
+
+def test_names_are_text_and_never_markup() -> None:
+    run = counted(run_of("digits"))
+    hostile = ("<script>alert(1)</script>", "$x^2$", '"><img src=x onerror=alert(1)>', *"3456789")
+    info = replace(run.info, classes=replace(run.info.classes, labels=hostile, local=(0, 1, 2)), task_name="<b>")
+    failed = replace(run.records[2], state="failed", reason="<i>$a$</i>", values={})
+    elements = page_of(replace(run, info=info, records=(*run.records[:2], failed, *run.records[3:])))
+    assert not {"script", "b", "i"} & set(elements.names)
+    assert "<script>alert(1)</script>" in elements.text
+    assert "<i>$a$</i>" in elements.text
+
+
+def test_a_top_k_accuracy_is_among_the_facts() -> None:
+    run = run_of("digits")
+    records = tuple(replace(one, values={**one.values, "local_top5_accuracy": 0.9}) for one in run.records)
+    text = page_of(replace(run, records=records)).text
+    assert "local top5 accuracy90.0 %" in text

@@ -1,0 +1,86 @@
+"""The command that shows what there is: a run, a trial, a bundle."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tuner.cli.options import Json, print_line, stdout_console
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+
+def show(
+    folder: str,
+    trial: int | None = None,
+    /,
+    *,
+    whole: Annotated[bool, Parameter(name="--all")] = False,
+    trials: bool = False,
+    plot: bool = False,
+    kind: str = "",
+    json_output: Json = False,
+) -> None:
+    """Show a run, one of its trials, or a bundle.
+
+    Of a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
+
+    Parameters
+    ----------
+    folder
+        A run's folder, or the address of a study that several workers share; or a bundle's folder, or a zip of one:
+        what it predicts, its plan, scores, sizes, and whether it can train again.
+    trial
+        Number of a trial of the run: its plan, values, estimate, reason, notes, and the traceback of an exception.
+    whole
+        Show the whole front: also members that are near-equal, or no better than the untouched model.
+    trials
+        Show all trials: state and values, and why a trial was refused or ended early.
+    plot
+        Draw the front, how it grew, and where the time went, as text.
+    kind
+        Of a study that ran on several kinds of devices, the one whose costs and front are shown: its first letters.
+    """
+    from tuner.commands.bundles.card import card_at
+    from tuner.errors import UsageError
+
+    if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
+        raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
+    from tuner.commands.runs.source import open_run
+    from tuner.reading import is_address
+
+    card = None if is_address(folder) else card_at(Path(folder))
+    if card is not None:
+        from tuner.cli.text.bundles import format_card
+
+        if trials or whole or plot or kind or trial is not None:
+            raise UsageError(
+                f"{folder} is a bundle, not a run: leave out the number, --trials, --all, --plot and --kind"
+            )
+        print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
+        return
+    run = open_run(folder, kind)
+    if plot:
+        from tuner.cli.text.plot import plots
+
+        print_line(plots(run, stdout_console().width))
+        return
+    _show_run(run, trial, whole=whole, trials=trials, json_output=json_output)
+
+
+def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_output: bool) -> None:
+    from tuner.cli.text.run import format_trial, format_trials, print_run
+    from tuner.commands.runs.show import as_json, trial_as_json
+
+    if trial is not None:
+        record = run.record(trial)
+        print_line(json.dumps(trial_as_json(record)) if json_output else format_trial(run, record))
+    elif trials:
+        content = [trial_as_json(record) for record in run.records]
+        print_line(json.dumps({"trials": content}) if json_output else format_trials(run))
+    elif json_output:
+        print_line(json.dumps(as_json(run)))
+    else:
+        print_run(run, stdout_console(), whole=whole)

@@ -1,0 +1,98 @@
+"""The commands of what this device keeps: store list, store clear, forget."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from tuner.cli.options import Json, print_line
+from tuner.units import format_bytes
+
+if TYPE_CHECKING:
+    from tuner.commands.store import StoreFile
+    from tuner.store.calibrated import CalibratedBlocks
+
+store_app = App(name="store", help="List or delete the stored features (outputs of frozen blocks) on this device.")
+
+
+def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
+    """Remove everything that this device keeps of a task's samples: stored features, and samples kept by its bundles.
+
+    Parameters
+    ----------
+    task
+        A task.toml, a file.py:function, or a built-in task; or a bundle's folder, to delete only the samples it keeps.
+    store
+        The feature store's folder [default: in the user's cache].
+    """
+    from tuner.commands.store import forget as remove
+
+    removed = remove(task, store)
+    if json_output:
+        print_line(json.dumps(asdict(removed)))
+        return
+    print_line(
+        f"forgot {removed.task}: {removed.records} feature records in {removed.files} files, "
+        f"{removed.samples} kept samples"
+    )
+
+
+@store_app.command(name="list")
+def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
+    """List the files of the feature store; those at the top are deleted first when space is short.
+
+    Parameters
+    ----------
+    store
+        The feature store's folder [default: in the user's cache].
+    """
+    from tuner.commands.store import store_files
+    from tuner.store.calibrated import calibrated_blocks
+
+    files, blocks = store_files(store), calibrated_blocks()
+    content = {"files": [asdict(file) for file in files], "int8": {"files": blocks.files, "bytes": blocks.bytes}}
+    print_line(json.dumps(content) if json_output else format_store(files, blocks))
+
+
+@store_app.command(name="clear")
+def store_clear(*, store: Path | None = None, json_output: Json = False) -> None:
+    """Delete everything in the feature store.
+
+    Parameters
+    ----------
+    store
+        The feature store's folder [default: in the user's cache].
+    """
+    from tuner.commands.store import clear_store
+
+    freed = clear_store(store)
+    print_line(json.dumps({"freed_bytes": freed}) if json_output else f"freed {format_bytes(freed)}")
+
+
+def format_store(files: "Sequence[StoreFile]", blocks: "CalibratedBlocks") -> str:
+    """Return the list for people."""
+    return "\n".join([_listed(files), *([_described(blocks)] if blocks.files else [])])
+
+
+def _described(blocks: "CalibratedBlocks") -> str:
+    files = f"{blocks.files} {'file' if blocks.files == 1 else 'files'}"
+    return f"frozen blocks in int8, for all stores: {files}, {format_bytes(blocks.bytes)}, in {blocks.folder}"
+
+
+def _listed(files: "Sequence[StoreFile]") -> str:
+    if not files:
+        return "the store is empty"
+    lines = ["cut                        bits  records       size  last used         engine"]
+    for file in files:
+        size = format_bytes(file.bytes)
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.last_used))
+        line = (
+            f"{file.cut or 'damaged':<26} {file.bits or 0:>4}  {file.records:>7,}  {size:>9}  {used}  {file.kind or ''}"
+        )
+        lines.append(line.rstrip())
+    lines.append(f"in all {format_bytes(sum(file.bytes for file in files))}")
+    return "\n".join(lines)

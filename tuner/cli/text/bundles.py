@@ -1,0 +1,195 @@
+"""Bundles, and how they do in service, as text."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.bundle.info import BundleInfo
+from tuner.bundle.rounds import EXPORTED
+from tuner.bundle.scores import BYTES, SECONDS
+from tuner.printable import printable
+from tuner.results.scores.objectives import title_of
+from tuner.targets.base import ACCURACY, ERROR
+from tuner.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from tuner.commands.bundles.card import Card
+    from tuner.commands.bundles.watch import ExitStatus, ServiceStatus
+
+#: Names of classes that are listed; the others are counted.
+MOST_CLASSES = 20
+LOCAL = "local_accuracy"
+DAY_SECONDS = 24 * 60 * 60
+
+
+def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], folds: int = 0) -> str:
+    """Return the plan of a bundle that was just written, and its accuracies compared with the trial's.
+
+    Each accuracy is on a number of validation samples, `scored`; folds judged the trial, unless they are 0.
+    """
+    lines = [f"{folder}: {info.sentence}"]
+    for name, value in info.scores.from_pixels.items():
+        shown, targets = title_of(name, info.targets), info.targets
+        in_trial = info.scores.trial.get(name)
+        over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
+        if not name.endswith(ACCURACY):
+            is_score = in_trial is not None and name.endswith(ERROR)
+            lines.append(f"  {shown} {value:.4g}" + (f"; in the trial{over} {in_trial:.4g}" if is_score else ""))
+            continue
+        trial = "" if in_trial is None else f"; in the trial{over} {targets.text(in_trial)}"
+        lines.append(f"  {shown} {targets.text(value, scored.get(name, 0))}{trial}")
+    lines += [f"  {line}" for line in int8_lines(info)]
+    if info.train is not None:
+        samples = info.train.replay_samples + info.train.check_samples
+        lines.append(
+            f"  trains again without PyTorch: {format_bytes(info.train.bytes)}, with features of {samples} global "
+            "samples; the licence of these samples also applies to the bundle"
+        )
+        if info.train.left_out:
+            lines.append(f"  when it trains again, its loss is the task's, without {', '.join(info.train.left_out)}")
+    return "\n".join(lines)
+
+
+def int8_lines(info: BundleInfo) -> list[str]:
+    """Return a table of a bundle in int8 next to the same one in float32; nothing of a bundle in float32."""
+    int8, targets = info.int8, info.targets
+    if int8 is None:
+        return []
+    rows = [("", "float32", "int8", "")]
+    for name, after in int8.int8.items():
+        before = int8.float32.get(name, 0.0)
+        times = f"{after / before:.2f}×" if before else ""
+        if name == SECONDS:
+            rows.append(("a prediction", f"{1000 * before:.2f} ms", f"{1000 * after:.2f} ms", times))
+        elif name == BYTES:
+            rows.append(("the bundle", format_bytes(int(before)), format_bytes(int(after)), times))
+        else:
+            bound = int8.most_loss.get(name)
+            most = "" if bound is None else f", at most {100 * bound:.1f} with 95 % confidence"
+            loss = f"loss {100 * (before - after):.1f} points{most}"
+            rows.append((title_of(name, targets), targets.text(before), targets.text(after), loss))
+    widths = [*(max(len(row[column]) for row in rows) for column in range(3)), 0]
+    return [
+        f"int8: {int8.layers} of {int8.layers + int8.float_layers} layers before the tail; the tail is in float32",
+        *("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+    ]
+
+
+def format_card(card: "Card") -> str:
+    """Return the card for people."""
+    info = card.info
+    origin = ""
+    if info.run is not None:
+        origin = f", from trial {info.run.trial} of a run with seed {info.run.seed}"
+    elif info.parent is not None:
+        origin = f", trained from the bundle {info.parent[:12]}"
+    shape = " × ".join(map(str, info.input_shape))
+    in_use = [] if card.round is None else [f"in use: round {card.round} of training on this device"]
+    lines = [
+        f"{card.folder}: {printable(info.name)}{origin}",
+        f"made: {info.made or 'at an unknown time'}, by tuner {info.tuner or 'of an unknown version'}",
+        *in_use,
+        f"plan: {printable(info.sentence)}",
+        f"input: {info.input.kind}, {shape}; {info.loss}",
+        f"{info.targets.noun}: {_classes(info.labels)}",
+        *_scores(card),
+        _sizes(card),
+        *int8_lines(info),
+        f"trains again without PyTorch: {_training(card)}",
+    ]
+    if info.plugins:
+        lines.append(f"plugins: {', '.join(sorted(set(info.plugins.values())))}")
+    of = "the given model" if info.train is None else "the given model, and of the global samples it holds"
+    lines.append(f"licence: not recorded; that of {of} applies")
+    return "\n".join(lines)
+
+
+def _classes(labels: tuple[str, ...]) -> str:
+    shown = ", ".join(printable(label) for label in labels[:MOST_CLASSES])
+    more = f", and {len(labels) - MOST_CLASSES} more" if len(labels) > MOST_CLASSES else ""
+    return f"{len(labels)} ({shown}{more})"
+
+
+def _scores(card: "Card") -> list[str]:
+    """Return a line for each accuracy; after training on a device, those before and after it."""
+    scores, targets, lines = card.info.scores, card.info.targets, []
+    for name, value in scores.from_pixels.items():
+        if not name.endswith((ACCURACY, ERROR)):
+            continue
+        low, high = card.intervals.get(name, (None, None))
+        interval = "" if low is None or high is None else f" (95 % interval {100 * low:.0f}–{100 * high:.0f})"
+        folded = name == LOCAL and card.folds > 0
+        before = None if folded else scores.untouched.get(name)  # which is of the folds' samples, too
+        title = title_of(name, targets)
+        text = targets.text if name.endswith(ACCURACY) else "{:.3g}".format
+        untouched = "" if before is None else f", untouched model {text(before)}"
+        lines.append(f"{title}: {text(value)}{interval}{untouched}")
+    if card.folds and LOCAL in scores.trial:
+        before = scores.untouched.get(LOCAL)
+        untouched = "" if before is None else f", untouched model {targets.text(before)}"
+        of = targets.text(scores.trial[LOCAL], card.folded_samples)
+        lines.append(f"{title_of(LOCAL, targets)} in the run, over {card.folds} folds: {of}{untouched}")
+    if scores.device is not None:
+        device = scores.device
+        earlier, now = ("unknown" if one is None else targets.text(one) for one in (device.before, device.after))
+        title = title_of("global_accuracy", targets)
+        lines.append(f"{title}: {now} after training on {device.samples} samples, {earlier} before")
+    latency = scores.from_pixels.get("mean_latency_seconds")
+    if latency is not None:
+        lines.append(f"time of a prediction: {1000 * latency:.3g} ms, measured where it was exported")
+    return lines
+
+
+def _sizes(card: "Card") -> str:
+    model = sum(size for name, size in card.bytes.items() if name == "model.onnx" or name.startswith("segments/"))
+    parameters = "" if card.parameters is None else f", {card.parameters:,} parameters"
+    return f"size: model {format_bytes(model)}{parameters}; whole bundle {format_bytes(sum(card.bytes.values()))}"
+
+
+def _training(card: "Card") -> str:
+    train = card.info.train
+    if train is None:
+        return "no; export with --trainable for that"
+    what = "its exits, without labels" if train.exits is not None else f"its blocks from {train.cut} on, with labels"
+    samples = train.replay_samples + train.check_samples
+    return f"yes, {what}; {format_bytes(train.bytes)}, with features of {samples:,} global samples"
+
+
+def format_status(status: "ServiceStatus") -> str:
+    """Return the status for people."""
+    in_use = "as it was exported" if status.round == EXPORTED else f"round {status.round}"
+    speed = "" if status.mean_seconds is None else f", {1000 * status.mean_seconds:.2f} ms each"
+    lines = [f"{status.name} · {in_use} · {status.answers:,} predictions{speed}"]
+    lines += [_exit(exit_, status.explored) for exit_ in status.exits]
+    lines += [
+        f"  drift of {one.stream}: statistic {one.statistic:.2f} (alarm above {one.limit:g}), "
+        f"mean {one.mean:.3f} over {one.samples:,} samples"
+        for one in status.drift
+    ]
+    kept = status.kept
+    lines.append(f"  kept: {kept.samples:,} samples ({kept.new:,} new), {format_bytes(kept.bytes)}")
+    lines.append(_due(status))
+    for round_ in status.rounds:
+        verdict = "accepted" if round_.accepted else "refused"
+        lines.append(f"  {_ago(round_.when)}: a round on {round_.samples:,} samples was {verdict}: {round_.reason}")
+    lines += [f"  {_ago(problem.when)}: {problem.line}" for problem in status.problems]
+    return "\n".join(lines)
+
+
+def _exit(status: "ExitStatus", explored: int) -> str:
+    threshold = "last" if status.threshold is None else f"threshold {status.threshold:g}"
+    rate = "no predictions yet" if status.rate is None else f"{100 * status.rate:.0f} % leave"
+    loss = "" if status.loss is None else f", loss {status.loss:.3f} on {explored} samples that all exits ran on"
+    return f"  exit {status.exit} ({threshold}): {rate}{loss}"
+
+
+def _due(status: "ServiceStatus") -> str:
+    if not status.due:
+        return "  no round is due"
+    return f"  a round is due: {status.due}" + (f"; it waits: {status.waits}" if status.waits else "")
+
+
+def _ago(when: float) -> str:
+    seconds = max(0.0, time.time() - when)
+    return f"{seconds / DAY_SECONDS:.0f} days ago" if seconds > 2 * DAY_SECONDS else f"{format_seconds(seconds)} ago"

@@ -1,1 +1,0 @@
-"""Bundles and models in service as text."""

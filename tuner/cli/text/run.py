@@ -1,0 +1,209 @@
+"""Runs and their trials as text."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from tuner.metrics import percent
+from tuner.plan.text import describe
+from tuner.results.records.trial import TrialRecord, binding
+from tuner.results.run import Run
+from tuner.results.scores.cuts import Cut, cuts_of
+from tuner.results.scores.objectives import Objective, title_of
+from tuner.results.views.answer import answer
+from tuner.results.views.estimates import EstimateErrors, estimate_errors
+from tuner.results.views.pick import named_picks, nothing_feasible
+from tuner.targets.base import TOP
+from tuner.units import format_bytes, format_seconds
+
+#: Mean absolute errors, in the unit of its targets.
+ERRORS = ("local_mae", "global_mae")
+
+
+def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
+    """Print a run: the untouched model first, the Pareto front, the number of trials by state, what was spent.
+
+    Of the front, members that are worth a look are printed, or the `whole` of it.
+    """
+    info = run.info
+    members = run.front if whole else run.shortlist
+    console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
+    if len(info.kinds) > 1:
+        console.print(_kinds(run), highlight=False)
+    console.print(_table(run, members))
+    known = ", scored on the classes it knows" if info.targets.has_classes else ""
+    console.print(f"untouched: the given model{known}", highlight=False)
+    if run.front:
+        console.print(_scored_on(run), highlight=False)
+    for trial in members:
+        plan = run.record(trial).plan
+        sentence = describe(plan) if plan else ""
+        console.print(f"{_mark(run, trial)}{trial}: {sentence}", highlight=False)
+    if len(members) < len(run.front):
+        left = len(run.front) - len(members)
+        console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
+    if not run.front:
+        console.print(f"the front is empty: {nothing_feasible(run)}")
+    elif run.best is not None:
+        picks = ", ".join(f"{name} {trial}" for name, trial in named_picks(run).items())
+        artifacts = "" if run.place == str(run.folder) else " --artifacts WHERE"
+        console.print(f"→ the best: tuner export {run.place} OUT{artifacts} (--pick {picks})", highlight=False)
+    if (cuts := cuts_of(run.records)) and len(cuts) > 1:
+        console.print(_cuts(run, cuts))
+    if info.spent.phases:
+        spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
+        console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
+    if errors := estimate_errors(run.records):
+        console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False)
+    states = ", ".join(f"{number} {state}" for state, number in run.counts.items())
+    seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
+    of_prior = f" · {run.of_prior}" if run.of_prior else ""
+    console.print(f"trials: {states}{of_prior} · spent {seconds} · the store now holds {stored}")
+    console.print(answer(run), highlight=False)
+
+
+def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
+    """Return what each number of blocks that train came to."""
+    local = run.objective("local_accuracy")
+    table = Table(box=None, pad_edge=False)
+    for title in ("what trains", "tried", f"best {local.title}", "seconds"):
+        table.add_column(title, justify="left" if title == "what trains" else "right")
+    for cut in cuts:
+        best = "–" if cut.local_accuracy is None else f"{local.text(cut.local_accuracy)} (trial {cut.trial})"
+        table.add_row(cut.name, str(cut.tried), best, f"{cut.seconds:,.1f}")
+    return table
+
+
+def _kinds(run: Run) -> str:
+    """Say which kind of device costs are of, where they are measured, and which others there are."""
+    kind, kinds = run.info.kind, run.info.kinds
+    ran = [record for record in run.records if record.values and record.same_as is None]
+    here = sum(record.kind == kind for record in ran)
+    others = "; ".join(f"{name} ({one.device})" for name, one in kinds.items() if name != kind)
+    measured = f"measured of {here} of {len(ran)} trials, translated of the others"
+    return f"costs as on {kind} ({kinds[kind].device}), {measured}; --kind shows {others}"
+
+
+def _errors(name: str, errors: EstimateErrors) -> str:
+    """Say how far the estimates of a cost were off."""
+    found = (errors.median, errors.nine_in_ten, errors.plain_median, errors.plain_nine_in_ten)
+    median, most, plain_median, plain_most = (None if value is None else f"{100 * value:.0f} %" for value in found)
+    text = f"{name.replace('_', ' ')} off by {median} in the median, {most} in nine of ten"
+    return text if plain_median is None else f"{text} ({plain_median} and {plain_most} before calibration)"
+
+
+def _scored_on(run: Run) -> str:
+    """Say how many samples the front is scored on, and of how many."""
+    scored, task = run.scored_samples, run.info.task
+    interval = "; (95 % intervals)" if run.info.targets.one_class else ""
+    if run.folds:
+        local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
+        old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""
+        return f"scored on {local}{old}{interval}"
+    of = {"local": task.local_val, "global": task.global_val}
+    counts = [
+        f"{scored[domain]:,} {domain}" + (f" of {count:,}" if count != scored[domain] else "")
+        for domain, count in of.items()
+        if count
+    ]
+    return f"scored on {' and '.join(counts)} validation {task.noun}{interval}"
+
+
+def _table(run: Run, members: Sequence[int]) -> Table:
+    """Return the values of the untouched model and of members of the front."""
+    untouched = run.info.untouched
+    table = Table(box=None, pad_edge=False)
+    table.add_column("trial", justify="right")
+    for objective in run.objectives:
+        table.add_column(objective.title, justify="right")
+    errors = [name for name in ERRORS if any(name in run.record(trial).values for trial in members)]
+    for name in errors:
+        table.add_column(name.replace("_", " ").replace("mae", "mean abs. error"), justify="right")
+    cells = (
+        run.text(objective, untouched[objective.name], run.info.untouched_samples)
+        if objective.name in untouched
+        else "–"
+        for objective in run.objectives
+    )
+    table.add_row("untouched", *cells, *(_error(untouched, name) for name in errors))
+    for trial in members:
+        values = run.record(trial).values
+        cells = (run.text(objective, values[objective.name]) for objective in run.objectives)
+        table.add_row(f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors))
+    return table
+
+
+def _error(values: Mapping[str, float], name: str) -> str:
+    return f"{values[name]:,.3g}" if name in values else "–"
+
+
+def _mark(run: Run, trial: int) -> str:
+    return "→ " if trial == run.best else ""
+
+
+def format_trial(run: Run, record: TrialRecord) -> str:
+    """Return everything that was recorded of a trial, for people; tracebacks last."""
+    units = {objective.name: objective for objective in run.objectives}
+    rung = f" on rung {record.rung}" if record.rung else ""
+    lines = [f"trial {record.trial}: {record.state}{rung}, {format_seconds(record.spent_seconds)}"]
+    lines += [describe(record.plan)] if record.plan else []
+    lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
+    lines += [f"plan {record.prior} of the prior"] if record.prior is not None else []
+    lines += [f"reason: {record.reason}"] if record.reason else []
+    scored = record.plan.scored if record.plan else {}
+    targets = run.info.targets
+    named = {name: name if targets.unit == "%" else title_of(name, targets) for name in record.values}
+    lines += [f"{named[name]}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
+    if record.estimate is not None:
+        estimate = (f"{name} {value:,.4g}" for name, value in asdict(record.estimate).items())
+        lines.append(f"estimate: {', '.join(estimate)}")
+    lines += [f"limit {name}: over by {value:.3g}" for name, value in record.constraint.items() if value > 0]
+    lines += [f"knob {name}: {value}" for name, value in record.knobs.items()]
+    return "\n".join((*lines, *record.notes)).rstrip()
+
+
+def _text(units: dict[str, Objective], name: str, value: float, scored: dict[str, int]) -> str:
+    if TOP in name:
+        return percent(value, scored[name.partition("_")[0]])
+    return units[name].text(value, scored) if name in units else f"{value:,.4g}"
+
+
+def format_trials(run: Run) -> str:
+    """Return a line for each trial, and below it why it was refused or ended early."""
+    heads = ["trial", "state", "rung", *(objective.title for objective in run.objectives)]
+    rows = [_row(run, record) for record in run.records]
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+    lines = [_line(heads, widths)]
+    for record, row in zip(run.records, rows, strict=True):
+        lines.append(_line(row, widths))
+        why = _why(record)
+        lines += [f"    {why}"] if why else []
+    limits = Counter(name for record in run.records for name, over in record.constraint.items() if over > 0)
+    if limits:
+        refused = ", ".join(f"{number} because of {binding(name)}" for name, number in limits.most_common())
+        lines.append(f"do not count: {refused}")
+    lines.append(f"trials: {', '.join(f'{number} {state}' for state, number in run.counts.items())}")
+    return "\n".join(lines)
+
+
+def _row(run: Run, record: TrialRecord) -> list[str]:
+    mark = "→ " if record.trial == run.best else "* " if record.trial in run.front else ""
+    values = [one.text(record.values[one.name]) if one.name in record.values else "–" for one in run.objectives]
+    return [f"{mark}{record.trial}", record.state, str(record.rung), *values]
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    return "  ".join(
+        cell.ljust(width) if column == 1 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()
+
+
+def _why(record: TrialRecord) -> str:
+    if record.same_as is not None:
+        return f"the same plan as trial {record.same_as}, whose values these are"
+    of_prior = "" if record.prior is None else f"plan {record.prior} of the prior"
+    return "; ".join(filter(None, (of_prior, " ".join(record.reason.split()))))

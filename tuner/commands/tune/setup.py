@@ -1,0 +1,102 @@
+"""What a run and its preview begin with: options, search space and plugins, checked before the task is opened."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tuner.errors import UsageError
+from tuner.planner.device import Rates
+from tuner.plugin.core import build_host, with_given
+from tuner.plugin.host import Host
+from tuner.plugin.knobs import Knob, Wanted
+from tuner.plugin.strategy import Strategy
+from tuner.results.records.config import RunRequest
+from tuner.results.scores.objectives import Objective
+from tuner.search.budget import budget
+from tuner.search.estimate.rates import rates_of
+from tuner.search.folds import check_folds
+from tuner.search.listener import Listener
+from tuner.search.processes.remote import RemoteSession
+from tuner.search.setting import backends_of, check_measured, participants, wanted_knobs
+from tuner.search.space import check_knobs, load_space
+
+
+class RunSetup:
+    """What is asked of a run, and what takes part in it.
+
+    Args:
+        asked: The options.
+        started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
+        least_seconds: Time that the command has at least, if it is limited.
+
+    Attributes:
+        limits: The user's limits, else the search space's.
+        folds: Folds that judge the plans of the top rung; 0 for none.
+        end: Clock at which the command must be over; None for never.
+        host: What is installed, once `install` has loaded it.
+        strategies: Strategies that take part, once `choose` has found them; the objectives likewise.
+    """
+
+    host: Host
+    strategies: Sequence[Strategy[Any]]
+    objectives: Sequence[Objective]
+
+    def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
+        self.asked, self.space = asked, load_space(asked.space)
+        self.limits, self.folds = budget(asked, self.space.limits), check_folds(asked.folds)
+        self.started = time.monotonic() if started is None else started
+        seconds = self.limits.time_seconds
+        self.end = None if seconds is None else self.started + max(seconds, least_seconds)
+
+    def install(self, recorded: Iterable[str] = ()) -> None:
+        """Load what is installed, and the local plugins: of the search space, of the user, and `recorded` ones.
+
+        Raises:
+            PluginError: One that the user named cannot be used.
+        """
+        self.host = build_host(local=[*recorded, *self.space.plugins, *self.asked.plugins], end=self.end)
+        self.host.check_local()
+
+    def choose(self) -> None:
+        """Find what takes part; what is asked for must be installed, and something must measure each objective."""
+        self.strategies, self.objectives = participants(self.host, self.space)
+        check_measured(self.host, self.objectives, self.backends)
+
+    @property
+    def backends(self) -> list[str]:
+        """Names of the backends that take part; the first measures this device."""
+        return backends_of(self.host, self.asked.backend)
+
+    @property
+    def wanted(self) -> dict[str, Wanted]:
+        """What the search space and the command line ask of each knob."""
+        return wanted_knobs(self.space, self.asked.backend, deterministic=self.asked.deterministic)
+
+    def strategies_for(self, session: RemoteSession) -> tuple[Sequence[Strategy[Any]], dict[str, Knob]]:
+        """Return the strategies for an opened task, with what it prescribes, and their knobs."""
+        strategies = with_given(self.strategies, session.task.given)
+        return strategies, check_knobs(self.space, strategies, session.model, session.task.info)
+
+    def rates(self, session: RemoteSession, within: float, listener: Listener | None = None) -> Rates:
+        """Return this device's rates, measured for so many seconds; of a deterministic run, computed from FLOPs."""
+        measure = not self.asked.deterministic
+        return rates_of(session, self.backends[0], measure=measure, within=within, listener=listener)
+
+
+def check_study(host: Host, asked: RunRequest) -> str:
+    """Return the address of the study that a run is a worker of, without a password; empty for a run of its own.
+
+    Raises:
+        UsageError: No plugin opens it, the artifacts cannot be there, or the run is to be repeatable.
+    """
+    study, artifacts = asked.study, asked.artifacts
+    if study is None:
+        if artifacts is not None:
+            raise UsageError(
+                "--artifacts is where the workers of a study put weights: give --study too, or leave it out"
+            )
+        return ""
+    if asked.deterministic:
+        raise UsageError("--deterministic runs have one worker, and --study several: leave one of them out")
+    alone = "a study in a run folder needs no address, give --out"
+    return host.study(study, "--study", alone).check(study, artifacts)

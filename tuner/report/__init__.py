@@ -1,1 +1,0 @@
-"""A run as a page: pictures by matplotlib, as SVG inside one HTML file."""
