@@ -6,10 +6,10 @@ project, or of a plugin, and keeps its traceback.
 
 import errno
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tuner.distribution import install_command
 
@@ -134,6 +134,18 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def call_extension(
+    raised: type[ExtensionError], kind: str, function: Callable[..., Any], *arguments: Any, did: str = ""
+) -> Any:
+    """Call a plugin's function; what it raises becomes an error that names its kind, but for a `TunerError`."""
+    try:
+        return function(*arguments)
+    except TunerError:
+        raise
+    except Exception as error:
+        raise raised(kind, f"{did}{first_line(error)}{place_of(error)}") from error
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

@@ -15,10 +15,10 @@ from benchmarks.lib.places import DATA, EXAMPLES
 from tuner.backends.base import Backend, Session, silent
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel, load
-from tuner.backends.torch.trial.inputs import tail_inputs
+from tuner.backends.torch.trial.inputs import training_inputs
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.bundle.format import WEIGHTS, new_folder
 from tuner.commands.bundles.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
@@ -173,9 +173,8 @@ def open_session(backend: Backend, task: Task) -> Session:
 def stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
     """Return what runs one eager step of a plan on samples drawn at random, stored where the plan stores them."""
     picks = training_selections(here.task, plan)
-    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
-    rows = tail_inputs(here.task, here.loaded, plan.split, picks, stored)
-    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    rows = training_inputs(here, plan, picks)
+    steps = EagerSteps(TailTraining(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0))
     steps.begin_epoch()
     generator, recipe = np.random.default_rng(0), plan.recipe
     return lambda: steps.step(generator.permutation(len(rows.labels))[: recipe.batch_size], recipe.learning_rate)

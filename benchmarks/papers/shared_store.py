@@ -22,25 +22,30 @@ import numpy as np
 import torch
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave
-from benchmarks.lib.setup import clothing, opened, plan_for
+from benchmarks.lib.setup import clothing, open_session, opened, plan_for
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
+from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.features.batches import batches
 from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.prefix import batches
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import (
-    Selection,
     training_selections,
     validation_selections,
     whole_partition,
 )
-from tuner.backends.torch.measure import measure
 from tuner.backends.torch.model.open.load import OpenModel, load
-from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
-from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.inputs import (
+    TailInputs,
+    augmenting,
+    stored_inputs,
+    training_inputs,
+    validation_inputs,
+)
+from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.backends.torch.trial.scoring import score
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import CachePlan, RecipePlan
@@ -153,14 +158,12 @@ def _arm(here: Access, plan: TrialPlan) -> tuple[Callable[[], object], Callable[
     """Return one training step, and the scoring of some samples."""
     task, loaded = here.task, here.loaded
     picks = training_selections(task, plan)
-    stored = Reader(here, plan.split, plan.cache.bits, picks) if plan.cached else None
     tail = copy.deepcopy(loaded.tail(plan.split))
-    rows = tail_inputs(task, loaded, plan.split, picks, stored, augmenting(task, plan, 0))
-    steps = EagerSteps(task, plan, tail, rows, 0)
+    rows = training_inputs(here, plan, picks, augmenting(task, plan, np.random.default_rng((0, 1))))
+    steps = EagerSteps(TailTraining(task, plan, tail, rows, 0))
     generator = np.random.default_rng(0)
-    some = [Selection(pick.partition, pick.samples, pick.indices[:SCORED]) for pick in validation_selections(task)[:1]]
-    exact = Reader(here, plan.split, 16, validation_selections(task)) if plan.cached else None
-    scored = tail_inputs(task, loaded, plan.split, some, exact)
+    scored = validation_inputs(here, plan)["local"]
+    scored = replace(scored, labels=scored.labels[:SCORED])
 
     def step() -> None:
         steps.begin_epoch()
@@ -182,7 +185,7 @@ def _twins(here: Access, like: TrialPlan) -> Claim:
         for index, value in zip(batch.indices, outputs[plan.split], strict=True):
             memory[samples[batch.partition].sample_id(index)] = value
     ids = [one for pick in picks for one in pick.ids()]
-    stored = tail_inputs(here.task, here.loaded, plan.split, picks, Reader(here, plan.split, 32, picks))
+    stored = stored_inputs(Reader(here, plan.split, 32, picks), picks)
     held = TailInputs(lambda rows: torch.from_numpy(np.stack([memory[ids[row]] for row in rows])), stored.labels)
     found = [_losses_and_score(here, plan, rows) for rows in (stored, held)]
     apart = max(abs(a - b) for a, b in zip(*found, strict=True))
@@ -194,7 +197,7 @@ def _throughput(size: int, local: int | None) -> tuple[Row, Claim]:
     """Fill two cuts of an empty store, in turns with the bare prefix on ready batches."""
     task = clothing(size, local, local, held=True)
     loaded = load(task)
-    kind = measure(task, loaded, usable_processors()).prefix_kind
+    kind = open_session(TorchBackend(), task).measure(usable_processors()).prefix_kind
     plans = [_fitting(task, loaded, split) for split in FILLED]
     run_prefix = prefix_engine(loaded, FILLED, kind, usable_processors())
     train = task.local.train
@@ -260,10 +263,10 @@ def _private_bytes() -> int:
 def _losses_and_score(here: Access, plan: TrialPlan, rows: TailInputs) -> list[float]:
     tail = copy.deepcopy(here.loaded.tail(plan.split))
     torch.manual_seed(0)
-    loop = EpochLoop(EagerSteps(here.task, plan, tail, rows, 0), plan.recipe, len(rows.labels), 0)
+    loop = EpochLoop(EagerSteps(TailTraining(here.task, plan, tail, rows, 0)), plan.recipe, len(rows.labels), 0)
     losses = [loop.epoch(epoch).loss for epoch in range(2)]
     exact = Reader(here, plan.split, 16, validation_selections(here.task))
-    local = tail_inputs(here.task, here.loaded, plan.split, [whole_partition(here.task, "local.val")], exact)
+    local = stored_inputs(exact, [whole_partition(here.task, "local.val")])
     return [*losses, score(here.task, tail, local)]
 
 

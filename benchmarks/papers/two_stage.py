@@ -33,7 +33,8 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
-from tuner.backends.torch.trial.inputs import TailInputs, augmenting, tail_inputs
+from tuner.backends.torch.trial.inputs import TailInputs, augmenting, stored_inputs
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.store.codec import scale_bytes
@@ -127,7 +128,7 @@ def _speed(here: Access, split: int, steps: int) -> tuple[Seconds, Row]:
     task, loaded = here.task, here.loaded
     plan = plan_for(task, loaded, split, bits=4, recipe=RECIPE, augment=STRENGTH)
     filling, picks, count = fill(here, [plan]), training_selections(task, plan), len(task.local.train)
-    stored = tail_inputs(task, loaded, split, picks, Reader(here, split, 4, picks), augmenting(task, plan, 0))
+    stored = stored_inputs(Reader(here, split, 4, picks), picks, augmenting(task, plan, np.random.default_rng((0, 1))))
     arms = {"single": pixel_inputs(here, split, STRENGTH, 0), "two": stored}
     seconds = interleave({name: _stepper(here, plan, rows, count) for name, rows in arms.items()}, steps, warmup=8)
     per_image = {name: median(values) / BATCH for name, values in seconds.items()}
@@ -147,7 +148,7 @@ def _speed(here: Access, split: int, steps: int) -> tuple[Seconds, Row]:
 
 
 def _stepper(here: Access, plan: TrialPlan, rows: TailInputs, count: int) -> Callable[[], float]:
-    steps = EagerSteps(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0)
+    steps = EagerSteps(TailTraining(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0))
     steps.begin_epoch()
     generator = np.random.default_rng(0)
     return lambda: steps.step(generator.permutation(count)[:BATCH], RECIPE.learning_rate)

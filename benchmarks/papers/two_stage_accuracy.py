@@ -23,7 +23,8 @@ from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections, validation_selections, whole_partition
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.trial.inputs import TailInputs, augmenting, inference_prefix, tail_inputs
+from tuner.backends.torch.trial.inputs import TailInputs, augmenting, inference_prefix, stored_inputs
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.backends.torch.trial.scoring import SCORE_BATCH, score
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -214,10 +215,10 @@ def _trained(here: Access, name: str, recipe: RecipePlan, seed: int) -> float:
     task, plan = here.task, _plan(here, ARMS[name], recipe)
     tail, rows = copy.deepcopy(here.loaded.tail(CUT)), _inputs(here, ARMS[name], plan, seed)
     torch.manual_seed(seed)
-    for _ in EpochLoop(EagerSteps(task, plan, tail, rows, seed), recipe, len(rows.labels), seed).epochs():
+    for _ in EpochLoop(EagerSteps(TailTraining(task, plan, tail, rows, seed)), recipe, len(rows.labels), seed).epochs():
         pass
     exact = Reader(here, CUT, 16, validation_selections(task))
-    found = score(task, tail, tail_inputs(task, here.loaded, CUT, [whole_partition(task, "local.val")], exact))
+    found = score(task, tail, stored_inputs(exact, [whole_partition(task, "local.val")]))
     print(f"{name}, rate {recipe.learning_rate:g}, seed {seed}: {found:.3f}", file=sys.stderr, flush=True)
     return found
 
@@ -226,15 +227,13 @@ def _inputs(here: Access, arm: Arm, plan: TrialPlan, seed: int) -> TailInputs:
     """Return what an arm's tail reads."""
     if arm.bits is None:
         return pixel_inputs(here, CUT, plan.cache.augment, seed)
-    picks, change = training_selections(here.task, plan), augmenting(here.task, plan, seed)
+    picks, change = training_selections(here.task, plan), augmenting(here.task, plan, np.random.default_rng((seed, 1)))
     if not arm.shared:
-        return tail_inputs(here.task, here.loaded, CUT, picks, Reader(here, CUT, arm.bits, picks), change)
+        return stored_inputs(Reader(here, CUT, arm.bits, picks), picks, change)
     low, high, _ = here.scales(CUT) or (None, None, "")
     codec = Codec(arm.bits, here.loaded.info.blocks[CUT].in_shape, low, high)
     master = Reader(here, CUT, 8, picks)  # the codes that all narrower ones are made of
-    return tail_inputs(
-        here.task, here.loaded, CUT, picks, master, lambda maps: change(codec.decode(codec.encode(maps)))
-    )
+    return stored_inputs(master, picks, lambda maps: change(codec.decode(codec.encode(maps))))
 
 
 def _solved(here: Access) -> float:

@@ -9,8 +9,7 @@ from torch import nn
 
 from tuner.errors import UnsupportedError
 from tuner.plugin import Solver, SolverInputs, Tail
-from tuner.ridge.regression import regression_head
-from tuner.ridge.solve import LinearHead
+from tuner.ridge.solve import LinearHead, regression_head
 from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 

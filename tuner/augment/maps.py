@@ -1,8 +1,7 @@
 """Random geometry on stored feature maps, in place of random geometry on pixels (Cache-and-Reuse, step B2).
 
-A prefix is nearly equivariant under geometry and not at all under changes of colour, so only geometry moves from the
-input to the map. Every operation here is linear and acts on each axis by itself, so a sample's whole draw is one small
-matrix per axis, applied to all channels alike; pooled maps have no geometry and stay as they are.
+A prefix is nearly equivariant under geometry and not at all under changes of colour. Every operation here is linear and
+acts on each axis by itself, so a sample's whole draw is one small matrix per axis, applied to all channels alike.
 """
 
 import math
@@ -53,7 +52,10 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
     if maps.ndim != _MAP_DIMENSIONS:
         raise StoreError(f"maps must have shape [n, C, H, W] or [n, C, T], got {list(maps.shape)}")
     rows, columns = _draw(maps.shape, generator, ops, strength)
-    return _apply(maps, rows, columns)
+    count, channels, height, width = maps.shape
+    moved: Floats = np.matmul(maps.reshape(count, channels * height, width), columns.transpose(0, 2, 1))
+    moved = moved.reshape(maps.shape)
+    return moved if rows is None else np.matmul(rows[:, None], moved)
 
 
 def changes_nothing(maps: Floats, ops: frozenset[str], strength: float) -> bool:
@@ -110,13 +112,3 @@ def _shift(count: int, size: int, generator: np.random.Generator, strength: floa
     by = generator.integers(-reach, reach, count, endpoint=True)
     sources: npt.NDArray[np.int64] = np.arange(size) - by[:, None]
     return np.equal(sources[:, :, None], np.arange(size)).astype(np.float32)
-
-
-def _apply(maps: Floats, rows: _Operator | None, columns: _Operator) -> Floats:
-    """Contract the columns of a whole sample at once, then the rows channel by channel."""
-    count, channels, height, width = maps.shape
-    lines = maps.reshape(count, channels * height, width)
-    moved: Floats = np.matmul(lines, columns.transpose(0, 2, 1)).reshape(maps.shape)
-    if rows is not None:
-        moved = np.matmul(rows[:, None], moved)
-    return moved

@@ -9,21 +9,8 @@ GEOMETRIC = frozenset({"crop", "flip", "shift"})
 TEMPORAL = frozenset({"pool", "shift"})
 #: For signals too, but these change the values themselves, which a prefix does not carry through.
 INPUT_ONLY = frozenset({"drift", "noise"})
-PHOTOMETRIC = frozenset(
-    {
-        "blur",
-        "brightness",
-        "color",
-        "colour",
-        "contrast",
-        "grayscale",
-        "hue",
-        "jitter",
-        "noise",
-        "saturation",
-        "sharpness",
-    }
-)
+_COLOURS = {"brightness", "color", "colour", "contrast", "grayscale", "hue", "saturation"}
+PHOTOMETRIC = frozenset({"blur", "jitter", "noise", "sharpness"} | _COLOURS)
 
 
 def active_operations(ops: Iterable[str], *, cached: bool) -> frozenset[str]:
@@ -32,11 +19,7 @@ def active_operations(ops: Iterable[str], *, cached: bool) -> frozenset[str]:
 
 
 def check_operations(ops: frozenset[str]) -> None:
-    """Refuse operations that pictures and their maps cannot take.
-
-    Raises:
-        StoreError: An operation is unknown, or does not suit them.
-    """
+    """Raise a StoreError for operations that pictures and their maps cannot take."""
     for op in sorted(ops - GEOMETRIC):
         if op in PHOTOMETRIC:
             raise StoreError(
@@ -47,11 +30,7 @@ def check_operations(ops: frozenset[str]) -> None:
 
 
 def check_signal_operations(ops: frozenset[str]) -> None:
-    """Refuse operations that signals cannot take.
-
-    Raises:
-        StoreError: An operation is unknown, or does not suit them.
-    """
+    """Raise a StoreError for operations that signals cannot take."""
     suitable = TEMPORAL | INPUT_ONLY
     for op in sorted(ops - suitable):
         if op in GEOMETRIC | PHOTOMETRIC:

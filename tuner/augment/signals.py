@@ -1,8 +1,4 @@
-"""Random changes of signals [C, T]: time shift, lower resolution, noise and slow drift.
-
-Source: MDLdroidLite, the gesture application, whose recordings are augmented by additive noise, slow random drift, and
-pooling to a lower temporal resolution at the same length.
-"""
+"""Random changes of signals [C, T]: time shift, lower resolution, noise and slow drift. Source: MDLdroidLite."""
 
 import math
 

@@ -1,7 +1,6 @@
 """The contract of a backend: it opens a task, and the session measures, fills the store, trains plans and exports.
 
-A backend's own module loads no tensor library when imported: `Backend.open` and the session's methods may, and run in
-a child process.
+A backend's own module loads no tensor library when imported: `Backend.open` and the session's methods run in a child.
 """
 
 import math
@@ -64,8 +63,8 @@ class Trial:
         store: Stored features.
         weights: Where to write the trained tail.
         report: Called with progress.
-        objectives: Names of what is to be measured: plugins' measures of these are taken.
-        earlier: Checkpoint of a trial whose training this one continues; None where it starts anew.
+        objectives: Names of values for which plugins' measures are taken.
+        earlier: Checkpoint of a trial whose training this one continues.
         keeps: Whether it leaves a checkpoint, from which its training can be continued.
     """
 
@@ -103,7 +102,7 @@ class Misread:
     Attributes:
         truth: Row of its class in the union head.
         taken_for: Row that is predicted.
-        probability: Of that row, by the model.
+        probability: Of the prediction.
         jpeg: A small picture of the sample: JPEG in base64.
     """
 
@@ -137,20 +136,14 @@ class Session(ABC):
         Args:
             threads: Threads of the model.
             within: Seconds that it should take at most; what there is no time for is derived.
-            known: Figures that earlier calls reported: they are not measured again. See
-                `tuner.planner.device.rates_from`.
-            report: Called with each new figure, ``{"figure": name, "value": number}``, which is then kept whatever ends
-                the call.
+            known: Figures that earlier calls reported, which are not measured again: `tuner.planner.device.rates_from`.
+            report: Called with each new figure, ``{"figure": name, "value": number}``, which is then kept.
         """
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - optional
-        """Return what the first training step of a fresh process takes; empty where that is not known.
+        """Return what the first training step takes in a process that ran none before; empty where that is not known.
 
-        Called in a process that ran no step of the model before.
-
-        Args:
-            threads: Threads of the model.
-            within: Seconds after which it may be ended from outside.
+        After the seconds it may be ended from outside.
         """
         return FirstSteps()
 
@@ -165,18 +158,15 @@ class Session(ABC):
         """Return the given model's own accuracies, global rows only, and its predictions by class.
 
         Args:
-            store: Stored features, which are read where all that are needed are there.
+            store: Features, which are read where all that are needed are there.
             threads: Threads of the model.
             report: Called with progress.
-            share: Share of the validation samples, as `DataPlan.share` takes them.
+            share: Share of the validation samples, as in `DataPlan.share`.
             folds: Number of folds that judge plans: if not 0, the local training samples are scored too.
         """
 
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
         """Return the given model's probabilities of its own labels, for all that a partition's samples are parts of.
-
-        Args:
-            partition: Its name: ``"local.train"``.
 
         Returns:
             For each of `tuner.task.data.samples.wholes`, the means over its samples, by row of the union head.
@@ -192,10 +182,7 @@ class Session(ABC):
 
     @abstractmethod
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix on every sample that `plans` need and the store lacks, in one pass for all of their cuts.
-
-        The frozen blocks of all plans are of one precision.
-        """
+        """Run the prefix, of one precision, on every sample that `plans` need and the store lacks, in one pass."""
 
     @abstractmethod
     def train(self, trial: Trial) -> Outcome:
@@ -208,13 +195,9 @@ class Session(ABC):
 
     @abstractmethod
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        """Write ``model.onnx`` and ``weights.safetensors``, and check them.
+        """Write ``model.onnx`` and ``weights.safetensors`` of a trained plan's tail into a folder, and check them.
 
-        Args:
-            plan: The plan that was trained.
-            weights: The trained tail.
-            folder: To write into.
-            trainable: Whether to write all that `tuner.runtime.Trainer` needs into ``train/`` as well.
+        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well.
 
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
@@ -223,12 +206,7 @@ class Session(ABC):
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
         """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.
 
-        Args:
-            plan: The plan that was trained.
-            weights: The trained tail.
-
-        Returns:
-            Nothing where samples are no pictures, have several labels or none, or leave at exits.
+        There are none where samples are no pictures, have several labels or none, or leave at exits.
         """
         return ()
 
@@ -245,20 +223,12 @@ class Backend(ABC):
         """Return why this backend cannot carry the plan out, or None. Loads no tensor library."""
 
     def input_defaults(self, model: ModelSpec) -> InputDefaults | None:  # noqa: ARG002 - of none by default
-        """Return how images are prepared for a published model, by its own configuration; None where nobody says.
-
-        Raises:
-            TaskError: There is no such model.
-        """
+        """Return how images are prepared for a published model, by its own configuration; None where nobody says."""
         return None
 
     @abstractmethod
     def open(self, task: Task, extensions: Extensions) -> Session:
         """Open a task, once, in the process that children are forked from. No thread may be left running.
-
-        Args:
-            task: To personalise on.
-            extensions: What installed plugins add to this backend.
 
         Raises:
             TaskError: The model cannot be built, or the weights do not fit it.

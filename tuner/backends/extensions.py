@@ -19,8 +19,8 @@ class OptimiserError(ExtensionError):
     what = noun = "optimiser"
 
 
-#: Takes the parameters that train and the recipe, and returns a `torch.optim.Optimizer` of one group or several; the
-#: loop sets ``lr`` of each before a step.
+#: Takes the parameters that train and the recipe, and returns a `torch.optim.Optimizer`; the loop sets ``lr`` of its
+#: groups before a step.
 OptimiserFactory = Callable[[Sequence[Any], RecipePlan], Any]
 #: What an extension is, for people, and its kind.
 What = tuple[str, str]

@@ -23,9 +23,8 @@ class TailBlock:
 
     Attributes:
         name: Its name in the model.
-        layers: Its layers that have weights, by their names in the model, in order. They are the layers themselves,
-            wherever other edits have put them. Parameters that the model reads outside of layers, such as a class
-            token, are in no layer; `Tail.module` has them.
+        layers: Its layers that have weights, by their names in the model, in order, wherever other edits have put them.
+            Parameters outside of layers, such as a class token, are in `Tail.module` alone.
     """
 
     name: str
@@ -42,8 +41,7 @@ class Tail:
         plan: What is to be trained.
         seed: The trial's seed.
         probe: Takes a number, and returns the mean loss of the tail in evaluation mode on the fixed batch of that
-            number: a scalar with its graph. Batches are of eight local training samples at most. Where a step is only
-            planned, they are noise.
+            number: a scalar with its graph. Batches have at most eight training samples; noise where a step is planned.
     """
 
     module: Any
@@ -90,11 +88,7 @@ class Solver:
     union: UnionSettings | None = None
 
     def solve(self, samples: SolverInputs) -> None:
-        """Set the weights.
-
-        Raises:
-            NotImplementedError: A subclass does not override it.
-        """
+        """Set the weights; a subclass overrides it."""
         raise NotImplementedError("a solver sets its weights: override `solve`")
 
 
@@ -126,15 +120,14 @@ class Training:
 class Evolving:
     """Base class of a module, made by a lowering, that the loop calls around its steps and epochs.
 
-    Every method may be left out. A later edit may put the module inside another one, so that its weights come through
-    PyTorch's recursive loading: where their shapes change, `torch.nn.Module.register_load_state_dict_pre_hook` is the
-    place to follow them.
+    Every method may be left out. A later edit may put the module inside another one: where shapes of weights change,
+    `torch.nn.Module.register_load_state_dict_pre_hook` is the place to follow them.
 
     Attributes:
         kind: Kind of the edit that made it; set by the backend.
         fresh_norms: Whether its norms have no statistics worth keeping, so that they train whatever the recipe says.
-        constant_until: Share of all steps during which it still changes, below 1: a cosine learning rate is constant
-            until then. It may change between epochs, and is read after `begin`, `after_epoch` and `restore`.
+        constant_until: Share of all steps, below 1, during which it still changes: a cosine learning rate is constant
+            until then. It is read after `begin`, `after_epoch` and `restore`.
     """
 
     kind: str = ""
@@ -151,11 +144,9 @@ class Evolving:
         """Follow a step of the optimiser."""
 
     def after_epoch(self, epoch: int, room: int | None = None) -> dict[str, float]:  # noqa: ARG002 - optional
-        """Change between epochs; return entries for the epoch's log.
+        """Change after an epoch, numbered from 1; return entries for its log.
 
-        Args:
-            epoch: Number of the finished epoch, from 1.
-            room: Bytes that training may take beyond its peak so far; None for no limit.
+        `room` are the bytes that training may take beyond its peak so far; None for no limit.
         """
         return {}
 
@@ -173,9 +164,6 @@ class Evolving:
     def record(self, names: Mapping[Any, str]) -> dict[str, Any]:  # noqa: ARG002 - optional
         """Return what a bundle records of the finished change, as JSON takes it; called on a tail with loaded weights.
 
-        The change is in the bundle's weights, so training that continues from them does not make the edit again.
-
-        Args:
-            names: Modules' names in the whole model.
+        `names` are modules' names in the whole model.
         """
         return {}

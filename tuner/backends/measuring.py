@@ -32,12 +32,7 @@ Measure = Callable[[], Callable[[MeasuredTrial], float]]
 
 
 class Measuring:
-    """Takes the measures that a study's objectives ask for. One that fails costs its own value only.
-
-    Args:
-        measures: What plugins offer, by name.
-        wanted: Names of the objectives.
-    """
+    """Takes the measures that a study's objectives ask for. One that fails costs its own value only."""
 
     def __init__(self, measures: Mapping[str, Measure], wanted: Iterable[str]) -> None:
         self._ends: dict[str, Callable[[MeasuredTrial], float]] = {}

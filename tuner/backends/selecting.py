@@ -1,5 +1,6 @@
 """What a selector receives and returns. This module loads no tensor library: features are NumPy's."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.errors import ExtensionError, TunerError, first_line, place_of
+from tuner.errors import ExtensionError, call_extension
 
 
 class SelectorError(ExtensionError):
@@ -21,8 +22,8 @@ class SelectorError(ExtensionError):
 class Candidates:
     """The global samples that a selector chooses from, in a fixed order.
 
-    Features are the means over all positions of what the frozen blocks give: of the stored records where the plan keeps
-    any. They are read when they are first asked for, so that a choice by labels costs nothing.
+    Features are the means over all positions of what the frozen blocks give, of stored records where there are any.
+    They are read when they are first asked for, so that a choice by labels costs nothing.
 
     Attributes:
         labels: Class of each candidate, int64 [n]; with several labels the first, or their number where it has none.
@@ -56,29 +57,19 @@ Selector = Callable[[Candidates, Mapping[str, Any]], Sequence[int]]
 
 
 def choose(kind: str, selector: Selector, candidates: Candidates, settings: Mapping[str, Any]) -> RowNumbers:
-    """Return the chosen rows, sorted.
-
-    Args:
-        kind: The data edit's kind, for messages.
-        selector: The plugin's.
-        candidates: To choose from.
-        settings: The data edit's.
+    """Return the rows that a plugin's selector chooses, sorted.
 
     Raises:
         SelectorError: The selector raised, or chose other than what was asked for.
     """
-    try:
-        answer: object = selector(candidates, settings)
-    except TunerError:
-        raise
-    except Exception as error:  # a plugin's selector may raise anything
-        raise SelectorError(kind, f"{first_line(error)}{place_of(error)}") from error
+    answer: object = call_extension(SelectorError, kind, selector, candidates, settings)
     try:
         rows = np.asarray(answer)
     except (ValueError, TypeError):
         rows = np.array(None)
     if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-        raise SelectorError(kind, f"it must return row numbers of candidates, but it returned {_shortened(answer)}")
+        rule = "it must return row numbers of candidates, but it returned"
+        raise SelectorError(kind, f"{rule} {reprlib.repr(answer)}")
     rows, labels = rows.astype(np.int64), candidates.labels
     strange = rows[(rows < 0) | (rows >= len(labels))]
     if len(strange):
@@ -93,8 +84,3 @@ def choose(kind: str, selector: Selector, candidates: Candidates, settings: Mapp
                 kind, f"it must choose counts[{label}] = {count} of class {label}, but it chose {chosen}"
             )
     return unique
-
-
-def _shortened(answer: object) -> str:
-    text = repr(answer)
-    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - a message is one line

@@ -62,17 +62,3 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
         theta, loss, probabilities = theta - length * move, after, changed
     result: Doubles = theta / size
     return result
-
-
-def temperature(logits: Array, labels: Array) -> float:
-    """Return T such that softmax(logits / T) gives the labels the largest likelihood; see `mixture`.
-
-    Source: Guo et al., *On Calibration of Modern Neural Networks*, 2017.
-
-    Args:
-        logits: float [n, outputs] of samples that the head was not solved from, or was without each (`left_out`).
-        labels: int64 [n].
-    """
-    scores = np.asarray(logits, float)
-    (inverse,) = mixture(scores[None], np.zeros(1), labels, np.ones(len(labels)), np.ones(1))
-    return float(1 / max(inverse, 1e-3))

@@ -42,18 +42,17 @@ def personal_head(
 
     Its logits are a · ridge score + b · log prior, where the prior is that of the user's classes. Both numbers are
     those of the largest likelihood on the user's samples, each answered by the head and with the prior that the other
-    folds give. Of several labels, b is an offset of all labels instead. Of numbers the ridge scores are the values,
-    and there is nothing to fit.
+    folds give. With several labels a sample, b is an offset of all labels instead; with targets nothing is fitted.
 
     Args:
         features: float [n, features].
         targets: What to answer, float [n, outputs]: probabilities of the labels, or values.
-        labels: int64 [n], or float32 [n, outputs] with several labels a sample, or targets.
+        labels: As the task has them.
         own: Row numbers of the user's samples; at least one.
         folds: Fold of each of these, int64 [own].
         ridge: Penalty in samples: it weighs as much as so many samples do.
         seen_as: Features of the user's samples as they are when they are answered, float [own, features]; those that
-            are learned from where it is not given.
+            are learned from where it is None.
         kind: What a sample's label is.
         given: Sums of further samples, of the same features and targets, each with the weight that it shall count.
 
@@ -67,10 +66,9 @@ def personal_head(
     penalty = ridge * (spread(sums) or 1.0)
     head, truth = solve(sums, penalty).head, labels[own]
     judged = features[own] if seen_as is None else seen_as
-    scores, priors, prior = np.zeros((len(own), outputs)), np.ones((len(own), outputs)), np.ones(outputs)
+    scores, priors = np.zeros((len(own), outputs)), np.ones((len(own), outputs))
     counts = np.bincount(truth, minlength=outputs) if kind.one_class else None
-    if counts is not None:
-        prior = log_prior(counts)
+    prior = np.ones(outputs) if counts is None else log_prior(counts)
     for fold in np.unique(folds):
         inside = folds == fold
         rest = sums.removed(codes[own[inside]], targets[own[inside]])

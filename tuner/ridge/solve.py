@@ -54,9 +54,6 @@ class RidgeHead:
             features: float [n, features], as the codes have them.
             targets: [n, outputs], as they were added.
             weights: What each sample counts in the sums.
-
-        Returns:
-            float64 [n, outputs].
         """
         centred = features.astype(np.float64) - self.mean
         leverage = _lengths(self.gram, centred) + 1 / self.count
@@ -72,8 +69,8 @@ def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHea
     Args:
         sums: Of at least one sample.
         ridge: λ above 0, of features as they are.
-        given: Head that the solution is pulled to: the recursive update, where `given` stands for samples whose sums
-            are not there. Zero weights where it is None.
+        given: Head that the solution is pulled to, which stands for samples whose sums are not there; zero weights
+            where it is None.
     """
     count, step = sums.count, sums.step
     total, mean = sums.gram[-1, :-1], sums.gram[-1, :-1] / count
@@ -90,12 +87,7 @@ def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHea
 
 
 def _lengths(gram: Doubles, rows: Doubles) -> Doubles:
-    """Return xᵀ gram⁻¹ x of each row x, by gram = L Lᵀ as |L⁻¹ x|²: a third of the work of an inverse.
-
-    Args:
-        gram: Symmetric and positive, float64 [features, features].
-        rows: float64 [n, features].
-    """
+    """Return xᵀ gram⁻¹ x of each row x, by gram = L Lᵀ as |L⁻¹ x|²: a third of the work of an inverse."""
     lower, solved, total = np.linalg.cholesky(gram), rows.T.copy(), np.zeros(len(rows))
     for begin in range(0, len(gram), BLOCK):
         here = slice(begin, begin + BLOCK)
@@ -112,12 +104,28 @@ def spread(sums: Sums) -> float:
     return float(variance.mean()) * sums.step**2
 
 
+def regression_head(given: LinearHead, local: Sums, known: Sums, *, ridge: float, local_weight: float) -> LinearHead:
+    """Return the head of numbers, pulled to the given head: what no sample speaks against stays as it was.
+
+    Args:
+        given: The model's head.
+        local: Sums of the user's samples and their targets; of at least one sample.
+        known: Sums of samples of the global data; of none where there are none.
+        ridge: λ in samples: it weighs as much as so many samples do.
+        local_weight: What all local samples count where those of the global data count one.
+    """
+    sums = local
+    if known.count:
+        share, total = local_weight / (1 + local_weight), local.count + known.count
+        sums = local.weighted(share * total / local.count) + known.weighted((1 - share) * total / known.count)
+    return solve(sums, ridge * (spread(sums) or 1.0), given).head
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MeansHead:
     """The cosine to each class's mean, of features from which the mean of all is subtracted.
 
-    Source: SimpleShot (Wang et al., 2019), the variant CL2N with each mean scaled to unit length. A sample's own length
-    changes no order of its scores, so that it is left out and the head is linear.
+    Source: SimpleShot (Wang et al., 2019), CL2N; a sample's own length changes no order of its scores.
 
     Attributes:
         head: The linear layer.

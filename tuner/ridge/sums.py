@@ -18,12 +18,9 @@ MOST_SAMPLES = 2**25
 
 
 def pooled(maps: Array, grid: int = 1) -> Array:
-    """Return the means of feature maps over a grid of cells, float32 [n, channels · grid²].
+    """Return the means of feature maps [n, channels, height, width] over a grid of cells, [n, channels · grid²].
 
-    Args:
-        maps: float32 [n, channels, height, width], or [n, features], which have no positions and stay as they are.
-        grid: Cells along each edge; more than there are positions are as many as positions. A cell's borders are those
-            of PyTorch's adaptive pooling.
+    A cell's borders are those of PyTorch's adaptive pooling. Vectors [n, features] stay as they are.
     """
     if maps.ndim == 2:  # noqa: PLR2004 - [n, features]
         return maps
@@ -62,8 +59,8 @@ def coded(features: Array, step: float) -> Doubles:
 class Sums:
     """What a ridge head needs of its samples: XᵀX and XᵀT, where every row of X ends with a one.
 
-    With codes (`coded`) and whole targets, all numbers are whole and below 2⁵³: sums are exact, whatever the order, and
-    `removed` undoes `added` to the last bit.
+    With codes (`coded`) and whole targets, all numbers are whole and below 2⁵³: sums are exact in any order, and
+    `removed` undoes `added`.
 
     Attributes:
         gram: XᵀX, float64 [features + 1, features + 1]; its last entry is the number of samples.
@@ -86,11 +83,7 @@ class Sums:
         return float(self.gram[-1, -1])
 
     def added(self, codes: Doubles, targets: Array) -> "Sums":
-        """Return the sums with further samples.
-
-        Args:
-            codes: float64 [n, features].
-            targets: [n, outputs]; ones and zeros, `one_hot`, keep the sums exact.
+        """Return the sums with further samples; targets of ones and zeros, `one_hot`, keep them exact.
 
         Raises:
             TrainingError: So many samples would not be exact.
@@ -126,11 +119,7 @@ class Sums:
         return Sums(self.gram * np.outer(factor, factor), self.cross * factor[:, None], step)
 
     def __add__(self, other: "Sums") -> "Sums":
-        """Return the sums of both.
-
-        Raises:
-            TrainingError: Their codes are not worth the same.
-        """
+        """Return the sums of both."""
         if self.step != other.step:
             raise TrainingError(f"sums can be added of codes of one step, got {self.step:g} and {other.step:g}")
         return replace(self, gram=self.gram + other.gram, cross=self.cross + other.cross)

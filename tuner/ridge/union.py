@@ -23,10 +23,8 @@ from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import LinearHead, class_means, log_odds, log_prior, solve, spread
 from tuner.ridge.sums import Sums, one_hot
 
-#: Most samples of a domain that the four numbers are fitted on, at equal distances.
-MOST_FITTED = 2000
-#: The same in labels, where a sample may have several.
-MOST_CHOICES = 200_000
+#: Most samples of a domain that the four numbers are fitted on, at equal distances; labels, where there may be several.
+MOST_FITTED, MOST_CHOICES = 2000, 200_000
 #: Factor of a hard gate's score: larger than any difference of logits.
 HARD = 1e4
 SCORES, GATES = ("ridge", "means"), ("soft", "hard", "none")
@@ -52,11 +50,7 @@ class UnionSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """Return settings by name.
-
-        Raises:
-            TrainingError: One is unknown, or has a value that means nothing.
-        """
+        """Return settings by name; a TrainingError says which is unknown, or has a value that means nothing."""
         unknown = sorted(set(settings) - {one.name for one in fields(cls)})
         if unknown:
             raise TrainingError(f"a head in closed form has no setting {unknown[0]!r}: update tuner")
@@ -103,11 +97,7 @@ class Domain:
         return Domain(np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels]), sums)
 
     def without(self, rows: Array) -> "Domain":
-        """Return the domain as if some samples had never been there: its sums are down-dated, exactly.
-
-        Args:
-            rows: Their numbers, int64 [n].
-        """
+        """Return the domain as if the samples in some rows, int64 [n], had never been there: sums are down-dated."""
         sums = self.sums.removed(self.codes[rows], one_hot(self.labels[rows], self.sums.cross.shape[1]))
         return Domain(np.delete(self.codes, rows, 0), np.delete(self.labels, rows, 0), sums)
 
@@ -132,7 +122,7 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
         given: The model's head; what it does not know has zeros.
         local: The user's samples.
         known: Samples of what the model knows; without any there is no gate.
-        settings: How.
+        settings: How it is solved.
 
     Raises:
         TrainingError: There are no local samples.
@@ -192,16 +182,15 @@ def _gated(local: Domain, known: Domain, settings: UnionSettings) -> tuple[Linea
     """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out."""
     if not len(known) or settings.gate == "none":
         return None, np.zeros(len(local)), np.zeros(len(known))
-    total = len(local) + len(known)
+    sizes, total = (len(local), len(known)), len(local) + len(known)
     share = settings.local_weight / (1 + settings.local_weight)
     weights = share * total / len(local), (1 - share) * total / len(known)
-    both = [
-        Sums(one.sums.gram, one.sums.gram[:, -1:] * sign, one.sums.step).weighted(weight)
-        for one, sign, weight in zip((local, known), (1, -1), weights, strict=True)
-    ]
-    sums = both[0] + both[1]
+    ours, theirs = (
+        Sums(domain.sums.gram, domain.sums.gram[:, -1:] * sign, domain.sums.step).weighted(weight)
+        for domain, sign, weight in zip((local, known), (1, -1), weights, strict=True)
+    )
+    sums = ours + theirs
     solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
-    sizes = len(local), len(known)
     features, signs = np.concatenate([local.features, known.features]), np.repeat([1, -1], sizes)
     left = solved.left_out(features, signs[:, None], np.repeat(weights, sizes))[:, 0]
     head = LinearHead(solved.head.weight[0], solved.head.bias)

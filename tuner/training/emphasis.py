@@ -16,10 +16,7 @@ Order = Callable[[np.random.Generator], RowNumbers]
 def sample_weights(data: DataPlan, local: int, mixed: int) -> Floats | None:
     """Return the weight of each sample in the loss, float32 [local + mixed]; None where all count alike.
 
-    Args:
-        data: The weight of a mixed-in sample.
-        local: Number of local samples, which come first and weigh 1.
-        mixed: Number of mixed-in samples.
+    The local samples come first, and weigh 1.
     """
     if data.weight == 1 or not mixed:
         return None
@@ -28,19 +25,14 @@ def sample_weights(data: DataPlan, local: int, mixed: int) -> Floats | None:
 
 def epoch_order(data: DataPlan, labels: Labels) -> Order:
     """Return what draws an epoch's rows: a permutation, or rows of all classes in turns where classes are balanced."""
-    if data.balance:
-        return balanced_order(labels)
-    return lambda generator: generator.permutation(len(labels))
+    return balanced_order(labels) if data.balance else lambda generator: generator.permutation(len(labels))
 
 
 def balanced_order(labels: Labels) -> Order:
     """Return what draws rows of all classes in turns: neighbours, and so batches, hold each class as often as another.
 
     An epoch is as long as without balance: samples of rare classes come several times, of frequent ones some are left
-    out, other ones in each epoch. With several labels a sample, its class is its rarest label.
-
-    Args:
-        labels: int64 [n], or float32 [n, k] multi-hot; targets are one class.
+    out, other ones in each epoch. With several labels a sample, its class is its rarest label; targets are one class.
     """
     numbers = one_each(labels)
     classes = [np.flatnonzero(numbers == one) for one in np.unique(numbers)]

@@ -25,12 +25,7 @@ Batches = Callable[[RowNumbers, int], Sequence[RowNumbers]]
 
 
 class EpochResult(NamedTuple):
-    """What an epoch gave.
-
-    Attributes:
-        loss: Mean over its samples.
-        stopped: Whether it was stopped before its end, on request.
-    """
+    """The mean loss over an epoch's samples, and whether it was stopped before its end, on request."""
 
     loss: float
     stopped: bool
@@ -74,11 +69,7 @@ class EpochLoop:
         self._guarded, self._first, self._first_epoch = guarded, list[float](), math.inf
 
     def epoch(self, number: int, watch: Watch = lambda _step, _steps: False) -> EpochResult:
-        """Train one epoch.
-
-        Args:
-            number: Number of the epoch, from 0.
-            watch: Called after every step.
+        """Train one epoch, numbered from 0.
 
         Raises:
             DivergedError: The loss is no longer a number, or rose although it is guarded.
@@ -102,21 +93,13 @@ class EpochLoop:
         self.between_epochs = not stopped
         loss = total / self.samples
         if self._guarded and not stopped:
-            self._require_falling(loss, number)
+            begun = RISEN * sum(self._first) / max(1, len(self._first)) + RISEN_BY
+            if loss > min(begun, WORSE * self._first_epoch + WORSE_BY):
+                raise self._diverged(f"rose to {loss:.3g} in epoch {number + 1}")
+            if number == 0:
+                self._first_epoch = loss
         self.steps.end_epoch()
         return EpochResult(loss, stopped)
-
-    def _require_falling(self, loss: float, number: int) -> None:
-        """Refuse an epoch whose mean loss is above what training began with.
-
-        Raises:
-            DivergedError: It is.
-        """
-        begun = RISEN * sum(self._first) / max(1, len(self._first)) + RISEN_BY
-        if loss > min(begun, WORSE * self._first_epoch + WORSE_BY):
-            raise self._diverged(f"rose to {loss:.3g} in epoch {number + 1}")
-        if number == 0:
-            self._first_epoch = loss
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(

@@ -13,14 +13,6 @@ Entry = dict[str, float]
 Report = Callable[[Mapping[str, Any]], bool]
 
 
-def _unlimited() -> int | None:
-    return None
-
-
-def _nowhere(_entries: Sequence[Entry], _seconds: float) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class BetweenEpochs:
     """What happens between two epochs.
@@ -32,8 +24,8 @@ class BetweenEpochs:
     """
 
     score: Callable[[], float]
-    room: Callable[[], int | None] = _unlimited
-    write: Callable[[Sequence[Entry], float], None] = _nowhere
+    room: Callable[[], int | None] = lambda: None
+    write: Callable[[Sequence[Entry], float], None] = lambda _entries, _seconds: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +52,9 @@ def train_epochs(
     start: TrainingLog = TrainingLog(),
     of: str = "",
 ) -> TrainingLog:
-    """Train the epochs that are left, and log each.
+    """Train the epochs that are left after those of a log, and log each.
 
-    Args:
-        loop: Runs the steps.
-        report: Receives progress.
-        between: What happens between two epochs.
-        start: Log of the epochs before, of a trial that continues.
-        of: What trains, in the reason that ended it: ``" of the exits"``.
+    `of` is what trains, in the reason that ended it: ``" of the exits"``.
 
     Raises:
         TrainingError: The loss is no longer a number.

@@ -14,14 +14,9 @@ DECAY_SHARE = 0.2
 
 
 def scheduled_rate(recipe: RecipePlan, done: int, count: int, constant_until: float = 0.0) -> float:
-    """Return the learning rate of the next step.
+    """Return the learning rate of the next step, when `done` of `count` steps are done.
 
-    Args:
-        recipe: Its first rate and its schedule.
-        done: Steps done.
-        count: All steps.
-        constant_until: The share of steps at which a falling rate begins to fall, below 1; of a schedule that falls to
-            the last step.
+    The cosine begins to fall at the share of steps `constant_until`, below 1.
     """
     if recipe.schedule == "exponential":
         return recipe.learning_rate * math.pow(recipe.decay_rate, done / recipe.decay_steps)

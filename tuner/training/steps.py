@@ -24,22 +24,15 @@ class Steps(ABC):
 
     @abstractmethod
     def step(self, rows: RowNumbers, rate: float) -> float:
-        """Train on one batch; return its mean loss.
-
-        Args:
-            rows: Its row numbers, int64 [n].
-            rate: The learning rate of this step.
-        """
+        """Train on the rows of one batch, int64 [n], at a learning rate; return its mean loss."""
 
     def end_epoch(self) -> None:  # noqa: B027 - optional
         """Follow the steps of an epoch, whole or stopped."""
 
     def evolve(self, epoch: int, room: int | None) -> Mapping[str, float]:  # noqa: ARG002 - optional
-        """Let what trains change between two epochs; return what goes into the epoch's log.
+        """Let what trains change after an epoch, counted from 1; return what goes into the epoch's log.
 
-        Args:
-            epoch: That ended, counted from 1.
-            room: Bytes that it may grow by; None for no limit.
+        `room` are the bytes that it may grow by; None for no limit.
         """
         return {}
 
@@ -48,9 +41,5 @@ class Steps(ABC):
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned; a subclass overrides both.
-
-        Raises:
-            NotImplementedError: It overrides `state` alone.
-        """
+        """Continue from what `state` returned; a subclass overrides both."""
         raise NotImplementedError("a step that returns a state restores it: override `restore` with `state`")

@@ -25,7 +25,8 @@ from tuner.backends.torch.export.segments import Segment
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.onnx.inference import write_onnx
-from tuner.backends.torch.trial.inputs import tail_inputs
+from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import CachePlan
@@ -93,9 +94,9 @@ def step_seconds(task: Task, trained: Offline, timed_steps: int) -> dict[str, li
     plans = {"exits, stored features": stored, "exits, no store": replace(stored, cache=CachePlan())}
     steps = {name: heads_steps(here, one, copy.deepcopy(trained.heads), trained.final) for name, one in plans.items()}
     whole = replace(stored, heads=HeadsPlan(), split=0, cache=CachePlan())
-    rows = tail_inputs(here.task, here.loaded, 0, training_selections(here.task, whole), None)
+    rows = computed_inputs(here.task, inference_prefix(here.loaded, 0), training_selections(here.task, whole))
     model: nn.Module = copy.deepcopy(here.loaded.model)
-    full = EagerSteps(here.task, whole, model, rows, 0)
+    full = EagerSteps(TailTraining(here.task, whole, model, rows, 0))
     selected = training_selections(here.task, stored)
     generator, count = np.random.default_rng(0), sum(map(len, selected))
 

@@ -19,14 +19,13 @@ from tuner.backends.base import Trial
 from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import ExitInputs
+from tuner.backends.torch.exits.inputs import cut_inputs
 from tuner.backends.torch.exits.joint import with_exits
 from tuner.backends.torch.exits.procedure import exit_logits
-from tuner.backends.torch.exits.solve import solve_heads
-from tuner.backends.torch.exits.steps import HeadsSteps
+from tuner.backends.torch.exits.steps import HeadsSteps, solve_heads
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.selection import local_folds, training_selections
+from tuner.backends.torch.features.selection import local_folds, training_selections, validation_selections
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.opened import OpenTask
@@ -74,14 +73,14 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
         trial = Trial(plan, seed, here.store, Path(folder) / "weights.safetensors")
         TailProcedure(trial, with_exits(opened_task, heads)).carry_out()
     training = training_selections(here.task, plan)
-    inputs, final = ExitInputs.resolve(here, plan, training), model.tail(plan.answering_cuts[-1]).eval()
+    inputs, final = cut_inputs(here, plan, training, exact=False), model.tail(plan.answering_cuts[-1]).eval()
     if plan.heads.ridge:
         solve_heads(plan, heads, final, inputs, local_folds(training[0]), ())
     else:
-        steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)
-        for _ in EpochLoop(steps, plan.recipe, len(inputs.train.labels), seed).epochs():
+        steps = HeadsSteps(plan, heads, final, inputs, loss=CROSS_ENTROPY)
+        for _ in EpochLoop(steps, plan.recipe, len(inputs.labels), seed).epochs():
             pass
-    scored = inputs.validation["local"]
+    scored = cut_inputs(here, plan, [validation_selections(here.task, plan.data)[0]], exact=True)
     return [float((own.argmax(axis=1) == scored.labels).mean()) for own in exit_logits(plan, heads, final, scored)]
 
 

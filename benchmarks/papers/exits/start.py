@@ -20,14 +20,18 @@ from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, table
 from benchmarks.lib.setup import Held, clothing, opened, plan_for
 from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import ExitInputs
+from tuner.backends.torch.exits.inputs import cut_inputs
 from tuner.backends.torch.exits.procedure import exit_logits
-from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.start import load_starts, start_sums, starts
-from tuner.backends.torch.exits.steps import HeadsSteps
+from tuner.backends.torch.exits.steps import HeadsSteps, solve_heads
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.selection import local_folds, training_selections
+from tuner.backends.torch.features.selection import (
+    calibration_selection,
+    local_folds,
+    training_selections,
+    validation_selections,
+)
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import RecipePlan
@@ -122,18 +126,19 @@ def accuracies(here: Access, plan: TrialPlan, seed: int) -> list[float]:
     fill(here, [plan])
     begun, final = starts(here, plan, NOTHING_ADDED), here.loaded.tail(plan.cuts[-1]).eval()
     training = training_selections(here.task, plan)
-    inputs = ExitInputs.resolve(here, plan, training)
+    inputs = cut_inputs(here, plan, training, exact=False)
     torch.manual_seed(seed)
     heads = build_heads(plan)
     if plan.heads.ridge:
         sums = [start_sums(own, plan.heads) for own in begun.tensors]
-        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums)
+        answered = cut_inputs(here, plan, [calibration_selection(here.task, plan)], exact=True)
+        solve_heads(plan, heads, final, inputs, local_folds(training[0]), sums, answered)
     else:
         load_starts(heads, begun)
-        steps = HeadsSteps(plan, heads, final, inputs.train, loss=CROSS_ENTROPY)
-        for _ in EpochLoop(steps, plan.recipe, len(inputs.train.labels), seed).epochs():
+        steps = HeadsSteps(plan, heads, final, inputs, loss=CROSS_ENTROPY)
+        for _ in EpochLoop(steps, plan.recipe, len(inputs.labels), seed).epochs():
             pass
-    scored = inputs.validation["local"]
+    scored = cut_inputs(here, plan, [validation_selections(here.task, plan.data)[0]], exact=True)
     logits = exit_logits(plan, heads, final, scored)
     truth = scored.labels if plan.heads.supervised else logits[-1].argmax(axis=1)
     return [float((own.argmax(axis=1) == truth).mean()) for own in logits]

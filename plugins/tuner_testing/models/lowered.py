@@ -26,7 +26,7 @@ from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse, pr
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
 from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.backends.torch.trial.steps import TrialSteps
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
@@ -111,10 +111,8 @@ class LoweredTail:
         torch.manual_seed(self._seed)
         if saved is not None:
             self.tail.load_state_dict(saved.tail)
-        if self.plan.traits.solves:
-            steps: TrialSteps = SolvedSteps(self._task, self.plan, self.tail, self._inputs)
-        else:
-            steps = EagerSteps(self._task, self.plan, self.tail, self._inputs, self._seed, self._extensions)
+        training = TailTraining(self._task, self.plan, self.tail, self._inputs, self._seed, self._extensions)
+        steps = SolvedSteps(training) if self.plan.traits.solves else EagerSteps(training)
         loop = EpochLoop(steps, self.plan.recipe, TRAIN, self._seed)
         if saved is not None:
             loop.restore(copy.deepcopy(saved.loop))

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.pretrained import with_weights
+from tests.sessions import opened
+from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.open.load import OpenModel, load
+from tuner.plan.info import ModelInfo
 from tuner.task import Task
 from tuner.task.builtin import digits
 
@@ -27,3 +30,8 @@ def task(pretrained: Path) -> Iterator[Task]:
 @pytest.fixture(scope="module")
 def loaded(task: Task) -> OpenModel:
     return load(task)
+
+
+@pytest.fixture(scope="module")
+def model(task: Task) -> ModelInfo:
+    return opened(TorchBackend(), task).model

@@ -1,8 +1,15 @@
-"""Plans for the built-in task, on its own model."""
+"""Plans for the built-in task, on its own model, and what carries them out."""
 
+from pathlib import Path
+
+from tests.sessions import opened
+from tuner.backends.base import Trial
+from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
+from tuner.results.records.trial import Outcome
+from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
 
@@ -17,3 +24,12 @@ def plan_of(task: Task, loaded: OpenModel, bits: int = 8, split: int = 2, alpha:
         recipe=RecipePlan(epochs=2),
         runtime=RuntimePlan(threads=1),
     )
+
+
+def carried_out(task: Task, plan: TrialPlan, folder: Path, seed: int = 1) -> Outcome:
+    """Fill a store in a folder as a plan needs it, train the plan, and leave the weights next to the store."""
+    store = Store(folder / "store")
+    if plan.cached:
+        assert opened(TorchBackend(), task).fill([plan], store).records > 0
+        assert opened(TorchBackend(), task).missing([plan], store) == 0
+    return opened(TorchBackend(), task).train(Trial(plan, seed, store, folder / "weights.safetensors"))

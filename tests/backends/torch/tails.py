@@ -1,4 +1,4 @@
-"""Tails of real architectures, and the eager training that a traced step answers to."""
+"""Tails of real architectures, their traced and planned steps, and the eager training that these answer to."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,15 @@ from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import chain
 from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.planned.bound_step import Program, bound, held_by
+from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.optimiser import optimiser
+from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
+from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.plan.parts import RecipePlan
 
-OUTPUTS = 10
+OUTPUTS, BATCH = 10, 8
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
@@ -97,13 +101,38 @@ TAILS: Mapping[str, Callable[[], Tail]] = {
 ALL_TAILS: Mapping[str, Callable[[], Tail]] = {**TAILS, "LSTM and attention": lambda: Tail(OverTime(), (8, 6))}
 
 
+def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
+    return trace(
+        tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
+    )
+
+
+class Planned:
+    """Runs a step's program on a tail's own weights."""
+
+    def __init__(self, step: Step, tail: nn.Module, made: Program | None = None) -> None:
+        self.program = made or program(step)
+        self._run = bound(self.program, held_by(step, tail))
+        self._count = 0
+
+    def step(self, batch: Arrays, rate: float, weight: tuple[float, ...] = (1.0,) * BATCH) -> float:
+        self._count += 1
+        given = {name: torch.from_numpy(value) for name, value in batch.items()}
+        given["input"] = spatial(given["input"])
+        given |= {
+            "sample_weight": torch.tensor(weight),
+            "learning_rate": torch.tensor(rate),
+            "step_count": torch.tensor(float(self._count)),
+        }
+        return float(self._run(*[given[name] for name in self.program.batch]))
+
+
 class Eager:
     """The eager loop's step, with the noise of dropouts given; pads nothing. A criterion of PyTorch may be given."""
 
     def __init__(self, tail: nn.Module, recipe: RecipePlan, criterion: nn.Module | None = None) -> None:
         self.tail, self._criterion = channels_last(tail).train(), criterion
         self.noise: list[torch.Tensor] = []
-        self._multi = False
         for module in tail.modules():
             if recipe.freeze_bn and isinstance(module, NORMS):
                 module.eval()

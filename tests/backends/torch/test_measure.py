@@ -7,26 +7,31 @@ from unittest.mock import ANY
 
 import pytest
 
+from tests.sessions import opened
+from tuner.backends.base import Session
 from tuner.backends.torch import clock as clocks
+from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.clock import Clock
-from tuner.backends.torch.measure import measure
-from tuner.backends.torch.model.open.load import OpenModel
-from tuner.plan.example import example_model
 from tuner.planner.device import TRAIN_PASSES, nominal, rates_from
 from tuner.task import Task
 
 
+@pytest.fixture
+def session(task: Task) -> Session:
+    return opened(TorchBackend(), task)
+
+
 @pytest.mark.slow
-def test_without_time_blocks_cost_their_flops(task: Task, loaded: OpenModel) -> None:
-    rates = measure(task, loaded, 1, within=0.0)
+def test_without_time_blocks_cost_their_flops(session: Session) -> None:
+    rates = session.measure(1, within=0.0)
     assert not rates.complete
-    assert rates.forward_seconds == nominal(loaded.info).forward_seconds
+    assert rates.forward_seconds == nominal(session.model).forward_seconds
     assert rates.prefix_kind == "torch-fp32"
     assert rates.latency_seconds == 0.0
 
 
 @pytest.mark.slow
-def test_what_was_reported_before_is_not_measured_again(task: Task, loaded: OpenModel) -> None:
+def test_what_was_reported_before_is_not_measured_again(session: Session) -> None:
     figures: dict[str, Any] = {}
 
     def note(progress: Mapping[str, Any]) -> bool:
@@ -34,11 +39,11 @@ def test_what_was_reported_before_is_not_measured_again(task: Task, loaded: Open
         return False
 
     known = {"forward 0": 123.0, "train 1": 456.0}
-    rates = measure(task, loaded, 1, known=known, report=note)
+    rates = session.measure(1, known=known, report=note)
     assert rates.complete
     assert (rates.forward_seconds[0], rates.train_seconds[1]) == (123.0, 456.0)
     assert not set(known) & set(figures)
-    assert measure(task, loaded, 1, within=0.0, known={**known, **figures}) == replace(rates, load_seconds=ANY)
+    assert session.measure(1, within=0.0, known={**known, **figures}) == replace(rates, load_seconds=ANY)
 
 
 def test_a_block_that_was_not_measured_costs_its_flops_at_the_pace_of_the_others() -> None:
@@ -51,8 +56,8 @@ def test_a_block_that_was_not_measured_costs_its_flops_at_the_pace_of_the_others
 
 
 @pytest.mark.slow
-def test_with_time_all_of_it_is_measured(task: Task, loaded: OpenModel) -> None:
-    rates = measure(task, loaded, 1)
+def test_with_time_all_of_it_is_measured(session: Session) -> None:
+    rates = session.measure(1)
     assert rates.complete
     assert rates.latency_seconds > 0
 

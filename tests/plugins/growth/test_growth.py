@@ -202,7 +202,7 @@ def test_a_trial_that_was_cut_short_while_it_grew_continues_to_the_same_weights(
 def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) -> None:
     plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-tail", (), GROWS),))
     trial = Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "weights.safetensors")
-    one = Checkpoint.of(trial)
+    one = Checkpoint(trial)
     assert one.read() is None
     one.path.write_bytes(b"PK torn")
     assert one.read() is None
@@ -211,9 +211,8 @@ def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) 
     found = one.read()
     assert found is not None
     assert found.train_seconds == 1.0
-    assert Checkpoint.of(replace(trial, seed=2)).read() is None
-    plain = Checkpoint.of(replace(trial, plan=replace(plan, shape=())))
-    assert not plain.each_epoch
+    assert Checkpoint(replace(trial, seed=2)).read() is None
+    plain = Checkpoint(replace(trial, plan=replace(plan, shape=())))
     assert plain.read() is None
 
 

@@ -9,21 +9,16 @@ TIMED_RUNS, UNTIMED_RUNS = 30, 3
 
 
 class Clock:
-    """Says whether there is time for more, on a device that may do other work.
-
-    Args:
-        within: Seconds from now.
-        threads: Threads that the model runs on.
-    """
+    """Says whether there is time for more within some seconds from now, for a model that runs on some threads."""
 
     def __init__(self, within: float, threads: int) -> None:
-        self._started, self._busy, self._within, self._threads = *_now(), within, threads
+        self._started, self._busy, self._within, self.threads = *_now(), within, threads
 
     def has(self, seconds: float) -> bool:
         """Return whether what takes so long on an idle device ends in time at the pace of now."""
         now, busy = _now()
         passed = now - self._started
-        pace = max(1.0, self._threads * passed / max(busy - self._busy, 1e-3)) if passed > 0.1 else 1.0  # noqa: PLR2004 - too short to tell
+        pace = max(1.0, self.threads * passed / max(busy - self._busy, 1e-3)) if passed > 0.1 else 1.0  # noqa: PLR2004 - too short to tell
         return passed + pace * seconds < self._within
 
 

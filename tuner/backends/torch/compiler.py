@@ -1,8 +1,8 @@
 """PyTorch's compiler, imported when something of it is used instead of by the first optimiser.
 
 `torch.optim.Optimizer` imports ``torch._dynamo`` to say where a compiler must not look: 1.6 s of processor time of each
-start (measured on torch 2.13), which nothing needs before a step is traced. `defer` puts a module in its place that
-answers optimisers. Whatever else is asked of it, such as by ``torch.compile`` in a user's model, imports the real one.
+start (torch 2.13), which nothing needs before a step is traced. `defer` puts a module in its place that answers
+optimisers; whatever else is asked of it imports the real one.
 """
 
 import importlib

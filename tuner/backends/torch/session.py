@@ -15,25 +15,24 @@ from tuner.backends.base import Exported, Filling, Misread, Session, Trial, sile
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch import compiler
+from tuner.backends.torch.clock import Clock
 from tuner.backends.torch.exits.procedure import ExitsProcedure
-from tuner.backends.torch.exits.start import ready
+from tuner.backends.torch.exits.start import starts
 from tuner.backends.torch.export import segments, whole
 from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
-from tuner.backends.torch.features.fill import fill, missing
+from tuner.backends.torch.features.fill import fill, missing, needed
 from tuner.backends.torch.features.int8 import prediction_costs
-from tuner.backends.torch.features.needs import needed
-from tuner.backends.torch.measure import measure, steps_are_traced
+from tuner.backends.torch.measure import Measurement, steps_are_traced
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.planned.step_plan import planned_step
-from tuner.backends.torch.step.terms import loss_of
+from tuner.backends.torch.step.losses import loss_of
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import StepLoss, torch_loss
 from tuner.backends.torch.trial.edits.edited import edited
 from tuner.backends.torch.trial.edits.evolving import first_step
-from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import given_probabilities, untouched
 from tuner.plan.info import ModelInfo
@@ -50,13 +49,7 @@ from tuner.training.epochs import Report
 
 
 class TorchSession(Session):
-    """A task, its model and what plugins add.
-
-    Args:
-        task: To personalise on.
-        extensions: What plugins add.
-        steps: Makes what runs the steps of a trial.
-        plans_steps: Whether the memory of a step can be planned.
+    """A task, its model and what plugins add; `plans_steps` is whether the memory of a step can be planned.
 
     Raises:
         TaskError: The model cannot be built, or the weights do not fit it.
@@ -92,17 +85,15 @@ class TorchSession(Session):
         report: Report = silent,
     ) -> Rates:
         """Time every block of the model."""
-        return measure(self._opened.task, self._opened.model, threads, within, known, report)
+        clock = Clock(within, threads)
+        return Measurement(self._opened.task, self._opened.model, clock, known, report).rates()
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - ended from outside
         """Run every block once, forward and backward, from the last to the first."""
         return first_steps(self._opened.task, self._opened.model, threads)
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
-        """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with.
-
-        None where the step cannot be traced, or is not planned by this backend.
-        """
+        """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with."""
         if not self._plans_steps or plan.traits.solves:
             return None
         torch.set_num_threads(plan.runtime.threads)
@@ -138,9 +129,8 @@ class TorchSession(Session):
         filling = fill(access, plans)
         for cut in {plan.split for plan in plans if plan.runtime.precision == "int8" and not filling.stopped}:
             prediction_costs(opened.task, opened.model, cut)  # here, where nothing trains
-        if not filling.stopped and ready(access, plans, opened.extensions):
-            return replace(filling, stopped=True)
-        return filling
+        asked = (starts(access, plan, opened.extensions, may_stop=True).stopped for plan in plans)
+        return replace(filling, stopped=filling.stopped or any(asked))
 
     def train(self, trial: Trial) -> Outcome:
         """Train the tail, and the exits where the plan has any, and take the measures of plugins around it."""
@@ -159,21 +149,13 @@ class TorchSession(Session):
         return misread(self._of(plan), plan, weights)
 
     def _of(self, plan: TrialPlan) -> OpenTask:
-        """Return the task with its model as a plan describes it.
-
-        Raises:
-            TaskError: The plan is about another model.
-        """
         return self._opened.described_by(plan)
 
 
 def first_steps(task: Task, model: OpenModel, threads: int) -> FirstSteps:
     """Run every block on zeros, forward and backward, with an optimiser, from the last to the first.
 
-    Args:
-        task: Its loss.
-        model: The model; what it describes of itself is known, and none of its blocks ran in this process.
-        threads: Threads to run with.
+    None of them ran in this process before; what the model describes of itself is known.
     """
     torch.set_num_threads(threads)
     return_freed()

@@ -16,11 +16,7 @@ MeanLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class StepLoss(ABC):
-    """The loss of a task; labels are as its targets have them.
-
-    Attributes:
-        targets: What a sample's label is, with the settings of the loss.
-    """
+    """The loss of a task; labels are as its targets have them, with the settings of the loss."""
 
     targets: Targets
 

@@ -3,10 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import wraps
 from statistics import median
-from types import TracebackType
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -14,44 +11,14 @@ import torch
 TRIED = 3
 #: Steps after which it is measured again in any case, and before which it is not.
 LATEST, EARLIEST = 512, 32
-#: Steps that take so many times what was measured show that the load has changed.
-CHANGED = 1.5
-WINDOW = 8
-
-
-Owner = TypeVar("Owner", bound="HasThreads")
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
-
-
-class HasThreads(Protocol):
-    """What runs steps on threads that are chosen."""
-
-    threads: "ThreadChoice"
-
-
-def on_fastest_threads(
-    step: Callable[Concatenate[Owner, Given], Result],
-) -> Callable[Concatenate[Owner, Given], Result]:
-    """Run a method on as many threads as are fastest now; its object has a `ThreadChoice` as ``threads``."""
-
-    @wraps(step)
-    def chosen(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        with self.threads:
-            return step(self, *args, **kwargs)
-
-    return chosen
+#: The load has changed where the median of so many steps is so many times what was measured.
+WINDOW, CHANGED = 8, 1.5
 
 
 class ThreadChoice:
-    """Sets the number of threads around every step: the one whose steps were the fastest.
+    """Sets the number of threads, `most` at most, around every step: the one whose steps were the fastest.
 
     On busy cores threads wait for each other, and one may be several times as fast as all; on idle ones it is not.
-
-    Args:
-        most: The largest number of threads. With one there is nothing to choose.
-        clock: Returns seconds.
-        use: Sets the number of threads.
     """
 
     def __init__(
@@ -73,9 +40,7 @@ class ThreadChoice:
             self._use(self.threads)
             self._began = self._clock()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End it, and note how long it took."""
         if len(self._counts) == 1:
             return

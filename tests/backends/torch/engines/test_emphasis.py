@@ -20,8 +20,7 @@ from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import training_inputs
-from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.trial.opened import OpenTask, TailTraining, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import DataPlan, RecipePlan
@@ -70,8 +69,8 @@ def test_a_weight_of_two_is_the_sample_twice(task: Task, plan: TrialPlan, tmp_pa
     inputs = training_inputs(access, plan, training_selections(task, plan))
     weights = np.ones(len(inputs.labels), np.float32)
     weights[1] = 2
-    weighted = EagerSteps(task, plan, model.tail(plan.split), replace(inputs, weights=weights), 0)
-    twice = EagerSteps(task, plan, load(task).tail(plan.split), inputs, 0)
+    weighted = EagerSteps(TailTraining(task, plan, model.tail(plan.split), replace(inputs, weights=weights), 0))
+    twice = EagerSteps(TailTraining(task, plan, load(task).tail(plan.split), inputs, 0))
     for steps in (weighted, twice):
         steps.begin_epoch()
     ours, theirs = (

@@ -1,6 +1,5 @@
 """The planned executor in a trial: the eager loop's losses, micro-batches that change nothing, notes of who ran."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tuner.backends.torch.planned.library_memory import nothing
 from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
@@ -116,24 +115,24 @@ class Noisy(nn.Module):
         return value + torch.rand_like(value)
 
 
-def rows(shape: Sequence[int]) -> TailInputs:
-    labels = np.arange(16) % 10
-    return TailInputs(lambda batch: torch.ones(len(batch), *shape), labels)
+def training(task: Task, plan: TrialPlan, *layers: nn.Module) -> TailTraining:
+    inputs = TailInputs(lambda batch: torch.ones(len(batch), 1, 8, 8), np.arange(16) % 10)
+    return TailTraining(task, plan, nn.Sequential(*layers, nn.Flatten(), nn.Linear(64, 10)), inputs, 0)
 
 
 @pytest.mark.usefixtures("always")
 def test_what_cannot_be_traced_runs_eagerly_and_the_notes_say_why(task: Task, whole: TrialPlan) -> None:
-    steps = planned_or_eager(task, whole, nn.Sequential(Noisy(), nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    steps = planned_or_eager(training(task, whole, Noisy()))
     assert type(steps) is EagerSteps
     assert steps.notes[0].startswith("run by PyTorch's eager loop: a step may draw random numbers for dropouts only")
 
 
 def test_small_steps_run_eagerly(task: Task, whole: TrialPlan) -> None:
-    steps = planned_or_eager(task, whole, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    steps = planned_or_eager(training(task, whole))
     assert type(steps) is EagerSteps
     assert "the planned executor is used from 1,024 MB on" in steps.notes[0]
     limited = replace(whole, runtime=replace(whole.runtime, memory_bytes=10**9))
-    steps = planned_or_eager(task, limited, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), rows((1, 8, 8)), 0)
+    steps = planned_or_eager(training(task, limited))
     assert "the planned executor is used from 64 MB on" in steps.notes[0]
 
 

@@ -26,9 +26,8 @@ from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.inputs import training_inputs
-from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.opened import OpenTask, TailTraining, TrialStepsFactory
 from tuner.backends.torch.trial.scoring import logits
-from tuner.backends.torch.trial.steps import TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.errors import TrainingError, UnsupportedError
 from tuner.plan.heads import Exit, HeadsPlan
@@ -142,7 +141,7 @@ def test_the_trials_loss_is_the_tasks_plus_the_weighted_mean_of_the_term(
     inputs, rows = training_inputs(access, plan, training_selections(task, plan)), np.arange(8)
     teacher = np.random.default_rng(0).normal(size=(len(inputs.labels), len(task.labels))).astype(np.float32)
     tail = model.tail(plan.split)
-    steps = EagerSteps(task, plan, tail, replace(inputs, teacher=teacher), 0, ADDED)
+    steps = EagerSteps(TailTraining(task, plan, tail, replace(inputs, teacher=teacher), 0, ADDED))
     answers = torch.from_numpy(logits(tail, replace(inputs, labels=inputs.labels[:8])))
     steps.begin_epoch()
     known = len(task.head_rows)
@@ -159,9 +158,9 @@ def test_the_teacher_is_the_given_model_on_unchanged_samples(
 ) -> None:
     seen: list[np.ndarray[Any, Any] | None] = []
 
-    def noting(task: Task, plan: TrialPlan, tail: Any, inputs: Any, seed: int, extensions: Extensions) -> EagerSteps:
-        seen.append(inputs.teacher)
-        return EagerSteps(task, plan, tail, inputs, seed, extensions)
+    def noting(training: TailTraining) -> EagerSteps:
+        seen.append(training.inputs.teacher)
+        return EagerSteps(training)
 
     bits = replace(plan.cache, bits=32, augment=1.0) if cached else replace(plan.cache, by="none", bits=32, augment=1.0)
     plan = replace(plan, cache=bits, loss=(DISTILL,), recipe=replace(plan.recipe, epochs=1))

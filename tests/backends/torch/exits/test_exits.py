@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+from tests.backends.torch.plans import carried_out
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
@@ -32,7 +33,6 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
-from tuner.results.records.trial import Outcome
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
 from tuner.search.processes.remote import open_remote
@@ -43,11 +43,6 @@ from tuner.task.info import task_info
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()
 LABELLED: dict[str, Any] = {"supervised": 1.0, "distilled": 0.0, "against": "best"}
-
-
-@pytest.fixture(scope="module")
-def model(task: Task) -> ModelInfo:
-    return opened(BACKEND, task).model
 
 
 def plan_of(
@@ -64,14 +59,6 @@ def plan_of(
             recipe=RecipePlan(epochs=epochs, learning_rate=1e-2),
         )
     )
-
-
-def carried_out(task: Task, plan: TrialPlan, folder: Path, seed: int = 1) -> Outcome:
-    store = Store(folder / "store")
-    if plan.cached:
-        assert opened(BACKEND, task).fill([plan], store).records > 0
-        assert opened(BACKEND, task).missing([plan], store) == 0
-    return opened(BACKEND, task).train(Trial(plan, seed, store, folder / "weights.safetensors"))
 
 
 def exit_metadata(folder: Path) -> dict[str, Any]:
@@ -293,9 +280,6 @@ def test_exits_in_closed_form_learn_the_users_digits_at_once(task: Task, model: 
     assert not list((tmp_path / "out" / "train").glob("exit?.onnx"))  # a round solves: there is no step
     policy, trial = exported.sections["exits"], exit_metadata(tmp_path)
     assert policy["calibration_samples"] == len(task.local.train)
-    for key in (
-        "thresholds",
-        "temperatures",
-    ):  # as in the trial: all samples have been seen
+    for key in ("thresholds", "temperatures"):  # as in the trial: all samples have been seen
         assert list(policy[key]) == trial[key]
     assert len(policy["temperatures"]) == len(policy["segments"])

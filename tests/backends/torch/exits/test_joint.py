@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.backends.torch.plans import carried_out
 from tests.sessions import opened
-from tuner.backends.base import Trial
-from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.exits.heads import build_heads
@@ -19,6 +18,7 @@ from tuner.backends.torch.exits.joint import JointSteps
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.bundle.format import new_folder
 from tuner.commands.bundles.export import write_bundle
 from tuner.plan.heads import Exit, HeadsPlan
@@ -32,17 +32,11 @@ from tuner.planner.tail_terms import worth_planning
 from tuner.plugin.core import build_host
 from tuner.runtime import ExitsTrainer, Personaliser
 from tuner.search.processes.remote import open_remote
-from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()
-
-
-@pytest.fixture(scope="module")
-def model(task: Task) -> ModelInfo:
-    return opened(BACKEND, task).model
 
 
 def plan_of(task: Task, model: ModelInfo, bits: int | None = 8, epochs: int = 4, **heads: Any) -> TrialPlan:
@@ -60,16 +54,6 @@ def plan_of(task: Task, model: ModelInfo, bits: int | None = 8, epochs: int = 4,
     )
 
 
-def carried_out(task: Task, plan: TrialPlan, folder: Path) -> dict[str, float]:
-    store = Store(folder / "store")
-    if plan.cached:
-        assert opened(BACKEND, task).fill([plan], store).records > 0
-        assert opened(BACKEND, task).missing([plan], store) == 0
-    outcome = opened(BACKEND, task).train(Trial(plan, 1, store, folder / "weights.safetensors"))
-    assert "exits in the tail train with it" in outcome.notes[0]
-    return dict(outcome.values)
-
-
 def test_the_loss_has_the_exits_beyond_the_cut_and_their_gradient_reaches_the_tail(task: Task) -> None:
     loaded = load(task)
     plan = plan_of(task, loaded.info, bits=None, joint=0.5)
@@ -79,7 +63,7 @@ def test_the_loss_has_the_exits_beyond_the_cut_and_their_gradient_reaches_the_ta
     inputs = TailInputs(lambda rows: values[torch.from_numpy(rows)], labels)
     tail, heads = loaded.tail(1), build_heads(plan)
     assert loaded.chain is not None
-    steps = JointSteps(loaded.chain, heads, task, plan, tail, inputs, 0, NOTHING_ADDED)
+    steps = JointSteps(loaded.chain, heads, TailTraining(task, plan, tail, inputs, 0))
     steps.begin_epoch()
     logits, truth = tail(values), torch.from_numpy(labels)
     after = [loaded.chain.part(*map(loaded.chain.split_position, (1, cut))) for cut in (2, 3)]
@@ -95,7 +79,7 @@ def test_the_loss_has_the_exits_beyond_the_cut_and_their_gradient_reaches_the_ta
     torch.testing.assert_close(first.grad, wanted, rtol=1e-4, atol=1e-6)
     assert next(heads[0].parameters()).grad is None  # at the cut: it reads what no weight changes
     assert next(heads[1].parameters()).grad is not None
-    alone = EagerSteps(task, plan, tail, inputs, 0)
+    alone = EagerSteps(TailTraining(task, plan, tail, inputs, 0))
     assert not alone.norms_train
 
 
@@ -107,7 +91,9 @@ def test_exits_in_the_tail_answer_with_the_tails_own_features(
     assert [one.block for one in plan.heads.exits] == [1, 2, 3]
     assert plan.cuts == (1,)
     assert plan.answering_cuts == (1, 2, 3)
-    values = carried_out(task, plan, tmp_path)
+    outcome = carried_out(task, plan, tmp_path)
+    values = outcome.values
+    assert "exits in the tail train with it" in outcome.notes[0]
     assert values["final_local_accuracy"] > 0.9
     assert values["local_accuracy"] > 0.9
     assert values["mean_flops"] < sum(block.flops for block in model.blocks)
@@ -180,7 +166,7 @@ def test_linear_exits_have_no_norms_that_need_several_samples(task: Task) -> Non
     assert BACKEND.supports(plan) is None
     assert loaded.chain is not None
     inputs = TailInputs(lambda rows: torch.zeros(len(rows), *loaded.info.blocks[1].in_shape), np.zeros(4, np.int64))
-    steps = JointSteps(loaded.chain, build_heads(plan), task, plan, loaded.tail(1), inputs, 0, NOTHING_ADDED)
+    steps = JointSteps(loaded.chain, build_heads(plan), TailTraining(task, plan, loaded.tail(1), inputs, 0))
     assert not steps.norms_train
 
 

@@ -41,11 +41,6 @@ def task() -> Task:
     return replace(known, local=replace(known.local, train=Subset(known.local.train, range(0, 760, 20))))
 
 
-@pytest.fixture(scope="module")
-def model(task: Task) -> ModelInfo:
-    return opened(BACKEND, task).model
-
-
 def plan_of(task: Task, model: ModelInfo, heads: HeadsPlan = SOLVED, **changes: Any) -> TrialPlan:
     plan = TrialPlan(
         model,

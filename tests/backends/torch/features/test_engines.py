@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tuner.backends.torch.features import prefix
-from tuner.backends.torch.features.batches import batches
 from tuner.backends.torch.features.engines import ORT, TORCH, prefix_engine
-from tuner.backends.torch.features.prefix import Prefix
+from tuner.backends.torch.features.prefix import Prefix, batches
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.task import Task

@@ -9,10 +9,9 @@ import pytest
 
 from tests.backends.torch.features.stores import Counting, access
 from tests.backends.torch.plans import plan_of
-from tuner.backends.torch.features.batches import batches
 from tuner.backends.torch.features.engines import TORCH
 from tuner.backends.torch.features.fill import fill
-from tuner.backends.torch.features.prefix import Prefix
+from tuner.backends.torch.features.prefix import Prefix, batches
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel

@@ -46,3 +46,9 @@ def test_a_recording_has_one_fold_but_where_its_class_has_no_other(recordings: i
     assert all((len(own) == 1) == (recordings > 1) for own in of_each.values())
     for row in (0, 1):
         assert len(set(folds[selection.labels() == row].tolist())) == (5 if recordings == 1 else min(5, recordings))
+
+
+def test_the_partitions_have_names(task: Task) -> None:
+    assert list(dict(task.partitions())) == [
+        f"{domain}.{split}" for domain in ("local", "global") for split in ("train", "val", "test")
+    ]

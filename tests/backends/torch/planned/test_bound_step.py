@@ -17,68 +17,39 @@ from torch import fx, nn
 from benchmarks.models.memory import plan
 from tests.backends.torch.tails import (
     ALL_TAILS,
-    OUTPUTS,
+    BATCH,
     TAILS,
-    Arrays,
     Eager,
-    Tail,
+    Planned,
     batch_of,
     first_values,
     part_of,
     relative,
+    traced,
 )
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.fused import fused
 from tuner.backends.torch.planned.nodes import readers
-from tuner.backends.torch.planned.program import program, tensors_of
+from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.schedule import Update, schedule
+from tuner.backends.torch.step.optimiser import STATES
 from tuner.backends.torch.step.optimiser import optimiser as optimiser_of
-from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
-from tuner.backends.torch.step.update import STATES
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss, torch_loss
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.planner.memory.placement import by_size, max_live
 from tuner.targets import MultiLabel, Regression
 
 pytestmark = pytest.mark.slow
-BATCH = 8
 WEIGHT = tuple(float(index < BATCH - 3) for index in range(BATCH))
 STEPS: Mapping[Optimiser, int] = {"sgd": 10, "adam": 5, "adamw": 5}
 ROOT = Path(__file__).parents[4]
-
-
-def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
-    return trace(
-        tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
-    )
 
 
 @cache
 def traced_once(name: str, optimiser: Optimiser) -> Step:
     """Trace a tail for tests that do not change the step."""
     return traced(ALL_TAILS[name](), RecipePlan(optimiser=optimiser, weight_decay=0.01))
-
-
-class Planned:
-    """Runs a step's program on a tail's own weights."""
-
-    def __init__(self, step: Step, tail: nn.Module, made: Program | None = None) -> None:
-        self.program = made or program(step)
-        self._run = bound(self.program, held_by(step, tail))
-        self._count = 0
-
-    def step(self, batch: Arrays, rate: float, weight: tuple[float, ...] = (1.0,) * BATCH) -> float:
-        self._count += 1
-        given = {name: torch.from_numpy(value) for name, value in batch.items()}
-        given["input"] = spatial(given["input"])
-        given |= {
-            "sample_weight": torch.tensor(weight),
-            "learning_rate": torch.tensor(rate),
-            "step_count": torch.tensor(float(self._count)),
-        }
-        return float(self._run(*[given[name] for name in self.program.batch]))
 
 
 def arms(
@@ -176,7 +147,7 @@ def test_updates_run_after_every_reader_of_the_old_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", TAILS)
 def test_gradients_are_gone_as_soon_as_their_weight_is_updated(name: str) -> None:
-    tensors = tensors_of(traced_once(name, "adamw"))
+    tensors = program(traced_once(name, "adamw")).tensors
     gradients = [one for one in tensors if one.kind == "gradient"]
     assert max_live(gradients) <= 1.1 * max(one.nbytes for one in gradients)
     assert sum(one.nbytes for one in gradients) == sum(one.nbytes for one in tensors if one.kind == "state") / 2
@@ -212,10 +183,7 @@ def test_a_gradient_in_another_layout_updates_the_right_elements(optimiser: Opti
 def test_a_group_that_is_no_optimisers_step_runs_in_pieces() -> None:
     tail = TAILS["linear head"]()
     recipe = RecipePlan(optimiser="sgd", momentum=0.0)
-    step = trace(
-        tail.module, recipe, loss=torch_loss(Regression()), input_shape=tail.input_shape, outputs=OUTPUTS,
-        batch_size=BATCH,
-    )  # fmt: skip
+    step = traced(tail, recipe, torch_loss(Regression()))
     assert not any(port.kind == "state" for port in step.inputs)
     made = program(step)
     assert " optimiser_" not in made.source
@@ -249,7 +217,7 @@ def test_computing_again_takes_less_memory_and_gives_the_same(freeze_bn: bool) -
 
 @pytest.mark.parametrize("name", TAILS)
 def test_tensors_can_be_placed(name: str) -> None:
-    tensors = tensors_of(traced_once(name, "adamw"))
+    tensors = program(traced_once(name, "adamw")).tensors
     assert len({one.name for one in tensors}) == len(tensors)
     assert all(0 <= one.first <= one.last and one.nbytes >= 0 for one in tensors)
     assert {"weight", "state", "input", "gradient", "output"} <= {one.kind for one in tensors}

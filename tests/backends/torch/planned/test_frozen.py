@@ -9,21 +9,19 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 
-from tests.backends.torch.tails import OUTPUTS, Eager, batch_of, relative
-from tuner.backends.torch.model.graph.layout import channels_last, spatial
-from tuner.backends.torch.planned.bound_step import Program, bound, held_by
+from tests.backends.torch.tails import BATCH, OUTPUTS, Eager, Planned, Tail, batch_of, relative, traced
+from tuner.backends.torch.model.graph.layout import channels_last
+from tuner.backends.torch.planned.bound_step import Program
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.schedule import Update, schedule
-from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
-from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner_lora.torch import LowRank
 from tuner_sparse.torch import Partly
 
 pytestmark = pytest.mark.slow
-BATCH, SHAPE = 8, (6, 20, 20)
+SHAPE = (6, 20, 20)
 RECIPE = RecipePlan(optimiser="sgd", learning_rate=0.02)
 ATEN = torch.ops.aten
 
@@ -132,7 +130,7 @@ FROZEN = {one.__name__: one for one in MADE}
 
 
 def step_of(net: nn.Module) -> Step:
-    return trace(net, RECIPE, loss=CROSS_ENTROPY, input_shape=SHAPE, outputs=OUTPUTS, batch_size=BATCH)
+    return traced(Tail(net, SHAPE), RECIPE)
 
 
 def stored(made: Program) -> int:
@@ -148,12 +146,9 @@ def called(step: Step) -> list[object]:
 def test_a_step_with_frozen_weights_computes_what_the_eager_loop_does(name: str) -> None:
     net = channels_last(FROZEN[name]())
     eager, step = Eager(copy.deepcopy(net), RECIPE), step_of(net)
-    made = program(step)
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    run, batch = bound(made, held_by(step, net)), batch_of(step, np.random.default_rng(0))
-    given = {key: torch.from_numpy(value) for key, value in batch.items()}
-    given |= {"input": spatial(given["input"]), "sample_weight": torch.ones(BATCH), "learning_rate": torch.tensor(0.02)}
-    losses = [float(run(*[given[port] for port in made.batch])) for _ in range(12)]
+    planned, batch = Planned(step, net), batch_of(step, np.random.default_rng(0))
+    losses = [planned.step(batch, 0.02) for _ in range(12)]
     theirs = [eager.step(batch, 0.02) for _ in range(12)]
     assert relative(losses, theirs) < 1e-4
     assert losses[-1] < losses[0]
@@ -201,9 +196,6 @@ def test_a_transposed_convolution_trains_in_part(dimension: int) -> None:
     register_parametrization(first, "weight", Partly(first.weight, dimension, torch.arange(3)))
     net = channels_last(net)
     eager, step = Eager(copy.deepcopy(net), RECIPE), step_of(net)
-    made = program(step)
-    run, batch = bound(made, held_by(step, net)), batch_of(step, np.random.default_rng(0))
-    given = {key: torch.from_numpy(value) for key, value in batch.items()}
-    given |= {"input": spatial(given["input"]), "sample_weight": torch.ones(BATCH), "learning_rate": torch.tensor(0.02)}
-    losses = [float(run(*[given[port] for port in made.batch])) for _ in range(5)]
+    planned, batch = Planned(step, net), batch_of(step, np.random.default_rng(0))
+    losses = [planned.step(batch, 0.02) for _ in range(5)]
     assert relative(losses, [eager.step(batch, 0.02) for _ in range(5)]) < 1e-4

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tests.backends.torch.tails import (
     ALL_TAILS,
+    BATCH,
     OUTPUTS,
     TAILS,
     Arrays,
@@ -21,22 +22,15 @@ from tests.backends.torch.tails import (
     first_values,
     part_of,
     relative,
+    traced,
 )
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
-from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step, StepError
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss, torch_loss
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.targets import LossSettings, MultiLabel, Regression, SingleLabel
 
 pytestmark = pytest.mark.slow
-BATCH = 8
-
-
-def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
-    return trace(
-        tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
-    )
 
 
 class Graph:

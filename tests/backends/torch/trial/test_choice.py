@@ -20,7 +20,7 @@ from tuner.backends.torch.features.selection import mixed_selections, pool_selec
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.trial.choice import chosen_selections, trained_on
 from tuner.bundle.replay import Replay
-from tuner.errors import BundleError, TrainingError
+from tuner.errors import BundleError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -184,14 +184,6 @@ def test_a_selector_that_breaks_a_rule_ends_the_trial(task: Task, plan: TrialPla
     session = TorchBackend().open(task, Extensions(selectors={"greedy": greedy}))
     with pytest.raises(SelectorError, match=r"selector 'greedy': it must choose counts\[0\] = \d+ of class 0"):
         session.train(Trial(choosing(plan, "greedy"), 1, Store(tmp_path / "store"), tmp_path / "w"))
-
-
-def test_without_the_plugin_a_trial_says_what_is_missing(task: Task, plan: TrialPlan, tmp_path: Path) -> None:
-    session = TorchBackend().open(task, Extensions())
-    with pytest.raises(
-        TrainingError, match=r"no installed plugin realises data edit 'herding' on torch \(there are: none\)"
-    ):
-        session.train(Trial(plan, 1, Store(tmp_path / "store"), tmp_path / "w"))
 
 
 def test_measures_that_objectives_ask_for_see_the_trained_tail(task: Task, plan: TrialPlan, tmp_path: Path) -> None:

@@ -9,19 +9,14 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
+from tuner.backends.torch.step.losses import ExtendedLoss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
-from tuner.backends.torch.step.terms import ExtendedLoss, loss_of
-from tuner.backends.torch.task_loss import torch_loss
-from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
+from tuner.backends.torch.threads import ThreadChoice
 from tuner.backends.torch.trial.edits.evolving import begin_evolving, call, evolving
-from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.backends.torch.trial.steps import TrialSteps
-from tuner.plan.trial import TrialPlan
-from tuner.task import Task
+from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
 from tuner.training.schedule import batches_of
 
 #: Training samples on which an evolving tail compares losses.
@@ -32,41 +27,24 @@ class EagerSteps(TrialSteps):
     """Trains a tail by autograd and an optimiser of PyTorch, in parts where the recipe cuts batches.
 
     Args:
-        task: Its loss.
-        plan: Its recipe.
-        tail: What trains; laid out channels last from here on.
-        inputs: What it reads.
-        seed: Seed of the probe, and of what evolves.
-        extensions: What plugins add: terms of the loss, and optimisers.
+        training: What trains; the tail is laid out channels last from here on.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        plan: TrialPlan,
-        tail: nn.Module,
-        inputs: TailInputs,
-        seed: int,
-        extensions: Extensions = NOTHING_ADDED,
-    ) -> None:
-        self._tail, self._recipe, self._inputs = channels_last(tail), plan.recipe, inputs
-        self._loss, self.threads = (
-            torch_loss(task.targets.smoothed(plan.recipe.label_smoothing)),
-            ThreadChoice(plan.runtime.threads),
-        )
-        loss = loss_of(task, plan, extensions)
+    def __init__(self, training: TailTraining) -> None:
+        tail, recipe, samples = training.tail, training.plan.recipe, len(training.inputs.labels)
+        self._tail, self._recipe, self._inputs = channels_last(tail), recipe, training.inputs
+        self.threads, loss = ThreadChoice(training.plan.runtime.threads), training.loss
         self._extended = loss if isinstance(loss, ExtendedLoss) else None
+        self._loss = loss.own if isinstance(loss, ExtendedLoss) else loss
         trained = [value for value in tail.parameters() if value.requires_grad]
-        self._optimiser = optimiser(trained, plan.recipe, extensions)
-        samples = len(inputs.labels)
-        self._probe = np.sort(np.random.default_rng((seed, 2)).permutation(samples)[:PROBE])
-        self.example = spatial(inputs.read(self._probe[:1]))
+        self._optimiser = optimiser(trained, recipe, training.extensions)
+        self._probe = np.sort(np.random.default_rng((training.seed, 2)).permutation(samples)[:PROBE])
+        self.example = spatial(self._inputs.read(self._probe[:1]))
         self.evolving = evolving(tail)
-        self._tail_norms_train = not plan.recipe.freeze_bn or any(module.fresh_norms for module in self.evolving)
+        self._tail_norms_train = not recipe.freeze_bn or any(module.fresh_norms for module in self.evolving)
         self.norms_train = self._tail_norms_train
-        epoch_steps = len(batches_of(np.arange(samples), plan.recipe.batch_size))
-        training = Training(self._optimiser, self.example, self._probe_loss, epoch_steps, seed, plan.recipe)
-        begin_evolving(tail, training)
+        steps = len(batches_of(np.arange(samples), recipe.batch_size))
+        begin_evolving(tail, Training(self._optimiser, self.example, self._probe_loss, steps, training.seed, recipe))
         self._follow_changes()
 
     def begin_epoch(self) -> None:
@@ -77,18 +55,18 @@ class EagerSteps(TrialSteps):
                 if isinstance(module, NORMS):
                     module.eval()
 
-    @on_fastest_threads
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return its mean loss."""
-        set_rate(self._optimiser, rate)
-        self._optimiser.zero_grad(set_to_none=True)
-        loss = sum(self._backward(part, rows) for part in batches_of(rows, self._recipe.part_size))
-        for module in self.evolving:
-            call(module, "before_update", loss)
-        self._optimiser.step()
-        for module in self.evolving:
-            call(module, "after_update")
-        return loss
+        with self.threads:
+            set_rate(self._optimiser, rate)
+            self._optimiser.zero_grad(set_to_none=True)
+            loss = sum(self._backward(part, rows) for part in batches_of(rows, self._recipe.part_size))
+            for module in self.evolving:
+                call(module, "before_update", loss)
+            self._optimiser.step()
+            for module in self.evolving:
+                call(module, "after_update")
+            return loss
 
     def evolve(self, epoch: int, room: int | None) -> dict[str, float]:
         """Let the tail change; return its log and the seconds it took."""
@@ -125,38 +103,33 @@ class EagerSteps(TrialSteps):
 
     def _backward(self, part: RowNumbers, batch: RowNumbers) -> float:
         """Add the gradients of a part of a batch; return its share of the batch's mean loss."""
-        labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
+        labels = self._inputs.labels_of(part)
         loss = self._part_loss(spatial(self._inputs.read(part)), labels, part) * self._inputs.share(part, batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return float(loss.detach())
 
     def _part_loss(self, features: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
-        """Return the mean loss of some rows."""
         return self._tail_loss(self._tail(features), features, labels, rows)
 
     def _tail_loss(
         self, logits: torch.Tensor, features: torch.Tensor, labels: torch.Tensor, rows: RowNumbers
     ) -> torch.Tensor:
-        """Return the mean loss of a tail's logits: the task's, and what terms add to it."""
-        loss = self._mean(logits, labels, rows)
+        """Return the mean loss of some rows: the task's, and what terms add to it."""
+        weights = self._inputs.weights_of(rows)
+        if self._inputs.weights is None:
+            loss = self._loss.mean(logits, labels)
+        else:
+            loss = (self._loss.losses(logits, labels) * weights).sum() / weights.sum()
         if self._extended is None:
             return loss
         added = self._extended.added(logits, labels, features, self._inputs.teacher_logits(rows))
-        weights = self._inputs.weights_of(rows)
         return loss + (added * weights).sum() / weights.sum()
-
-    def _mean(self, logits: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
-        """Return the task's loss, the weighted mean over some rows."""
-        if self._inputs.weights is None:
-            return self._loss.mean(logits, labels)
-        weights = self._inputs.weights_of(rows)
-        return (self._loss.losses(logits, labels) * weights).sum() / weights.sum()
 
     def _probe_loss(self, tail: nn.Module) -> torch.Tensor:
         """Return a tail's mean loss on the probe, in evaluation mode; its modules' modes stay as they are."""
         training = [module for module in tail.modules() if module.training]
         tail.eval()
-        labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[self._probe]))
+        labels = self._inputs.labels_of(self._probe)
         loss = self._loss.mean(tail(spatial(self._inputs.read(self._probe))), labels)
         for module in training:
             module.training = True

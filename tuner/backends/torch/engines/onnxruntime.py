@@ -8,69 +8,41 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from tuner.arrays import Floats, RowNumbers
-from tuner.backends.extensions import NOTHING_ADDED, Extensions
+from tuner.arrays import RowNumbers
 from tuner.backends.torch.onnx.write import write
-from tuner.backends.torch.step.terms import loss_of
 from tuner.backends.torch.step.trace import trace
-from tuner.backends.torch.step.traced import EAGERLY, StepError
-from tuner.backends.torch.trial.edits.evolving import evolving
-from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.backends.torch.trial.steps import TrialSteps
+from tuner.backends.torch.trial.edits.evolving import require_traceable
+from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
 from tuner.ort.training_step import SessionSteps, StepSession, TrainingRows
-from tuner.plan.trial import TrialPlan
-from tuner.task import Task
 
 
 class OrtSteps(TrialSteps):
-    """Trains a tail in the ordinary onnxruntime; the tail's modules have the weights between epochs.
+    """Trains a tail in the ordinary onnxruntime; the tail's modules have the weights between epochs."""
 
-    Args:
-        task: Its loss.
-        plan: Its recipe.
-        tail: What trains.
-        inputs: What it reads.
-        seed: Seed of the noise of dropouts.
-        extensions: What plugins add: terms of the loss.
-
-    Raises:
-        StepError: The tail's step cannot be traced, or has no ONNX form.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        plan: TrialPlan,
-        tail: nn.Module,
-        inputs: TailInputs,
-        seed: int,
-        extensions: Extensions = NOTHING_ADDED,
-    ) -> None:
-        if evolving(tail):
-            raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
-        self._tail = tail
+    def __init__(self, training: TailTraining) -> None:
+        require_traceable(training.tail)
+        self._tail, inputs, recipe = training.tail, training.inputs, training.plan.recipe
         started = time.perf_counter()
         self.example = inputs.read(np.zeros(1, np.int64))
         step = trace(
-            tail,
-            plan.recipe,
-            loss=loss_of(task, plan, extensions),
+            self._tail,
+            recipe,
+            loss=training.loss,
             input_shape=self.example.shape[1:],
-            outputs=len(task.labels),
-            batch_size=plan.recipe.batch_size,
+            outputs=len(training.task.labels),
+            batch_size=recipe.batch_size,
         )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "step.onnx"
             write(step, path)
             size = path.stat().st_size
-            state = {name: value.numpy(force=True) for name, value in tail.state_dict().items()}
-            self._session = StepSession(path, state, plan.runtime.threads, seed)
+            state = {name: value.numpy(force=True) for name, value in self._tail.state_dict().items()}
+            self._session = StepSession(path, state, training.plan.runtime.threads, training.seed)
         seconds = time.perf_counter() - started
         self.notes = (f"trained by ONNX Runtime: the step was traced and written in {seconds:.1f} s, {size} bytes",)
-        rows = TrainingRows(lambda batch: _array(inputs.read(batch)), inputs.labels, inputs.teacher, inputs.weights)
-        self._steps = SessionSteps(self._session, rows, plan.recipe)
+        rows = TrainingRows(lambda batch: inputs.read(batch).numpy(), inputs.labels, inputs.teacher, inputs.weights)
+        self._steps = SessionSteps(self._session, rows, recipe)
         self.norms_train = self._steps.norms_train
 
     def step(self, rows: RowNumbers, rate: float) -> float:
@@ -92,8 +64,3 @@ class OrtSteps(TrialSteps):
         with torch.no_grad():
             for name, value in self._session.weights().items():
                 state[name].copy_(torch.from_numpy(value))
-
-
-def _array(value: torch.Tensor) -> Floats:
-    array: Floats = value.numpy()
-    return array

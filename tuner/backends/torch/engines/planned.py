@@ -5,45 +5,28 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.planned.step_plan import steps_of
-from tuner.backends.torch.step.terms import loss_of
-from tuner.backends.torch.step.traced import EAGERLY, StepError
-from tuner.backends.torch.threads import on_fastest_threads
-from tuner.backends.torch.trial.edits.evolving import evolving
-from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.backends.torch.trial.steps import TrialSteps
-from tuner.plan.trial import TrialPlan
+from tuner.backends.torch.step.traced import StepError
+from tuner.backends.torch.trial.edits.evolving import require_traceable
+from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
 from tuner.planner.device import STATE_COPIES
 from tuner.planner.tail_terms import kept_bytes, planned_from, worth_planning
-from tuner.task import Task
 from tuner.training.schedule import batches_of
 
 
-def planned_or_eager(
-    task: Task,
-    plan: TrialPlan,
-    tail: nn.Module,
-    inputs: TailInputs,
-    seed: int,
-    extensions: Extensions = NOTHING_ADDED,
-) -> TrialSteps:
-    """Return the planned executor where it pays and the tail can be traced, else `EagerSteps`.
-
-    The notes say which, and why.
-    """
+def planned_or_eager(training: TailTraining) -> TrialSteps:
+    """Return the planned executor where it pays and the tail can be traced, else `EagerSteps`; notes say why."""
+    plan = training.plan
     if worth_planning(plan):
         try:
-            return PlannedSteps(task, plan, tail, inputs, seed, extensions)
+            return PlannedSteps(training)
         except StepError as error:
             reason = str(error)
     elif not plan.traits.traceable:
@@ -53,7 +36,7 @@ def planned_or_eager(
     else:
         saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
         reason = f"{saved}, and the planned executor is used from {planned_from(plan) / 1e6:,.0f} MB on"
-    steps = EagerSteps(task, plan, tail, inputs, seed, extensions)
+    steps = EagerSteps(training)
     steps.notes = (f"run by PyTorch's eager loop: {reason}",)
     return steps
 
@@ -62,27 +45,15 @@ class PlannedSteps(EagerSteps):
     """`EagerSteps` run by the planned executor, which overwrites the tail's weights where they lie.
 
     Batches of fewer samples are filled up with samples of weight zero.
-
-    Raises:
-        StepError: The tail cannot be traced.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        plan: TrialPlan,
-        tail: nn.Module,
-        inputs: TailInputs,
-        seed: int,
-        extensions: Extensions = NOTHING_ADDED,
-    ) -> None:
-        if evolving(tail):
-            raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
-        super().__init__(task, plan, tail, inputs, seed, extensions)
+    def __init__(self, training: TailTraining) -> None:
+        require_traceable(training.tail)
+        super().__init__(training)
         started = time.perf_counter()
-        steps = steps_of(tail, plan, loss_of(task, plan, extensions))
+        steps = steps_of(training.tail, training.plan, training.loss)
         programs = [program(step) for step in steps]
-        held = held_by(steps[-1], tail)
+        held = held_by(steps[-1], training.tail)
         self._ports = [
             [port for name in code.batch for port in step.inputs if port.name == name]
             for code, step in zip(programs, steps, strict=True)
@@ -97,17 +68,17 @@ class PlannedSteps(EagerSteps):
         seconds = time.perf_counter() - started
         self.notes = (f"run by the planned executor: the step was traced and planned in {seconds:.1f} s",)
 
-    @on_fastest_threads
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return its mean loss."""
-        self._steps_done += 1
-        for total in self._sums:
-            total.zero_()
-        loss, parts = 0.0, batches_of(rows, self._part_size)
-        for number, part in enumerate(parts):
-            which = -1 if number == len(parts) - 1 else 0  # all parts but the last add their gradients to sums
-            loss += float(self._bound[which](*self._arguments(which, part, rows, rate)))
-        return loss
+        with self.threads:
+            self._steps_done += 1
+            for total in self._sums:
+                total.zero_()
+            loss, parts = 0.0, batches_of(rows, self._part_size)
+            for number, part in enumerate(parts):
+                which = -1 if number == len(parts) - 1 else 0  # all parts but the last add their gradients to sums
+                loss += float(self._bound[which](*self._arguments(which, part, rows, rate)))
+            return loss
 
     def state(self) -> dict[str, Any]:
         """Return the optimiser's state, by its names in the step, and the number of steps."""
@@ -134,8 +105,7 @@ class PlannedSteps(EagerSteps):
             if port.kind == "input":
                 arguments.append(spatial(_filled(self._inputs.read(part), self._part_size)))
             elif port.kind == "label":
-                labels = torch.from_numpy(np.ascontiguousarray(self._inputs.labels[part]))
-                arguments.append(_filled(labels, self._part_size))
+                arguments.append(_filled(self._inputs.labels_of(part), self._part_size))
             elif port.kind == "teacher" and (teacher := self._inputs.teacher_logits(part)) is not None:
                 arguments.append(_filled(teacher, self._part_size))
             elif port.kind == "noise":

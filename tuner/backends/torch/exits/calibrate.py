@@ -1,4 +1,4 @@
-"""Costs of leaving at each exit, measured and counted, and notes on what a calibration came to."""
+"""Costs of leaving at each exit, and notes on what a calibration came to."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,46 +17,33 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.heads_terms import head_flops
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts
-from tuner.targets import Targets
 from tuner.task import Task
 
 
 def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels) -> list[str]:
-    """Return a note on each exit of a plan.
-
-    Args:
-        plan: Its exits.
-        calibration: What was decided on these samples.
-        logits: float32 [exits + 1, n, outputs] on the calibration samples.
-        truth: int64 [n], or float32 [n, outputs].
-    """
+    """Return a note on each exit of a plan, by logits float32 [exits + 1, n, outputs] of the calibration samples."""
     kind = plan.task.targets
     right = kind.correctness(logits, truth)
     notes = []
+
+    def error(index: int, temperature: float) -> str:
+        return f"{expected_calibration_error(kind.confidences(logits[index], temperature), right[index]):.3f}"
+
     for index, place in enumerate(plan.heads.exits):
-        fate, temperature = "pruned", None
+        fate, after = "pruned", ""
         if index in calibration.kept:
             at = calibration.kept.index(index)
             share, temperature = 100 * calibration.rates[at], calibration.temperatures[at]
             fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
+            after = f", {error(index, temperature)} at temperature {temperature:.2f}" if kind.has_classes else ""
         if kind.has_classes:  # else a confidence is no probability to be right
-            fate = f"{_calibration_error(logits[index], right[index], temperature, kind)}; {fate}"
+            fate = f"calibration error {error(index, 1.0)}{after}; {fate}"
         notes.append(
             f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): {kind.exit_score} "
             f"{100 * right[index].mean():.1f} % of {len(truth)} calibration samples (final head "
             f"{100 * right[-1].mean():.1f} %), {fate}"
         )
     return notes
-
-
-def _calibration_error(logits: Floats, right: Floats, temperature: float | None, kind: Targets) -> str:
-    """Say how far an exit's confidence is from its accuracy, as it is and, of one that is kept, at its temperature."""
-
-    def error(divisor: float) -> float:
-        return expected_calibration_error(kind.confidences(logits, divisor), right)
-
-    after = "" if temperature is None else f", {error(temperature):.3f} at temperature {temperature:.2f}"
-    return f"calibration error {error(1.0):.3f}{after}"
 
 
 def exit_costs(

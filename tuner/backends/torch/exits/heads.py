@@ -14,12 +14,9 @@ def head(in_shape: tuple[int, ...], channels: int, outputs: int) -> nn.Sequentia
 
     The pooling is global, so that a map of any size will do. What is no map is read as a vector by two linear layers.
 
-    Source: Huang et al., 2018; PersEPhonEE's published ratios fit 128 channels and global pooling.
+    Without channels between its layers it is a linear layer alone, on the mean of a map.
 
-    Args:
-        in_shape: Shape of what it reads, per sample.
-        channels: Channels between its layers; 0 for a linear layer alone, on the mean of a map.
-        outputs: Number of logits.
+    Source: Huang et al., 2018; PersEPhonEE's published ratios fit 128 channels and global pooling.
     """
     if not channels:
         pooling = [nn.AdaptiveAvgPool2d(1)] if len(in_shape) == MAP_DIMENSIONS else []
@@ -49,6 +46,7 @@ def _halving(inputs: int, channels: int) -> tuple[nn.Module, ...]:
 
 def build_heads(plan: TrialPlan) -> nn.ModuleList:
     """Return the plan's side heads, untrained."""
-    shapes = [plan.model.blocks[place.block].in_shape for place in plan.heads.exits]
-    pairs = zip(plan.heads.exits, shapes, strict=True)
-    return nn.ModuleList(channels_last(head(shape, place.channels, plan.model.outputs)) for place, shape in pairs)
+    blocks, outputs = plan.model.blocks, plan.model.outputs
+    return nn.ModuleList(
+        channels_last(head(blocks[place.block].in_shape, place.channels, outputs)) for place in plan.heads.exits
+    )

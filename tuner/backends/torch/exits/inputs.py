@@ -1,24 +1,23 @@
-"""What a trial of side heads reads, resolved from its plan once: the inputs of several cuts at a time."""
+"""What side heads read: the inputs of several cuts at a time, of stored features or of the model's outputs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
-from tuner.backends.torch.features.selection import (
-    Selection,
-    calibration_selection,
-    validation_selections,
-)
+from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.graph.layout import fast, spatial
-from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, inference_prefix, stored_inputs
+from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
+from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits
+from tuner.training.schedule import batches_of
 
 #: Takes row numbers and returns float32 [n, ...] by cut.
 ReadCuts = Callable[[RowNumbers], dict[int, torch.Tensor]]
@@ -36,54 +35,18 @@ class CutInputs:
     reading: Callable[[Sequence[int]], ReadCuts]
     labels: Labels
 
-
-@dataclass(frozen=True, slots=True)
-class ExitInputs:
-    """What a trial of side heads reads.
-
-    Attributes:
-        train: What an epoch trains on.
-        calibration: What thresholds are set on: samples that are withheld from training, or all local ones.
-        validation: What scores are taken on, by domain: ``local``, and ``global`` where the task has one.
-    """
-
-    train: CutInputs
-    calibration: CutInputs
-    validation: Mapping[str, CutInputs]
-
-    @classmethod
-    def resolve(cls, access: Access, plan: TrialPlan, training: Sequence[Selection]) -> "ExitInputs":
-        """Return what a plan's heads read: stored features where the plan keeps them, else the model's outputs.
-
-        Args:
-            access: The task's features.
-            plan: Plan with exits.
-            training: What an epoch trains on.
-
-        Raises:
-            TrainingError: The model has no cut points.
-            LookupError: The features are coded, and a cut has no scales yet.
-        """
-        task = access.task
-        scored = validation_selections(task, plan.data)
-        return cls(
-            train=cut_inputs(access, plan, training, exact=False),
-            calibration=cut_inputs(access, plan, [calibration_selection(task, plan)], exact=True),
-            validation={selection.domain: cut_inputs(access, plan, [selection], exact=True) for selection in scored},
-        )
+    def batches(self, cuts: Sequence[int]) -> Iterator[tuple[RowNumbers, dict[int, torch.Tensor]]]:
+        """Yield the numbers of all rows, in order, a batch at a time, and what is read of them."""
+        read = self.reading(cuts)
+        for rows in batches_of(np.arange(len(self.labels)), SCORE_BATCH):
+            yield rows, read(rows)
 
 
 def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection], *, exact: bool) -> CutInputs:
     """Return how to read the plan's cuts of some selections, one after the other.
 
-    Those in a tail are computed from its own input whenever they are read, by its weights at the call of
-    `reading`.
-
-    Args:
-        access: The task's features.
-        plan: Whether they are stored, and at which width.
-        selections: The samples.
-        exact: Whether the 16-bit records that scores come from are read, instead of those for training.
+    Cuts in a tail are computed from its own input whenever they are read, by its weights at the call of `reading`.
+    `exact` asks for the 16-bit records that scores come from, instead of those for training.
 
     Raises:
         TrainingError: The model has no cut points.
@@ -92,9 +55,7 @@ def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection],
     if not plan.cached:
         return _computed(access, selections)
     bits = dict.fromkeys(plan.cuts, VALIDATION_BITS) if exact else feature_bits(plan)
-    sources: dict[int, TailInputs] = {
-        cut: stored_inputs(Reader(access, cut, bits[cut], selections), selections) for cut in plan.cuts
-    }
+    sources = {cut: stored_inputs(Reader(access, cut, bits[cut], selections), selections) for cut in plan.cuts}
 
     def reading(cuts: Sequence[int]) -> ReadCuts:
         stored, inside = [cut for cut in cuts if cut in sources], [cut for cut in cuts if cut not in sources]

@@ -4,51 +4,34 @@ Source: Shallow-Deep Networks (Kaya et al., ICML 2019): the losses of all exits 
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.graph.nodes import Chain
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.steps import TrialSteps
+from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.errors import TrainingError
-from tuner.plan.trial import TrialPlan
-from tuner.task import Task
 
 
 class JointSteps(EagerSteps):
     """`EagerSteps` whose loss has those of the exits beyond the cut, times `HeadsPlan.joint`.
 
-    Each exit learns what `exit_loss` says, of the final head's answers as they are at that step.
-
-    Args:
-        chain: The model, whose weights the tail shares.
-        heads: All heads of the plan; those beyond the cut train.
-        task, plan, tail, inputs, seed, extensions: As `EagerSteps` takes them.
+    Each exit learns what `exit_loss` says, of the final head's answers as they are at that step. Of a plan's heads,
+    those beyond the cut train; the tail shares the chain's weights.
     """
 
-    def __init__(
-        self,
-        chain: Chain,
-        heads: nn.ModuleList,
-        task: Task,
-        plan: TrialPlan,
-        tail: nn.Module,
-        inputs: TailInputs,
-        seed: int,
-        extensions: Extensions,
-    ) -> None:
-        super().__init__(task, plan, tail, inputs, seed, extensions)
+    def __init__(self, chain: Chain, heads: nn.ModuleList, training: TailTraining) -> None:
+        super().__init__(training)
+        plan = training.plan
         pairs = zip(plan.heads.exits, heads, strict=True)
         deep = [(place.block, head) for place, head in pairs if place.block > plan.split]
-        self._plan, self._exit_loss = plan.heads, torch_loss(task.targets)
+        self._plan, self._exit_loss = plan.heads, torch_loss(training.task.targets)
         self._heads = nn.ModuleList(head for _, head in deep)
         ends = [chain.split_position(cut) for cut in (*(block for block, _ in deep), plan.model.num_blocks)]
         self._outputs = chain.outputs(ends, chain.split_position(plan.split))
@@ -62,7 +45,6 @@ class JointSteps(EagerSteps):
         self._heads.train()
 
     def _part_loss(self, features: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
-        """Return the mean loss of some rows: the tail's, and the exits'."""
         *values, logits = self._outputs(features)
         answers = logits.detach()
         losses = [
@@ -73,22 +55,8 @@ class JointSteps(EagerSteps):
 
 
 def with_exits(opened: OpenTask, heads: nn.ModuleList) -> OpenTask:
-    """Return a task whose tails train together with the exits in them.
-
-    Args:
-        opened: The task.
-        heads: Heads of the plan that will be trained.
-
-    Raises:
-        TrainingError: The model has no cut points.
-    """
+    """Return a task whose tails train together with a plan's heads in them."""
     chain = opened.model.chain
     if chain is None:
         raise TrainingError("a model without cut points has no place for exits: leave exits out")
-
-    def steps(
-        task: Task, plan: TrialPlan, tail: nn.Module, inputs: TailInputs, seed: int, extensions: Extensions
-    ) -> TrialSteps:
-        return JointSteps(chain, heads, task, plan, tail, inputs, seed, extensions)
-
-    return replace(opened, steps=steps)
+    return replace(opened, steps=partial(JointSteps, chain, heads))

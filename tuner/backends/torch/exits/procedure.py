@@ -14,26 +14,22 @@ from torch import nn
 from tuner.arrays import Floats
 from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
 from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import CutInputs, ExitInputs
+from tuner.backends.torch.exits.inputs import CutInputs, cut_inputs
 from tuner.backends.torch.exits.joint import with_exits
-from tuner.backends.torch.exits.solve import solve_heads
 from tuner.backends.torch.exits.start import Starts, load_starts, start_sums, starts
-from tuner.backends.torch.exits.steps import HeadsSteps
+from tuner.backends.torch.exits.steps import HeadsSteps, solve_heads
 from tuner.backends.torch.exits.weights import write_exits
-from tuner.backends.torch.features.selection import calibration_selection, local_folds
+from tuner.backends.torch.features.selection import calibration_selection, local_folds, validation_selections
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.backends.torch.trial.procedure import frozen
-from tuner.backends.torch.trial.scoring import SCORE_BATCH, bundle_bytes, classes_of, require_finite
-from tuner.backends.torch.trial.tail import TailProcedure
+from tuner.backends.torch.trial.scoring import Scores, bundle_bytes, require_finite
+from tuner.backends.torch.trial.tail import TailProcedure, frozen
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan
-from tuner.results.records.counts import ClassCounts
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
-from tuner.training.schedule import batches_of
 
 
 class ExitsProcedure(TailProcedure):
@@ -67,20 +63,26 @@ class ExitsProcedure(TailProcedure):
         """Solve for the heads, or train them; not where the user asked to stop."""
         plan, opened = self.plan, self.opened
         self.final, self.unseen = opened.model.tail(plan.answering_cuts[-1]).eval(), None
-        self.inputs = ExitInputs.resolve(self.access, plan, self.training)
+        learned = cut_inputs(self.access, plan, self.training, exact=False)
+        calibrated = [calibration_selection(opened.task, plan)]
+        self.calibrated = cut_inputs(self.access, plan, calibrated, exact=True)
+        self.scored = {
+            selection.domain: cut_inputs(self.access, plan, [selection], exact=True)
+            for selection in validation_selections(opened.task, plan.data)
+        }
         self.sums = [start_sums(own, plan.heads) for own in begun.tensors] if plan.heads.ridge else []
         if is_over:
             return TrainingLog()
         started = time.perf_counter()
         if plan.heads.ridge:
             folds = local_folds(self.training[0])
-            self.unseen = solve_heads(plan, self.heads, self.final, self.inputs, folds, self.sums)
+            answered = self.calibrated if plan.heads.out_of_fold else None
+            self.unseen = solve_heads(plan, self.heads, self.final, learned, folds, self.sums, answered)
             return TrainingLog(seconds=time.perf_counter() - started)
         load_starts(self.heads, begun)
         loss = torch_loss(opened.task.targets)
-        steps = HeadsSteps(plan, self.heads, self.final, self.inputs.train, opened.extensions, loss=loss)
-        samples = len(self.inputs.train.labels)
-        loop = EpochLoop(steps, plan.recipe, samples, self.trial.seed, loss_name="the exits' loss")
+        steps = HeadsSteps(plan, self.heads, self.final, learned, opened.extensions, loss=loss)
+        loop = EpochLoop(steps, plan.recipe, len(learned.labels), self.trial.seed, loss_name="the exits' loss")
         start = TrainingLog(seconds=time.perf_counter() - started)
         return train_epochs(loop, self.trial.report, BetweenEpochs(self._mean_accuracy), start, of=" of the exits")
 
@@ -89,25 +91,25 @@ class ExitsProcedure(TailProcedure):
 
         Thresholds, and with them the accuracy of leaving early, are calibrated once, when training has ended.
         """
-        task, local = self.opened.task, self.inputs.validation["local"]
+        task, local = self.opened.task, self.scored["local"]
         logits = exit_logits(self.plan, self.heads, self.final, local)
         truth = truths(task, "local", logits, local.labels)
         return float(np.mean([task.targets.score(own, truth) for own in logits[:-1]]))
 
-    def score(self) -> tuple[dict[str, float], dict[str, ClassCounts]]:
+    def score(self) -> Scores:
         """Calibrate, then score the policy that came out on the validation samples."""
         task, plan, model = self.opened.task, self.plan, self.opened.model
         costs = exit_costs(model, plan, self.heads, torch.from_numpy(task.batch(task.local.val, [0])))
         self.calibration = calibration = self._calibrate(costs)
-        values, classes = dict[str, float](), dict[str, ClassCounts]()
-        for domain, samples in self.inputs.validation.items():
+        scores = Scores()
+        values = scores.values
+        for domain, samples in self.scored.items():
             logits = exit_logits(plan, self.heads, self.final, samples)
             truth = truths(task, domain, logits, samples.labels)
             kept = logits[[*calibration.kept, -1]]
             exits = exits_taken(task.targets.confidences(kept, calibration.temperatures), calibration.thresholds)
             answers = kept[exits, np.arange(len(exits))]
-            values |= task.targets.scores(domain, answers, truth, labelled=task.labelled)
-            classes |= {domain: counts} if (counts := classes_of(task, answers, truth)) else {}
+            scores.add(task, domain, answers, truth)
             values[f"final_{domain}_accuracy"] = task.targets.score(logits[-1], truth)
             for place, own in enumerate(kept[:-1]):
                 values[f"exit{place}_{domain}_accuracy"] = task.targets.score(own, truth)
@@ -118,11 +120,12 @@ class ExitsProcedure(TailProcedure):
                 values["mean_flops"] = float(rates @ kept_costs.flops.cumulative())
                 values["whole_latency_seconds"] = costs.seconds.reached[-1]
         parts = [model.model, *(self.heads[index] for index in calibration.kept)]
-        return values | {"bundle_bytes": bundle_bytes(parts, parts)}, classes
+        values["bundle_bytes"] = bundle_bytes(parts, parts)
+        return scores
 
     def _calibrate(self, costs: ExitCosts) -> ExitCalibration:
         """Choose the exits that are worth having, and their thresholds."""
-        task, plan, samples = self.opened.task, self.plan, self.inputs.calibration
+        task, plan, samples = self.opened.task, self.plan, self.calibrated
         logits, out_of_fold = exit_logits(plan, self.heads, self.final, samples), plan.heads.out_of_fold
         if out_of_fold and self.unseen is not None:
             logits[:-1] = self.unseen
@@ -149,19 +152,11 @@ class ExitsProcedure(TailProcedure):
 def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs) -> Floats:
     """Return the logits of every exit and of the final head, float32 [exits + 1, n, outputs], in evaluation mode.
 
-    Args:
-        plan: Its exits.
-        heads: Their heads.
-        final: The final head, and what of the tail is before it.
-        inputs: What they read.
-
-    Raises:
-        TrainingError: Some are not finite.
+    `final` is the final head, and what of the tail is before it.
     """
     heads.eval()
-    read, parts = inputs.reading(plan.answering_cuts), []
-    for rows in batches_of(np.arange(len(inputs.labels)), SCORE_BATCH):
-        values = read(rows)
+    parts = []
+    for _, values in inputs.batches(plan.answering_cuts):
         with torch.inference_mode():
             sides = [side(spatial(values[place.block])) for place, side in zip(plan.heads.exits, heads, strict=True)]
             parts.append(torch.stack([*sides, final(spatial(values[plan.answering_cuts[-1]]))], dim=0).numpy())

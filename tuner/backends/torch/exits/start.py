@@ -5,7 +5,6 @@ Source: PersEPhonEE (HotMobile 2021): exits are trained offline on the data of t
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -21,7 +20,6 @@ from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import Selection, pool_selections
 from tuner.backends.torch.model.open.fingerprint import state_hash, structure_hash
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits
@@ -30,9 +28,7 @@ from tuner.ridge.sums import Sums, coded, step_of
 from tuner.runtime.train.exit_targets import exit_targets, linear_features
 from tuner.store.files.disk import StoreFull
 from tuner.store.kept import read_start, sample_set, start_name, write_start
-from tuner.targets import Targets
 from tuner.training.epoch import EpochLoop
-from tuner.training.schedule import batches_of
 
 #: Seed of first weights and of the order of samples: what exits begin with is the same in every study.
 SEED = 0
@@ -46,7 +42,7 @@ class Starts:
     Attributes:
         tensors: Of each exit: sums (`start_sums`), or its first weights; none where exits begin with nothing.
         seconds: What it took to learn them, now or before.
-        stopped: Whether it was asked to stop before the end: then there are none.
+        stopped: Whether it was asked to stop before the end.
     """
 
     tensors: tuple[dict[str, Array], ...] = ()
@@ -57,13 +53,8 @@ class Starts:
 def starts(access: Access, plan: TrialPlan, extensions: Extensions, *, may_stop: bool = False) -> Starts:
     """Return what a plan's exits begin with; what the store lacks is learned, and kept if there is room.
 
-    An exit's start depends neither on the other exits nor on the user, so that each is kept for itself.
-
-    Args:
-        access: The task's features, and its model as it was given: nothing of it was trained yet.
-        plan: Its exits.
-        extensions: What plugins add.
-        may_stop: Whether to obey a request to stop.
+    An exit's start depends neither on the other exits nor on the user, so that each is kept for itself. Nothing of the
+    model is trained yet. `may_stop` is whether to obey a request to stop.
     """
     if not plan.heads.global_weight:
         return Starts()
@@ -109,24 +100,21 @@ def _names(access: Access, plan: TrialPlan, samples: Selection) -> list[str]:
     """Return the name of each exit's start: another one where anything differs that it depends on."""
     cut, bits = plan.cuts[-1], feature_bits(plan)
     final = access.loaded.tail(cut)
+
+    def read_at(cut: int) -> str:  # a hash of the path of the records, or of exact ones where they are computed
+        return access.folder(cut, bits[cut]).name if plan.cached else access.key(cut, 0).digest()
+
     common = json.dumps(
         [
             sample_set(samples.ids(), samples.labels()),
             state_hash(final) + structure_hash(final),
-            _read_at(access, plan, cut, bits),
+            read_at(cut),
             [access.task.loss, plan.model.outputs],
             asdict(START_HEADS),
             asdict(START_RECIPE),
         ]
     )
-    return [
-        start_name(common, _read_at(access, plan, place.block, bits), str(place.channels)) for place in plan.heads.exits
-    ]
-
-
-def _read_at(access: Access, plan: TrialPlan, cut: int, bits: dict[int, int]) -> str:
-    """Return a hash of what is read at a cut: the path of its records, or where they are computed, of exact ones."""
-    return access.folder(cut, bits[cut]).name if plan.cached else access.key(cut, 0).digest()
+    return [start_name(common, read_at(place.block), str(place.channels)) for place in plan.heads.exits]
 
 
 def _learned(
@@ -137,10 +125,15 @@ def _learned(
     inputs, task = cut_inputs(access, plan, [samples], exact=False), access.task
     if plan.heads.ridge:
         teacher = teacher_logits(plan.cuts[-1], final, inputs).numpy()
-        targets = _targets(teacher, inputs, task.targets)
+        labelled, plain = HeadsPlan(supervised=1.0, temperature=1.0), HeadsPlan(temperature=1.0)
+        of_labels = exit_targets(labelled, teacher, inputs.labels, kind=task.targets)[:, : teacher.shape[1]]
+        targets = np.concatenate([of_labels, exit_targets(plain, teacher, inputs.labels, kind=task.targets)], axis=1)
         return [_summed(place, inputs, targets) for place in plan.heads.exits]
     plan = replace(plan, heads=replace(START_HEADS, exits=plan.heads.exits), recipe=START_RECIPE)
-    heads = nn.ModuleList(_fresh(plan, place) for place in plan.heads.exits)
+    heads = nn.ModuleList()
+    for place in plan.heads.exits:  # a head has the same first weights whatever other heads there are
+        torch.manual_seed(SEED)
+        heads.extend(build_heads(replace(plan, heads=replace(plan.heads, exits=(place,)))))
     steps = HeadsSteps(plan, heads, final, inputs, extensions, loss=torch_loss(task.targets))
     loop = EpochLoop(steps, plan.recipe, len(inputs.labels), SEED, loss_name="the loss of what exits begin with")
 
@@ -152,25 +145,11 @@ def _learned(
     return [{name: value.numpy() for name, value in head.state_dict().items()} for head in heads]
 
 
-def _fresh(plan: TrialPlan, place: Exit) -> nn.Module:
-    """Return a head with the first weights that it has whatever other heads there are."""
-    torch.manual_seed(SEED)
-    (head,) = build_heads(replace(plan, heads=replace(plan.heads, exits=(place,))))
-    return head
-
-
-def _targets(teacher: Array, inputs: CutInputs, kind: Targets) -> Array:
-    """Return labels, the final head's hard answers and its probabilities (or values), float32 [n, 3 · outputs]."""
-    labelled, plain = HeadsPlan(supervised=1.0, temperature=1.0), HeadsPlan(temperature=1.0)
-    of_labels = exit_targets(labelled, teacher, inputs.labels, kind=kind)[:, : teacher.shape[1]]
-    return np.concatenate([of_labels, exit_targets(plain, teacher, inputs.labels, kind=kind)], axis=1)
-
-
 def _summed(place: Exit, inputs: CutInputs, targets: Array) -> dict[str, Array]:
-    """Return the sums of all rows at an exit, batch by batch."""
-    read, sums = inputs.reading([place.block]), None
-    for rows in batches_of(np.arange(len(targets)), SCORE_BATCH):
-        features = linear_features(read(rows)[place.block].float().numpy())
+    """Return the sums of all rows at an exit."""
+    sums = None
+    for rows, read in inputs.batches([place.block]):
+        features = linear_features(read[place.block].float().numpy())
         step = step_of(features)
         if sums is None:
             sums = Sums.empty(features.shape[1], targets.shape[1], step)
@@ -179,8 +158,3 @@ def _summed(place: Exit, inputs: CutInputs, targets: Array) -> dict[str, Array]:
     if sums is None:
         raise ValueError("there are no global samples to begin with")
     return sums.tensors()
-
-
-def ready(access: Access, plans: Sequence[TrialPlan], extensions: Extensions) -> bool:
-    """Learn what the exits of some plans begin with, ahead of their trials; return whether it was asked to stop."""
-    return any(starts(access, plan, extensions, may_stop=True).stopped for plan in plans)

@@ -1,20 +1,23 @@
-"""The training steps of side heads."""
+"""The training of side heads: by steps, or in closed form."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
-from tuner.arrays import RowNumbers
+from tuner.arrays import Floats, RowNumbers
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.step.optimiser import optimiser, set_rate
 from tuner.backends.torch.task_loss import StepLoss
-from tuner.backends.torch.threads import ThreadChoice, on_fastest_threads
-from tuner.backends.torch.trial.scoring import SCORE_BATCH
+from tuner.backends.torch.threads import ThreadChoice
 from tuner.plan.trial import TrialPlan
-from tuner.training.schedule import batches_of
+from tuner.ridge.personal import personal_head
+from tuner.ridge.sums import Sums
+from tuner.runtime.train.exit_targets import linear_features, regressed
 from tuner.training.steps import Steps
 
 HALF, MAPS = 0.5, 4
@@ -23,13 +26,7 @@ HALF, MAPS = 0.5, 4
 class HeadsSteps(Steps):
     """Trains all side heads together: their losses add up, and none depends on another.
 
-    Args:
-        plan: Exits, losses and recipe.
-        heads: As `tuner.backends.torch.exits.heads.build_heads` returns them, or trained before.
-        final: The final head and what of the tail is before it, in evaluation mode: the teacher.
-        inputs: What they train on.
-        extensions: What plugins add: optimisers.
-        loss: The task's loss.
+    The final head, with what of the tail is before it, is in evaluation mode: the teacher.
     """
 
     norms_train = True
@@ -55,23 +52,23 @@ class HeadsSteps(Steps):
         """Put the heads in training mode."""
         self._heads.train()
 
-    @on_fastest_threads
     def step(self, rows: RowNumbers, rate: float) -> float:
         """Train on one batch; return the sum of the heads' mean losses."""
-        set_rate(self._optimiser, rate)
-        self._optimiser.zero_grad(set_to_none=True)
-        inputs, teacher = self._read(rows), self._teacher[rows]
-        labels = torch.from_numpy(np.ascontiguousarray(self._labels[rows]))
-        if self._plan.flips:
-            inputs = mirrored(inputs, torch.rand(len(rows)) < HALF)
-        losses = [
-            exit_loss(head(spatial(inputs[place.block])), teacher, labels, self._plan, self._loss)
-            for place, head in zip(self._plan.exits, self._heads, strict=True)
-        ]
-        loss = torch.stack(losses).sum()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self._optimiser.step()
-        return float(loss.detach())
+        with self.threads:
+            set_rate(self._optimiser, rate)
+            self._optimiser.zero_grad(set_to_none=True)
+            inputs, teacher = self._read(rows), self._teacher[rows]
+            labels = torch.from_numpy(np.ascontiguousarray(self._labels[rows]))
+            if self._plan.flips:
+                inputs = mirrored(inputs, torch.rand(len(rows)) < HALF)
+            losses = [
+                exit_loss(head(spatial(inputs[place.block])), teacher, labels, self._plan, self._loss)
+                for place, head in zip(self._plan.exits, self._heads, strict=True)
+            ]
+            loss = torch.stack(losses).sum()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            self._optimiser.step()
+            return float(loss.detach())
 
 
 def mirrored(inputs: dict[int, torch.Tensor], chosen: torch.Tensor) -> dict[int, torch.Tensor]:
@@ -84,7 +81,53 @@ def mirrored(inputs: dict[int, torch.Tensor], chosen: torch.Tensor) -> dict[int,
 
 def teacher_logits(cut: int, final: nn.Module, inputs: CutInputs) -> torch.Tensor:
     """Return the final head's logits on all training rows, float32 [n, outputs]: it runs once, not once an epoch."""
-    read, batches = inputs.reading([cut]), batches_of(np.arange(len(inputs.labels)), SCORE_BATCH)
     with torch.inference_mode():
-        parts = [final(spatial(read(rows)[cut])) for rows in batches]
+        parts = [final(spatial(read[cut])) for _, read in inputs.batches([cut])]
     return torch.cat(parts).clone()
+
+
+def solve_heads(
+    plan: TrialPlan,
+    heads: nn.ModuleList,
+    final: nn.Module,
+    learned: CutInputs,
+    folds: RowNumbers,
+    begun: Sequence[Sums],
+    answered: CutInputs | None = None,
+) -> Floats:
+    """Solve for all side heads in closed form.
+
+    Args:
+        plan: Exits, what they answer, and the penalty.
+        heads: As `tuner.backends.torch.exits.heads.build_heads` returns them, of linear layers.
+        final: The final head and what of the tail is before it, in evaluation mode: the teacher.
+        learned: What is regressed on, the user's samples first.
+        folds: Fold of each of the user's samples.
+        begun: Sums that each exit begins with; none where they begin with nothing.
+        answered: What thresholds are set on; the user's samples as they are learned from where it is None.
+
+    Returns:
+        Logits of every exit for the user's samples, each by the exit that is solved without the sample's fold, float32
+        [exits, own, outputs].
+
+    Raises:
+        TrainingError: Features are not finite, or there are too many of a sample.
+    """
+    teacher, kind = teacher_logits(plan.answering_cuts[-1], final, learned).numpy(), plan.task.targets
+    targets, truth = regressed(plan.heads, teacher, learned.labels, kind=kind)
+    rows, ridge, unseen = np.arange(len(folds)), plan.heads.ridge, []
+    for place, head, own in zip(plan.heads.exits, heads, begun or (None,) * len(heads), strict=True):
+        exact = None if answered is None else _features(place.block, answered)
+        features = _features(place.block, learned)
+        solved = personal_head(features, targets, truth, rows, folds, ridge, seen_as=exact, kind=kind, given=own)
+        unseen.append(solved.unseen.astype(np.float32))
+        weight, bias = head.parameters()  # of the one layer that has any
+        with torch.no_grad():
+            weight.copy_(torch.from_numpy(solved.head.weight))
+            bias.copy_(torch.from_numpy(solved.head.bias))
+    return np.stack(unseen)
+
+
+def _features(cut: int, inputs: CutInputs) -> Floats:
+    """Return what a linear head reads of all rows, float32 [n, features]."""
+    return np.concatenate([linear_features(read[cut].float().numpy()) for _, read in inputs.batches([cut])])

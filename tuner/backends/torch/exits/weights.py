@@ -16,21 +16,15 @@ from tuner.files import private_file
 from tuner.ridge.sums import Sums
 from tuner.runtime.train.calibration import ExitCalibration
 
-#: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights.
-METADATA = Section.EXITS.value
-#: Beginning of the names of the sums that they were solved for with.
-SUMS = "sums"
+#: Key of the calibration in the file's metadata, and the beginning of the names of the heads' weights; of the sums.
+METADATA, SUMS = Section.EXITS.value, "sums"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExitWeights:
-    """What a trial with exits leaves.
+    """What a trial with exits leaves: the states of the tail, empty where only exits trained, and of each kept head.
 
-    Attributes:
-        tail: State dictionary of the tail; empty where only exits trained.
-        heads: State dictionary of each kept head.
-        calibration: What they were calibrated to, and which exits are kept.
-        sums: Sums of global samples that each kept head was solved for with; empty where there are none.
+    `sums` are those of global samples that each kept head was solved for with; empty where there are none.
     """
 
     tail: dict[str, torch.Tensor]
@@ -52,15 +46,14 @@ class ExitWeights:
         calibration, tensors = ExitCalibration.from_dict(json.loads(metadata)), load_file(path)
         of_exits = f"{METADATA}.", f"{SUMS}."
         tail = {name: value for name, value in tensors.items() if not name.startswith(of_exits)}
-
-        def numbered(kind: str) -> tuple[dict[str, torch.Tensor], ...]:
-            begins = [f"{kind}.{place}." for place in range(len(calibration.kept))]
-            return tuple(
+        heads, sums = (
+            [
                 {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
-                for begin in begins
-            )
-
-        return cls(tail, numbered(METADATA), calibration, tuple(filter(None, numbered(SUMS))))
+                for begin in (f"{kind}.{place}." for place in range(len(calibration.kept)))
+            ]
+            for kind in (METADATA, SUMS)
+        )
+        return cls(tail, tuple(heads), calibration, tuple(filter(None, sums)))
 
 
 def write_exits(
@@ -77,12 +70,9 @@ def write_exits(
     """
     tensors = {name: value.contiguous() for name, value in tail.items()}
     for place, index in enumerate(calibration.kept):
-        state = heads[index].state_dict()
+        state, own = heads[index].state_dict(), sums[index].tensors() if sums else {}
         tensors |= {f"{METADATA}.{place}.{name}": value.contiguous() for name, value in state.items()}
-        if sums:
-            tensors |= {
-                f"{SUMS}.{place}.{name}": torch.from_numpy(value) for name, value in sums[index].tensors().items()
-            }
+        tensors |= {f"{SUMS}.{place}.{name}": torch.from_numpy(value) for name, value in own.items()}
     tensors = tensors or {"nothing": torch.zeros(1)}  # a file without tensors keeps no metadata
     path.parent.mkdir(parents=True, exist_ok=True)
     with private_file(path) as part:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
-from tuner.backends.torch.features.prefix import Prefix, Shallower
+from tuner.backends.torch.features.prefix import Prefix
 from tuner.backends.torch.model.graph.nodes import Chain
 from tuner.backends.torch.model.open.fingerprint import state_hash, structure_hash
 from tuner.backends.torch.model.open.load import OpenModel
@@ -27,15 +27,10 @@ VALIDATION_BITS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """A task's features in a store.
+    """A task's features in a store, made by a model's prefix.
 
     Attributes:
-        task: Its samples.
-        loaded: The model whose prefix makes the features.
-        store: Where they are stored.
-        threads: Threads that the prefix runs with.
         report: Receives progress and warnings.
-        precision: Precision that the prefix computes in.
         unstored: Scales by cut that a full disk left no room for.
     """
 
@@ -56,9 +51,11 @@ class Access:
 
     def key(self, cut: int, bits: int, scales: str = "") -> StoreKey:
         """Return what must match for a stored feature to be read as right."""
+        if self.loaded.chain is None:
+            raise ValueError("a model without cut points has no features to store")
         block = self.loaded.info.blocks[cut]
         return StoreKey(
-            prefix=self._prefix_hash(cut),
+            prefix=prefix_hash(self.loaded.chain, cut),
             preprocessing=hashlib.blake2b(json.dumps(asdict(self.task.input)).encode(), digest_size=16).hexdigest(),
             kind=self.kind,
             cut=block.cut,
@@ -74,11 +71,7 @@ class Access:
         return unstored or read_scales(self.store.folder, self.key(cut, EXACT_BITS), self.loaded.task_fingerprint)
 
     def codec(self, cut: int, bits: int) -> Codec:
-        """Return what codes the records of one cut at one width.
-
-        Raises:
-            LookupError: The width needs scales, and the cut has none yet.
-        """
+        """Return what codes the records of one cut at one width; see `file`."""
         low, high, _ = self._needed_scales(cut, bits)
         shape = self.loaded.info.blocks[cut].in_shape
         return Codec(bits, shape, low, high, has_own_scales(bits, shape))
@@ -106,7 +99,7 @@ class Access:
         """Return the prefix up to some cuts, ascending; it starts from stored 32-bit records where there are any.
 
         Fewer bits would do too, but then a record would depend on which way it was computed. In int8 it starts from the
-        samples, and is quantised first where that was not done yet.
+        samples.
 
         Raises:
             UnsupportedError: It cannot be quantised.
@@ -117,13 +110,8 @@ class Access:
             return Prefix(self.task, self.loaded, cuts, self.kind, self.threads)
         above = range(min(cuts) - 1, 0, -1)
         stored = next((cut for cut in above if self.store.path(self.key(cut, EXACT_BITS)).exists()), None)
-        shallower = Shallower(stored, self.file(stored, EXACT_BITS)) if stored is not None else None
+        shallower = (stored, self.file(stored, EXACT_BITS)) if stored is not None else None
         return Prefix(self.task, self.loaded, cuts, self.kind, self.threads, shallower)
-
-    def _prefix_hash(self, cut: int) -> str:
-        if self.loaded.chain is None:
-            raise ValueError("a model without cut points has no features to store")
-        return prefix_hash(self.loaded.chain, cut)
 
     def _needed_scales(self, cut: int, bits: int) -> Scales | tuple[None, None, str]:
         if bits >= VALIDATION_BITS:
@@ -136,11 +124,6 @@ class Access:
 
 @lru_cache(maxsize=128)
 def prefix_hash(chain: Chain, cut: int) -> str:
-    """Hash the weights and the structure of the blocks before a cut."""
-    return f"{frozen_hash(chain, cut)}-{structure_hash(chain.prefix(cut))}"
-
-
-@lru_cache(maxsize=128)
-def frozen_hash(chain: Chain, cut: int) -> str:
-    """Hash the weights of the blocks before a cut, as they are before any trial."""
-    return state_hash(chain.prefix(cut))
+    """Hash the weights, as they are before any trial, and the structure of the blocks before a cut."""
+    prefix = chain.prefix(cut)
+    return f"{state_hash(prefix)}-{structure_hash(prefix)}"

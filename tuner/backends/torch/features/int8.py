@@ -15,7 +15,7 @@ from tuner.arrays import Floats
 from tuner.backends.base import silent
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.features.engines import INT8, cut_name, exported_prefix, int8_file
-from tuner.backends.torch.features.selection import drawn, whole_partition
+from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
 from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.onnx.quantise import Quantiser, part_of
@@ -46,11 +46,6 @@ def int8_kind(task: Task, model: OpenModel) -> str:
 def int8_prefix(task: Task, model: OpenModel, report: Report = silent) -> Path:
     """Return the prefix in int8 as an ONNX file with one output per inner cut, made where there is none yet.
 
-    Args:
-        task: Its samples give the ranges.
-        model: The model.
-        report: Receives how many of the samples were run.
-
     Raises:
         UnsupportedError: It cannot be written as ONNX, or quantised.
         QuantisingStopped: The report asked for it.
@@ -75,8 +70,7 @@ def int8_prefix(task: Task, model: OpenModel, report: Report = silent) -> Path:
 
 def calibration_batches(task: Task) -> Iterator[Floats]:
     """Yield the samples that ranges are taken from, normalised, float32 [n, ...]: first local, then global ones."""
-    for name in _calibrated(task):
-        selection = drawn(whole_partition(task, name), CALIBRATION_SAMPLES)
+    for selection in _calibrated(task):
         for rows in batches_of(selection.indices, BATCH):
             yield task.batch(selection.samples, rows)
 
@@ -90,14 +84,14 @@ def _reported(task: Task, report: Report) -> Iterator[Floats]:
             raise QuantisingStopped
 
 
-def _calibrated(task: Task) -> list[str]:
-    return ["local.train", *(["global.train"] if task.global_ is not None else [])]
+def _calibrated(task: Task) -> list[Selection]:
+    names = ["local.train", *(["global.train"] if task.global_ is not None else [])]
+    return [drawn(whole_partition(task, name), CALIBRATION_SAMPLES) for name in names]
 
 
 @lru_cache(maxsize=4)
 def _calibration_ids(task: Task) -> tuple[str, ...]:
-    drawn_of = (drawn(whole_partition(task, name), CALIBRATION_SAMPLES) for name in _calibrated(task))
-    return tuple(sample_id for selection in drawn_of for sample_id in selection.ids())
+    return tuple(sample_id for selection in _calibrated(task) for sample_id in selection.ids())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +100,8 @@ class PredictionCosts:
 
     Attributes:
         float32_seconds: Least time of these blocks in float32, by ONNX Runtime.
-        int8_seconds: The same in int8, measured in turns.
-        tail_seconds: Least time of the other blocks, which are in float32 in any case, by PyTorch.
+        int8_seconds: Least time of these blocks in int8.
+        tail_seconds: Least time of the other blocks, in float32, by PyTorch.
         int8_bytes: Size of the blocks in int8, as an ONNX file.
     """
 

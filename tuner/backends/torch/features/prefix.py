@@ -1,7 +1,7 @@
 """The frozen prefix up to several cuts in one go, decoding ahead of computing."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,41 +11,55 @@ from threading import Lock
 import numpy as np
 
 from tuner.arrays import Floats
-from tuner.backends.torch.features.batches import Batch
 from tuner.backends.torch.features.engines import INT8, ORT, prefix_engine
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.planner.device import FILL_BATCH
 from tuner.store.files.records import BadRecord, RecordFile
 from tuner.task import Task
+from tuner.task.mixing import filling_order
+from tuner.training.schedule import batches_of
 
 DECODERS = 2
 AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Shallower:
-    """Records of a cut above those that are wanted, as exact as the prefix itself: 32 bits.
+class Batch:
+    """Neighbours in a partition's filling order: they always run together, so that a refill gives the same bytes."""
 
-    Attributes:
-        cut: Block number whose input they are.
-        file: File that holds them.
-    """
+    partition: str
+    indices: tuple[int, ...]
 
-    cut: int
-    file: RecordFile
+
+def batches(task: Task, wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
+    """Yield the fixed batches of a task's partitions that hold any of the wanted indices."""
+    for name, samples in task.partitions():
+        asked = wanted.get(name)
+        if not asked:
+            continue
+        for rows in batches_of(filling_order(samples.labels), FILL_BATCH):
+            if not asked.isdisjoint(rows.tolist()):
+                yield Batch(name, tuple(rows.tolist()))
+
+
+def exactly(wanted: Mapping[str, set[int]]) -> Iterator[Batch]:
+    """Yield batches of just the wanted samples: for what is not kept, where the neighbours would run in vain."""
+    for name, asked in wanted.items():
+        for rows in batches_of(np.array(sorted(asked), np.int64), FILL_BATCH):
+            yield Batch(name, tuple(rows.tolist()))
 
 
 class Prefix:
-    """The prefix up to some cuts, from pixels or from what is stored of a shallower cut.
+    """The prefix up to some cuts, from pixels or from what is stored, as exact as the prefix itself, of another cut.
 
     Args:
         task: Its samples and preprocessing.
         model: The model.
         cuts: Block numbers, ascending.
-        kind: The engine.
-        threads: Threads it runs with at most: as many as are fastest now.
-        shallower: Stored records to start from, for batches that they hold whole.
+        kind: The engine, which runs on as many of the threads as are fastest now.
+        threads: Most threads.
+        shallower: Cut and its stored records to start from, for batches that they hold whole.
 
     Attributes:
         shortened: Samples that did not start from pixels so far.
@@ -58,7 +72,7 @@ class Prefix:
         cuts: Sequence[int],
         kind: str,
         threads: int,
-        shallower: Shallower | None = None,
+        shallower: tuple[int, RecordFile] | None = None,
     ) -> None:
         self._task = task
         self._samples = dict(task.partitions())
@@ -73,12 +87,7 @@ class Prefix:
         self._shares = {cut: own / max(flops[-1], 1) for cut, own in zip(cuts, flops, strict=True)}
 
     def seconds_each(self, cut: int, seconds: float) -> float:
-        """Return the seconds a sample takes up to `cut`: decoding, and its part of the FLOPs.
-
-        Args:
-            cut: One of this prefix's.
-            seconds: Time of a sample through the whole of it.
-        """
+        """Return a sample's seconds up to a cut, given those through the whole: decoding, and its part of the FLOPs."""
         decoding = min(seconds, sum(self._decoding) / max(1, len(self._decoding)))
         return decoding + (seconds - decoding) * max(self._shares[cut], 1e-3)
 
@@ -104,7 +113,7 @@ class Prefix:
                     loading.cancel()
 
     def _load(self, batch: Batch) -> tuple[int, Floats]:
-        """Return the block to start at and its input, padded to a full batch with the first sample."""
+        """Return the block to start at and its input, filled up with the first sample."""
         begin, value = self._stored(batch) or (0, self._pixels(batch))
         return begin, np.concatenate([value, *[value[:1]] * (FILL_BATCH - len(value))])
 
@@ -118,10 +127,10 @@ class Prefix:
         """Return what the shallower records hold of a batch; None where they lack any of it."""
         if self._shallower is None:
             return None
-        samples, file = self._samples[batch.partition], self._shallower.file
+        samples, (cut, file) = self._samples[batch.partition], self._shallower
         try:
             with self._reading:
                 records = file.read([samples.sample_id(index) for index in batch.indices])
         except BadRecord:
             return None
-        return self._shallower.cut, file.codec.decode(records)
+        return cut, file.codec.decode(records)

@@ -7,22 +7,24 @@ import numpy as np
 
 from tuner.arrays import Codes, Floats
 from tuner.backends.torch.features.access import Access
-from tuner.backends.torch.features.batches import batches, exactly
-from tuner.backends.torch.features.prefix import Prefix
+from tuner.backends.torch.features.prefix import Prefix, batches, exactly
 from tuner.backends.torch.features.selection import Selection
 from tuner.planner.data_terms import CODED_BITS
 from tuner.store.files.disk import StoreFull
 from tuner.store.files.records import BadRecord, RecordFile
 
 
-class Reader:
-    """Reads features; what the store lacks, or holds damaged, is computed again, which is reported.
+def sound_records(file: RecordFile, ids: list[str]) -> tuple[list[str], Codes]:
+    """Return those of some samples whose records are neither missing nor damaged, and these records."""
+    try:
+        return ids, file.read(ids)
+    except BadRecord as bad:
+        sound = [sample_id for sample_id in ids if sample_id not in bad.sample_ids]
+        return sound, file.read(sound)
 
-    Args:
-        access: The task's features.
-        cut: Block number where the tail begins.
-        bits: Width of the records.
-        selections: The rows that will be read.
+
+class Reader:
+    """Reads features of some samples; what the store lacks, or holds damaged, is computed again, which is reported.
 
     Raises:
         LookupError: The width needs scales, and the cut has none yet.
@@ -41,7 +43,6 @@ class Reader:
             for sample_id, index in zip(selection.ids(), selection.indices, strict=True)
         }
         self._prefix: Prefix | None = None
-        self._reported = False
 
     def read(self, ids: Sequence[str]) -> Floats:
         """Return float32 [n, *shape]."""
@@ -67,13 +68,7 @@ class Reader:
             coded = self._access.file(self._cut, CODED_BITS)
         except StoreFull:
             return {}
-        absent = set(coded.missing(ids))
-        there = [sample_id for sample_id in dict.fromkeys(ids) if sample_id not in absent]
-        try:
-            records = coded.read(there)
-        except BadRecord as bad:
-            there = [sample_id for sample_id in there if sample_id not in bad.sample_ids]
-            records = coded.read(there)
+        there, records = sound_records(coded, list(dict.fromkeys(ids)))
         return dict(zip(there, self._codec.narrow(records), strict=True))
 
     def _computed(self, ids: Sequence[str]) -> dict[str, Codes]:
@@ -82,11 +77,9 @@ class Reader:
         As long as there is room they are put back with all of their batch, which runs as in a filling pass: the same
         bytes, and no batch twice. Without room just these run.
         """
-        if not self._reported:
-            self._reported = True
+        if self._prefix is None:
             text = f"{len(ids)} stored features were missing or damaged and are computed again"
             self._access.report({"warning": text})
-        if self._prefix is None:
             self._prefix = self._access.prefix([self._cut])
         wanted: dict[str, set[int]] = {}
         asked = set(ids)

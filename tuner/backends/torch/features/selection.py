@@ -17,13 +17,7 @@ WHOLE = DataPlan()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some samples of one partition.
-
-    Attributes:
-        partition: Its name: ``"local.train"``.
-        samples: All of the partition's.
-        indices: Indices of those selected.
-    """
+    """Samples of a partition (``"local.train"``): the indices of some, next to all of them."""
 
     partition: str
     samples: Samples
@@ -76,12 +70,8 @@ def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
 def local_selection(task: Task, data: DataPlan) -> Selection:
     """Return the local training samples that are used, those that set thresholds of exits included."""
     used = shared_partition(task, "local.train", data.share)
-    return replace(used, indices=np.flatnonzero(_folds(task, data) != data.fold)) if data.fold else used
-
-
-def _folds(task: Task, data: DataPlan) -> RowNumbers:
-    """Return the fold of each local training sample."""
-    return fold_numbers(task.local.train.labels, data.folds)
+    folds = fold_numbers(task.local.train.labels, data.folds) if data.fold else None
+    return used if folds is None else replace(used, indices=np.flatnonzero(folds != data.fold))
 
 
 def calibration_selection(task: Task, plan: TrialPlan) -> Selection:
@@ -94,8 +84,7 @@ def local_folds(local: Selection) -> RowNumbers:
 
     Of windows, a recording is in one fold if its class has several recordings, as neighbours are alike.
     """
-    labels, recordings = local.labels(), _recordings(local)
-    return recording_folds(labels, recordings, FOLDS)
+    return recording_folds(local.labels(), _recordings(local), FOLDS)
 
 
 def _recordings(selection: Selection) -> RowNumbers:
@@ -107,8 +96,7 @@ def _recordings(selection: Selection) -> RowNumbers:
 def withheld_selection(task: Task, data: DataPlan = WHOLE) -> Selection:
     """Return the local training samples that set thresholds and train nothing where training is by steps: a fifth.
 
-    At least 50, but at most half; of windows, whole recordings where a class has several, as neighbours are alike.
-    Source: PersEPhonEE, calibration on held-out data of the user.
+    At least 50, but at most half; of windows, whole recordings where a class has several. Source: PersEPhonEE.
     """
     used = local_selection(task, data)
     labels, held = used.labels(), calibration_share(len(used))
@@ -147,6 +135,7 @@ def validation_selections(task: Task, data: DataPlan = WHOLE) -> list[Selection]
     One that leaves a fold out is scored on that alone.
     """
     if data.fold:
-        return [Selection("local.train", task.local.train, np.flatnonzero(_folds(task, data) == data.fold))]
+        folds = fold_numbers(task.local.train.labels, data.folds)
+        return [Selection("local.train", task.local.train, np.flatnonzero(folds == data.fold))]
     names = [name for name in ("local.val", "global.val") if name in dict(task.partitions())]
     return [shared_partition(task, name, data.share) for name in names]

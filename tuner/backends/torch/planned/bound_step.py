@@ -27,7 +27,11 @@ class Program:
         names: What the code refers to: operators and constants.
         batch: Names of the ports that every step takes anew, in the order of ``step``'s arguments.
         held: The code's name of every port that lives on, by the port's name.
-        tensors: What is alive when; see `tensors_of`.
+        tensors: Every tensor and when it is alive, by lines in order. Views and results that take an operand's place
+            have no entry of their own. Kinds: ``weight`` (buffers too), ``state``, ``input`` (all that a step takes
+            anew), ``saved`` (for the backward pass), ``activation`` (not saved), ``again`` (computed again),
+            ``gradient`` (of weights), ``derivative`` (of activations), ``scratch`` (of the library, while an operator
+            runs), ``library`` (what it keeps: compiled code, its own buffers, freed memory), ``output`` (the loss).
         steps: What every line is for: an operator's node, or which weight is updated.
     """
 
@@ -55,12 +59,8 @@ def held_by(step: Step, tail: nn.Module) -> dict[str, torch.Tensor]:
 def bound(program: Program, held: Mapping[str, torch.Tensor]) -> BoundStep:
     """Return the step as a function of its batch ports, in the order of `Program.batch`; it returns the loss.
 
-    From here on the process gives freed memory back (`tuner.process_memory.return_freed`) but for what the plan counts
-    as ``freed``: without that it would exceed the planned peak.
-
-    Args:
-        program: The step's code.
-        held: By port name, the tensors to read and overwrite, laid out in memory as the step was traced.
+    `held` are the tensors to read and overwrite, by port, laid out as they were traced. From here on the process gives
+    freed memory back but for what the plan counts as ``freed``: without that it would exceed the planned peak.
     """
     return_freed(KEPT_BYTES)
     names = dict(program.names) | {name: held[port] for port, name in program.held.items()}

@@ -5,45 +5,44 @@
   with s w, that of w is s times its own from g, and that of β is Σ g. Neither w ∗ x nor s g is made.
 - **The input of a convolution** is read by the gradient of its weight alone.
 - **What a clamp or a ReLU returns** is compared with the bounds: where nothing else reads it, one byte says as much.
+- **A weight that is W plus an update of some channels** (`torch.Tensor.index_add`) needs the gradient of these channels
+  alone, and of the convolution's input only these are stored.
 
-Source: TinyTL (Cai et al., 2020), section 3.1, for what each layer stores.
+Sources: TinyTL (Cai et al., 2020), section 3.1, for what each layer stores; Lin et al. (2022), section 3.2, sparse
+tensor update.
 """
 
-from collections.abc import Callable
+import operator
 from typing import Any
 
 import torch
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import ATEN, call, is_item, is_view, readers
-from tuner.backends.torch.planned.partial import in_part, selections
+from tuner.backends.torch.planned.nodes import ATEN, call, is_item, is_view, items_of, readers
 
 _CONVOLUTION, _CONVOLVED = ATEN.convolution_backward.default, ATEN.convolution.default
 _NORM, _NORMED = ATEN.native_batch_norm_backward.default, ATEN.native_batch_norm.default
 _CLAMP, _RELU = ATEN.hardtanh_backward.default, ATEN.threshold_backward.default
+_SELECTED = ATEN.index_select.default
+#: Dimensions of a batch of maps, [n, c, h, w].
+_MAPS = 4
 
 
 def without_unread(graph: fx.Graph) -> None:
-    """Fold frozen norms, and let gradients that do not read an input take none; edits the graph.
-
-    Args:
-        graph: Graph of a step.
-    """
+    """Fold a step's frozen norms, and let gradients that do not read an input take none; edits the graph."""
     for node in graph.find_nodes(op="call_function", target=_CONVOLVED):
         _fold(graph, node)
     graph.eliminate_dead_code()
-    in_part(graph)
+    _in_part(graph)
     for node in graph.find_nodes(op="call_function", target=_CONVOLUTION):
         _unread(graph, node)
     graph.eliminate_dead_code()
 
 
 def with_masks(graph: fx.Graph, loss: fx.Node) -> None:
-    """Keep of a tensor that the backward pass compares with bounds alone whether it is inside, a byte each.
+    """Keep of a tensor that the backward pass, after `loss`, compares with bounds alone whether it is inside.
 
-    Args:
-        graph: Graph of a step, which is edited.
-        loss: The node that ends the forward pass.
+    That is a byte each; the graph is edited.
     """
     place = {node: index for index, node in enumerate(graph.nodes)}
     compared: dict[fx.Node, list[fx.Node]] = {}
@@ -87,7 +86,7 @@ def _fold(graph: fx.Graph, convolution: fx.Node) -> None:
         scale, shift = _scale_and_shift(graph, norm, bias)
         folded = call(graph, ATEN.mul.Tensor, (weight, _rows(graph, scale, weight)), weight.meta["val"])
         made = call(graph, _CONVOLVED, (value, folded, shift, *rest), convolution.meta["val"])
-    next(item for item in norm.users if is_item(item) and item.args[1] == 0).replace_all_uses_with(made)
+    items_of(norm, 0)[0].replace_all_uses_with(made)
     gradient: Any = gradients.args[0]
     for end in ends:
         _fold_backward(graph, end, gradient, folded, scale)
@@ -100,27 +99,20 @@ def _fold_backward(graph: fx.Graph, end: fx.Node, gradient: fx.Node, folded: fx.
     old = {item.args[1]: item for item in end.users if is_item(item)}
     end.args = (gradient, end.args[1], folded, *end.args[3:])
     for number in (1, 2):
-        for result in _scaled(old[number]) if number in old else ():
+        results = _selections(old[number]) or [old[number]] if number in old else []  # only parts may be read
+        for result in results:
             rows = scale
             with graph.inserting_after(result):
-                if result.target == ATEN.index_select.default and result.args[1] == 0:
+                if result.target == _SELECTED and result.args[1] == 0:
                     channels: Any = result.args[2]
                     small = scale.meta["val"].index_select(0, channels.meta["val"])
-                    rows = call(graph, ATEN.index_select.default, (scale, 0, channels), small)
+                    rows = call(graph, _SELECTED, (scale, 0, channels), small)
             with graph.inserting_after(result if rows is scale else rows):
                 factor = _rows(graph, rows, result)
             with graph.inserting_after(factor):
                 scaled = call(graph, ATEN.mul.Tensor, (result, factor), result.meta["val"])
-            result.replace_all_uses_with(scaled, _other_than(factor, scaled))
-
-
-def _scaled(item: fx.Node) -> list[fx.Node]:
-    """Return what is to be scaled in the place of a gradient: the parts that are read, if only parts are."""
-    return selections(item) or [item]
-
-
-def _other_than(*own: fx.Node) -> Callable[[fx.Node], bool]:
-    return lambda user: user not in own
+            for user in [user for user in result.users if user not in {factor, scaled}]:
+                user.replace_input_with(result, scaled)
 
 
 def _scale_and_shift(graph: fx.Graph, norm: fx.Node, bias: fx.Node | None) -> tuple[fx.Node, fx.Node]:
@@ -149,7 +141,7 @@ def _unread(graph: fx.Graph, node: fx.Node) -> None:
     if wanted[1]:
         return
     if wanted[2]:
-        for item in [user for user in node.users if is_item(user) and user.args[1] == 2]:  # noqa: PLR2004 - the bias's
+        for item in items_of(node, 2):  # the bias's
             item.replace_all_uses_with(_summed(graph, node, gradient, item.meta["val"]))
         wanted = [wanted[0], False, False]
         node.args = (*args[:10], wanted)
@@ -176,7 +168,7 @@ def _unread(graph: fx.Graph, node: fx.Node) -> None:
             turned = call(graph, ATEN.transpose.int, (turned, 0, 1), turned.meta["val"].transpose(0, 1))
         rest = ([1] * len(kernel), over, dilation, False, [0] * len(kernel), groups)
         made = call(graph, _CONVOLVED, (gradient, turned, None, *rest), value.meta["val"])
-    for item in [user for user in node.users if is_item(user) and user.args[1] == 0]:
+    for item in items_of(node, 0):
         item.replace_all_uses_with(made)
 
 
@@ -204,3 +196,59 @@ def _rows(graph: fx.Graph, vector: fx.Node, like: fx.Node) -> fx.Node:
     """Return a vector in a shape that multiplies the rows of a tensor."""
     shape = [-1, *(1 for _ in like.meta["val"].shape[1:])]
     return call(graph, ATEN.view.default, (vector, shape), vector.meta["val"].view(shape))
+
+
+def _selections(item: fx.Node) -> list[fx.Node]:
+    """Return the selections of some channels that are all that reads a gradient; empty where something else does."""
+    users = list(item.users)
+    same = all(user.target == _SELECTED and user.args[1:] == users[0].args[1:] for user in users)
+    return users if same else []
+
+
+def _in_part(graph: fx.Graph) -> None:
+    """Compute partly read weight gradients in part."""
+    for node in graph.find_nodes(op="call_function", target=_CONVOLUTION):
+        for item in items_of(node, 1):
+            found = _selections(item)
+            if found:
+                _divide(graph, node, found)
+    graph.eliminate_dead_code()
+
+
+def _divide(graph: fx.Graph, node: fx.Node, found: list[fx.Node]) -> None:
+    args: Any = node.args
+    gradient, value, weight, *window, groups, wanted = args
+    _, axis, channels = found[0].args
+    outputs, inputs = weight.meta["val"].shape[:2]
+    dimension, single = axis % weight.meta["val"].ndim, inputs == 1 and outputs == groups
+    transposed = args[7]
+    if transposed or ((dimension, groups) != (1, 1) and not (dimension == 0 and single)):
+        return
+    place = {one: number for number, one in enumerate(graph.nodes)}
+    if channels.op != "placeholder" and place[channels] > place[value]:  # type: ignore[union-attr]  # a node
+        return
+    first = next(one for one in graph.nodes if one.op != "placeholder")
+    with graph.inserting_before(first) if value.op == "placeholder" else graph.inserting_after(value):
+        stored = _chosen(graph, value, channels)
+    with graph.inserting_before(node):
+        gradient = _chosen(graph, gradient, channels) if single else gradient
+        like = call(graph, _SELECTED, (weight, dimension, channels), found[0].meta["val"])
+        count = len(channels.meta["val"]) if single else 1  # type: ignore[union-attr]  # a node
+        of_weight = (gradient, stored, like, *window, count, [False, True, False])
+        divided = call(graph, _CONVOLUTION, of_weight, (None, found[0].meta["val"], None))
+        result = call(graph, operator.getitem, (divided, 1), found[0].meta["val"])
+    for selection in found:
+        selection.replace_all_uses_with(result)
+    node.args = (*args[:10], [wanted[0], False, wanted[2]])
+
+
+def _chosen(graph: fx.Graph, value: fx.Node, channels: Any) -> fx.Node:
+    """Insert some channels of maps, which stay channels last."""
+    traced, index = value.meta["val"], channels.meta["val"]
+    if traced.ndim != _MAPS:
+        return call(graph, _SELECTED, (value, 1, channels), traced.index_select(1, index))
+    last = call(graph, ATEN.permute.default, (value, [0, 2, 3, 1]), traced.permute(0, 2, 3, 1))
+    with graph.inserting_after(last):
+        chosen = call(graph, _SELECTED, (last, 3, channels), last.meta["val"].index_select(3, index))
+    with graph.inserting_after(chosen):
+        return call(graph, ATEN.permute.default, (chosen, [0, 3, 1, 2]), chosen.meta["val"].permute(0, 3, 1, 2))

@@ -5,13 +5,14 @@ optimiser's step; where the traced form is recognised as that, the planned execu
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import fx
 
 from tuner.backends.torch.planned.nodes import ATEN
 from tuner.backends.torch.planned.schedule import Update, operands
-from tuner.backends.torch.step.update import STATES
+from tuner.backends.torch.step.optimiser import STATES
 from tuner.plan.parts import RecipePlan
 
 #: Takes the weight, its state in the order of `STATES`, the gradient, the learning rate and (Adam) the step count.
@@ -21,10 +22,7 @@ Fused = Callable[..., None]
 def gradient_of(item: Update, recipe: RecipePlan, ports: Mapping[fx.Node, str]) -> fx.Node | None:
     """Return the gradient by which an update is the optimiser's step; None where it is not recognised as one.
 
-    Args:
-        item: The update.
-        recipe: Recipe whose optimiser it was traced with.
-        ports: Port's name by input node.
+    `ports` are the ports' names by input node.
     """
     names = [ports[port] for port in item.replaced]
     states = STATES[recipe.optimiser]
@@ -35,17 +33,11 @@ def gradient_of(item: Update, recipe: RecipePlan, ports: Mapping[fx.Node, str]) 
     for node in item.nodes:
         if node.target != wanted or not _reads(node.args[place], first):
             continue
-        gradient: object = node.args[1 - place]
+        gradient: Any = node.args[1 - place]
         if recipe.weight_decay and recipe.optimiser != "adamw":
-            gradient = _undecayed(gradient, weight)
+            decayed = isinstance(gradient, fx.Node) and gradient.target == ATEN.add.Tensor
+            gradient = gradient.args[0] if decayed and _reads(gradient.args[1], weight) else None
         return gradient if isinstance(gradient, fx.Node) and gradient in operands(item) else None
-    return None
-
-
-def _undecayed(gradient: object, weight: fx.Node) -> object:
-    """Return a gradient without the decay that was added to it; None where there is none."""
-    if isinstance(gradient, fx.Node) and gradient.target == ATEN.add.Tensor and _reads(gradient.args[1], weight):
-        return gradient.args[0]
     return None
 
 

@@ -1,17 +1,17 @@
 """Memory that the library takes in addition to an operator's arguments and results, measured on this device.
 
-Convolutions lay weights and maps out anew, and keep code compiled for each shape. How much that takes differs from
-shape to shape and from processor to processor, and no formula of it is public. So each distinct call is run on zeros,
-under a meter.
+Convolutions lay weights and maps out anew, and keep code compiled for each shape. No formula of what that takes is
+public, so each distinct call is run on zeros, under a meter.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from tuner.backends.torch.planned.nodes import is_item, is_pointwise, is_view
 from tuner.process_memory import PeakMeter, return_freed
@@ -73,7 +73,8 @@ def _taken(target: Callable[..., Any], args: Any, kwargs: Any) -> LibraryMemory:
         return_freed()
         meter = PeakMeter()
         results = target(*positional, **named)
-        scratch = meter.peak_bytes() - sum(result.untyped_storage().nbytes() for result in _tensors(results))
+        tensors = [result for result in tree_leaves(results) if isinstance(result, torch.Tensor)]
+        scratch = meter.peak_bytes() - sum(result.untyped_storage().nbytes() for result in tensors)
     resident = meter.resting - resting
     return LibraryMemory(scratch if scratch >= LEAST_BYTES else 0, max(0, resident))
 
@@ -100,11 +101,3 @@ def _thawed(value: Any) -> Any:
     if isinstance(value, tuple) and value[0] == "list":
         return [_thawed(entry) for entry in value[1]]
     return value
-
-
-def _tensors(results: Any) -> Iterator[torch.Tensor]:
-    if isinstance(results, torch.Tensor):
-        yield results
-    elif isinstance(results, (list, tuple)):
-        for result in results:
-            yield from _tensors(result)

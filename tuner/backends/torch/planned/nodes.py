@@ -44,6 +44,11 @@ def is_item(node: fx.Node) -> bool:
     return node.op == "call_function" and node.target is operator.getitem
 
 
+def items_of(node: fx.Node, index: int) -> list[fx.Node]:
+    """Return what takes one of a node's several results."""
+    return [user for user in node.users if is_item(user) and user.args[1] == index]
+
+
 def base(node: fx.Node) -> fx.Node:
     """Return the node whose memory a node's tensor lies in: itself, unless it is a view or an item of views."""
     while True:
@@ -67,8 +72,8 @@ def readers(node: fx.Node) -> Iterator[fx.Node]:
             yield user
 
 
-def call(graph: fx.Graph, target: Any, args: tuple[Any, ...], value: torch.Tensor) -> fx.Node:
-    """Insert a call of an operator that gives a tensor like `value`."""
+def call(graph: fx.Graph, target: Any, args: tuple[Any, ...], value: Any, **meta: bool) -> fx.Node:
+    """Insert a call of an operator that gives a tensor, or several, like `value`."""
     node = graph.call_function(target, args)
-    node.meta = {"val": value}
+    node.meta = {"val": value, **meta}
     return node

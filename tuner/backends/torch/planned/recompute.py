@@ -1,10 +1,8 @@
 """Activations that are cheaper to compute again than to keep for the backward pass.
 
-A batch norm keeps its input, and what follows it (a clamp, a sum, a change of layout) can be had from that input with a
-pass over memory. Where the input is kept anyway, keeping the result as well is waste: it is dropped after its last use
-in the forward pass and computed again just before its first use in the backward pass, bit for bit where a norm's
-statistics are frozen. Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4, restricted to
-operators that cost no more than reading their inputs.
+A batch norm keeps its input, from which its result, and that of a clamp or a sum after it, can be had in a pass over
+memory: bit for bit where statistics are frozen. So the result is dropped after its last use in the forward pass.
+Source: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
 """
 
 import operator
@@ -12,7 +10,17 @@ from collections.abc import Mapping
 
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import ATEN, base, bytes_of, is_item, is_pointwise, is_view, value_of
+from tuner.backends.torch.planned.nodes import (
+    ATEN,
+    base,
+    bytes_of,
+    call,
+    is_item,
+    is_pointwise,
+    is_view,
+    items_of,
+    value_of,
+)
 
 #: Smaller tensors are kept: computing them again costs more than their bytes are worth.
 LEAST_BYTES = 65_536
@@ -23,15 +31,10 @@ NORMS = {NORM, ATEN._native_batch_norm_legit_functional.default}  # noqa: SLF001
 _TRAINING, _EPS = 5, 7
 
 
-def without_cheap(graph: fx.Graph, loss: fx.Node) -> fx.Graph:
-    """Drop from what is stored for the backward pass every tensor that is cheap to compute again; edits the graph.
+def without_cheap(graph: fx.Graph, loss: fx.Node) -> None:
+    """Drop from what is stored for the backward pass, after `loss`, every tensor that is cheap to compute again.
 
-    Args:
-        graph: Graph of a step: everything after `loss` is the backward pass and the updates.
-        loss: The node that ends the forward pass.
-
-    Returns:
-        The same graph. New nodes carry ``meta["again"]``.
+    The graph is edited; new nodes carry ``meta["again"]``.
     """
     nodes = list(graph.nodes)
     place = {node: index for index, node in enumerate(nodes)}
@@ -50,7 +53,6 @@ def without_cheap(graph: fx.Graph, loss: fx.Node) -> fx.Graph:
     for node, chain in dropped.items():
         _replace(graph, node, chain, nodes[saved[node]], {late: place[late] > end for late in nodes})
     graph.eliminate_dead_code()
-    return graph
 
 
 def _chain(node: fx.Node, saved: Mapping[fx.Node, int], dropped: Mapping[fx.Node, object]) -> list[fx.Node] | None:
@@ -123,26 +125,15 @@ def _normed_again(graph: fx.Graph, item: fx.Node, copies: Mapping[fx.Node, fx.No
         raise TypeError("an item is taken of a node")
     args = [copies.get(argument, argument) if isinstance(argument, fx.Node) else argument for argument in norm.args]
     if args[_TRAINING]:
-        mean, inverse = (_item(graph, norm, index) for index in (1, 2))
+        mean, inverse = (
+            next(iter(items_of(norm, index)), None)
+            or call(graph, operator.getitem, (norm, index), norm.meta["val"][index], again=True)
+            for index in (1, 2)
+        )
         small = inverse.meta["val"]
-        square = _call(graph, ATEN.mul.Tensor, (inverse, inverse), small)
-        spread = _call(graph, ATEN.reciprocal.default, (square,), small)
-        variance = _call(graph, ATEN.sub.Tensor, (spread, args[_EPS]), small)
+        square = call(graph, ATEN.mul.Tensor, (inverse, inverse), small, again=True)
+        spread = call(graph, ATEN.reciprocal.default, (square,), small, again=True)
+        variance = call(graph, ATEN.sub.Tensor, (spread, args[_EPS]), small, again=True)
         args[3:6] = [mean, variance, False]
-    again = _call(graph, NORM, tuple(args), norm.meta["val"][:3])
+    again = call(graph, NORM, tuple(args), norm.meta["val"][:3], again=True)
     return graph.call_function(operator.getitem, (again, 0))
-
-
-def _item(graph: fx.Graph, norm: fx.Node, index: int) -> fx.Node:
-    for user in norm.users:
-        if is_item(user) and user.args[1] == index:
-            return user
-    item = graph.call_function(operator.getitem, (norm, index))
-    item.meta = {"val": norm.meta["val"][index], "again": True}
-    return item
-
-
-def _call(graph: fx.Graph, target: object, args: tuple[object, ...], value: object) -> fx.Node:
-    node = graph.call_function(target, args)  # type: ignore[arg-type]  # operators are callable
-    node.meta = {"val": value, "again": True}
-    return node

@@ -1,8 +1,7 @@
 """The order in which a traced step runs: every weight is updated as soon as nothing needs its old value.
 
-Traced, a step computes all gradients first and all updates last, so that every gradient is alive at once. Here the
-updates move up: each runs right after its gradient, and after the last reader of the weight as it was (NNTrainer,
-arXiv 2206.04688, section 4: apply-gradient comes with compute-derivative).
+Traced, a step computes all updates last, so that every gradient is alive at once. Here each runs right after its
+gradient, and after the last reader of the weight as it was. Source: NNTrainer, arXiv 2206.04688, section 4.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,16 +54,7 @@ class Schedule:
 
 
 def schedule(step: Step, *, again: bool = True) -> Schedule:
-    """Arrange a step. The step itself is left as it is.
-
-    Args:
-        step: Traced step.
-        again: Whether activations that are cheap to compute again are dropped in between.
-
-    Raises:
-        StepError: An update needs the old value of what another one overwrites, and the other way round; or the tail
-            makes tensors of constants.
-    """
+    """Arrange a step, which is left as it is; `again` is as for `tuner.backends.torch.planned.program.program`."""
     for node in step.graph.graph.find_nodes(op="get_attr"):
         raise StepError(f"a planned step can hold weights and buffers only, but {node.target} is neither: {EAGERLY}")
     graph = fx.Graph()
@@ -85,8 +75,7 @@ def schedule(step: Step, *, again: bool = True) -> Schedule:
         if port.name in step.updates and by_name[step.updates[port.name]] is not value
     }
     names = {node: port.name for port, node in zip(step.inputs, inputs, strict=True)}
-    updates = _updates(graph, sinks)
-    order = tuple(_ordered(graph, updates))
+    order = tuple(_ordered(graph, _updates(graph, sinks)))
     return Schedule(order, results[0], names, {port.name: port.kind for port in step.inputs}, step.recipe)
 
 
@@ -115,7 +104,8 @@ def _updates(graph: fx.Graph, sinks: Mapping[fx.Node, fx.Node]) -> list[Update]:
     values = set(sinks.values())
     member: dict[fx.Node, list[fx.Node]] = {}
     for node in reversed(list(graph.nodes)):
-        if _elementwise(node) and _ends_in_updates(node, member, values):
+        ends = (user in member if user.op != "output" else node in values for user in node.users)
+        if _elementwise(node) and all(ends):
             group = [node]
             for user in node.users:
                 joined = member.get(user, group)
@@ -131,10 +121,6 @@ def _updates(graph: fx.Graph, sinks: Mapping[fx.Node, fx.Node]) -> list[Update]:
         updates.append(Update(tuple(sorted(group, key=place.__getitem__)), tuple(mine), tuple(mine.values())))
     updates += [Update((), (port,), (value,)) for port, value in sinks.items() if value not in member]
     return updates
-
-
-def _ends_in_updates(node: fx.Node, member: Mapping[fx.Node, object], values: set[fx.Node]) -> bool:
-    return all(user in member if user.op != "output" else node in values for user in node.users)
 
 
 def _elementwise(node: fx.Node) -> bool:

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import flop_registry
 from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.backends.torch.planned.library_memory import Library, measured
 from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.step.terms import ExtendedLoss
+from tuner.backends.torch.step.losses import ExtendedLoss
 from tuner.backends.torch.step.trace import BatchPart, trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import StepLoss
@@ -22,15 +22,7 @@ def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss) ->
     """Trace what one batch of a plan needs: one step, or that of a micro-batch and that of the last one.
 
     Batches are as large as the plan has samples, at most. Where the last batch of an epoch is a smaller one, norms that
-    train leave out samples of weight zero; else they are PyTorch's own.
-
-    Args:
-        tail: Channels last.
-        plan: Its recipe, and its number of samples.
-        loss: As for `trace`.
-
-    Raises:
-        StepError: The tail cannot be traced.
+    train leave out samples of weight zero; else they are PyTorch's own. The tail is laid out channels last.
     """
     recipe, samples = plan.recipe, plan.train_samples
     whole = recipe.part_size >= min(recipe.batch_size, samples)
@@ -54,13 +46,7 @@ def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss) ->
 def planned_step(
     tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss, library: Library = measured
 ) -> planner.StepPlan:
-    """Return a plan's training step in numbers; nothing trains.
-
-    Args:
-        tail: What trains; put in the layout that it trains in.
-        plan: As for `steps_of`.
-        loss: As for `trace`.
-        library: What the library takes in addition to tensors; by default as measured here.
+    """Return a plan's training step in numbers; nothing trains, but the tail gets the layout that it trains in.
 
     Raises:
         StepError: The tail cannot be traced.
@@ -93,9 +79,6 @@ def _backward_flops(*arguments: Any) -> int:
     """Return the FLOPs of a convolution's gradients, each as many as its forward pass.
 
     PyTorch's own formula counts the gradient of grouped weights as that of a dense convolution.
-
-    Args:
-        arguments: Those of `torch.ops.aten.convolution_backward`.
     """
     grad, value, weight, transposed, mask = (arguments[place] for place in (0, 1, 2, 7, 10))
     positions = math.prod((value if transposed else grad).shape[2:])

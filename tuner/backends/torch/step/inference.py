@@ -13,16 +13,9 @@ from tuner.ort.layout import Port
 
 
 def trace_inference(tail: nn.Module, *, input_shape: Sequence[int], outputs: int, batch_size: int) -> Step:
-    """Trace a tail in evaluation mode, its weights as inputs: what says how good the current weights are.
+    """Trace a tail in evaluation mode, its weights as inputs; arguments as for `tuner.backends.torch.step.trace.trace`.
 
-    Args:
-        tail: Tail, as for `tuner.backends.torch.step.trace.trace`.
-        input_shape: Shape of one sample.
-        outputs: Number of the tail's outputs.
-        batch_size: Samples at once.
-
-    Returns:
-        A step whose one output, `logits` [n, outputs], updates nothing.
+    The step's one output, `logits` [n, outputs], updates nothing.
 
     Raises:
         StepError: The tail depends on the values of tensors.

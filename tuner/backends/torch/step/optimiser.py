@@ -1,33 +1,26 @@
-"""The optimisers of a recipe: PyTorch's, and those that plugins add."""
+"""The optimisers of a recipe: PyTorch's, those that plugins add, and updates as part of a traced step."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from tuner.backends.extensions import Extensions, OptimiserError
+from tuner.backends.extensions import NOTHING_ADDED, Extensions, OptimiserError
 from tuner.errors import TrainingError, first_line, place_of
 from tuner.plan.parts import RecipePlan
 
+#: Optimiser state by recipe, one tensor of the parameter's shape each.
+STATES: Mapping[str, tuple[str, ...]] = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
+
 
 def optimiser(
-    parameters: list[nn.Parameter], recipe: RecipePlan, extensions: Extensions | None = None
+    parameters: list[nn.Parameter], recipe: RecipePlan, extensions: Extensions = NOTHING_ADDED
 ) -> torch.optim.Optimizer:
-    """Return the recipe's optimiser.
-
-    Args:
-        parameters: What trains.
-        recipe: Its optimiser, the settings of that, learning rate and weight decay.
-        extensions: What plugins add.
-
-    Raises:
-        OptimiserError: A plugin's factory raised, or returned something else.
-        TrainingError: No plugin realises it.
-    """
-    added = {} if extensions is None else extensions.optimisers
-    if recipe.optimiser in added:
+    """Return the recipe's optimiser of what trains."""
+    if recipe.optimiser in extensions.optimisers:
         try:
-            made = added[recipe.optimiser](parameters, recipe)
+            made = extensions.optimisers[recipe.optimiser](parameters, recipe)
         except Exception as error:  # a plugin's factory may raise anything
             raise OptimiserError(recipe.optimiser, f"raised {first_line(error)}{place_of(error)}") from error
         if not isinstance(made, torch.optim.Optimizer):
@@ -49,3 +42,38 @@ def set_rate(target: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of the next step."""
     for group in target.param_groups:
         group["lr"] = rate
+
+
+def bias_corrected(recipe: RecipePlan, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return Adam's step size and the root of its second bias correction; of SGD the learning rate and 1."""
+    rate = inputs["learning_rate"]
+    if recipe.optimiser == "sgd":
+        return rate, torch.ones_like(rate)
+    count = inputs["step_count"].double()  # 1 - 0.999 in float32 is off by 6e-5
+    size = rate.double() / (1 - torch.pow(recipe.beta1, count))
+    return size.float(), torch.sqrt(1 - torch.pow(recipe.beta2, count)).float()
+
+
+def updated(
+    recipe: RecipePlan,
+    old: Sequence[torch.Tensor],
+    gradient: torch.Tensor,
+    rate: torch.Tensor,
+    corrected: tuple[torch.Tensor, torch.Tensor],
+) -> list[torch.Tensor]:
+    """Return the next parameter and state, from the `old` ones, by the formulas of torch.optim.SGD, Adam and AdamW.
+
+    `corrected` is from `bias_corrected`.
+    """
+    value, *state = old
+    size, root = corrected
+    if recipe.weight_decay and recipe.optimiser != "adamw":
+        gradient = gradient + recipe.weight_decay * value
+    if recipe.optimiser == "sgd":
+        moved = recipe.momentum * state[0] + gradient if state else gradient
+        return [value - size * moved, moved][: len(old)]
+    if recipe.weight_decay and recipe.optimiser == "adamw":
+        value = value * (1 - rate * recipe.weight_decay)
+    mean = state[0] + (1 - recipe.beta1) * (gradient - state[0])
+    square = recipe.beta2 * state[1] + (1 - recipe.beta2) * (gradient * gradient)
+    return [value - size * (mean / (torch.sqrt(square) / root + recipe.epsilon)), mean, square]

@@ -16,11 +16,7 @@ from tuner.plan.parts import RecipePlan
 
 
 def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -> nn.Module:
-    """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`.
-
-    Raises:
-        StepError: A norm would have to be replaced whose weights an edit computes.
-    """
+    """Return a copy of the tail that shares its weights, in training mode, with modules that read from `feed`."""
     model = sharing_weights(tail).train()
     for module in model.modules():
         if recipe.freeze_bn and isinstance(module, NORMS):
@@ -29,7 +25,10 @@ def prepared(tail: nn.Module, recipe: RecipePlan, feed: Feed, *, padded: bool) -
         if padded and isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             if parametrize.is_parametrized(module):
                 raise StepError(f"a parametrised norm that trains on padded batches cannot be traced: {EAGERLY}")
-            model = _with(model, name, WeightedNorm(module, feed))
+            norm = WeightedNorm(module, feed)
+            if not name:
+                return norm
+            model.set_submodule(name, norm)
     return model
 
 
@@ -58,10 +57,3 @@ def moving_buffers(model: nn.Module) -> list[str]:
         and module.training
         for key, _ in module.named_buffers()
     ]
-
-
-def _with(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    if not name:
-        return module
-    model.set_submodule(name, module)
-    return model

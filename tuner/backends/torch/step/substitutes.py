@@ -131,17 +131,15 @@ class WeightedNorm(nn.Module):
         result: tuple[torch.Tensor, ...] = _Normalise.apply(value, weight, self._eps)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         normalised, mean, variance, count = result
         if self.training:
-            self._move(mean.flatten(), (variance * (count / (count - 1))).flatten())
+            flat, unbiased = mean.flatten(), (variance * (count / (count - 1))).flatten()
+            self.num_batches_tracked.add_(1)
+            share = 1 / self.num_batches_tracked.float() if self._momentum is None else self._momentum
+            self.running_mean.add_((flat - self.running_mean) * share)
+            self.running_var.add_((unbiased - self.running_var) * share)
         if self.weight is None:
             return normalised
         shape = (-1, *(1 for _ in value.shape[2:]))
         return normalised * self.weight.reshape(shape) + self.bias.reshape(shape)
-
-    def _move(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        self.num_batches_tracked.add_(1)
-        share = 1 / self.num_batches_tracked.float() if self._momentum is None else self._momentum
-        self.running_mean.add_((mean - self.running_mean) * share)
-        self.running_var.add_((variance - self.running_var) * share)
 
 
 class _Normalise(torch.autograd.Function):

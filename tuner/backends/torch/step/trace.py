@@ -1,17 +1,13 @@
 """The training step as a graph: forward, loss, gradients and optimiser update of a tail, traced once.
 
 The graph is pure. What changes from step to step goes in and comes out: weights, running statistics, optimiser state.
-What a step draws or looks up goes in: the learning rate, Adam's step count, the noise of dropout. So it can be planned
-(`tuner.planner`), run by PyTorch in the planned order, and exported to ONNX (`tuner.backends.torch.onnx.write`).
+What a step draws or looks up goes in. So it can be planned, run in the planned order, and exported to ONNX.
 
 Four things differ from the eager loop (`tuner.backends.torch.engines.eager`) in form, none in what is computed:
 
-- **Dropout** is active in the eager loop, which draws masks from PyTorch's generator. Here each draw takes an input of
-  kind `noise`, uniform in [0, 1): of dropouts as modules and as functions, in attention and of whole paths (stochastic
-  depth). An element is kept where the noise is at least the dropout's probability. The distribution is the eager one's;
-  given the same masks, the losses are too.
-- **Partial batches** are padded with samples of weight zero. Loss, gradients and, where batch norms train, their
-  statistics are those of the real samples.
+- **Dropout**: each draw takes an input of kind `noise`, uniform in [0, 1). An element is kept where the noise is at
+  least the dropout's probability.
+- **Partial batches** are padded with samples of weight zero, which loss, gradients and statistics of norms leave out.
 - **Optimisers** follow torch.optim's single-tensor formulas; Adam's bias corrections are computed in float64, as there.
 - **Micro-batches** are two steps: one that adds a part's gradients to sums, and the last part's, which updates.
 """
@@ -25,12 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.step.losses import ExitLoss
+from tuner.backends.torch.step.losses import ExitLoss, ExtendedLoss
+from tuner.backends.torch.step.optimiser import STATES, bias_corrected, updated
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted
-from tuner.backends.torch.step.terms import ExtendedLoss
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of, refused
-from tuner.backends.torch.step.update import STATES, bias_corrected, updated
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.ort.layout import Port
 from tuner.plan.parts import RecipePlan
@@ -71,7 +66,8 @@ def trace(
         StepError: The tail draws random numbers other than for dropouts, or depends on the values of tensors; or the
             optimiser is another one.
     """
-    _require_known(recipe)
+    if recipe.optimiser not in STATES:
+        raise StepError(f"a step must update by {' or '.join(STATES)}, got {recipe.optimiser!r}: {EAGERLY}")
     feed = Feed()
     model = prepared(tail, recipe, feed, padded=padded)
     with refused(), FakeTensorMode(allow_non_fake_inputs=True):
@@ -133,16 +129,6 @@ def trace(
     return Step(graph, inputs, (Port("loss", "loss", (), "float32"), *results), updates, followed)
 
 
-def _require_known(recipe: RecipePlan) -> None:
-    """Refuse an optimiser that a traced step does not have.
-
-    Raises:
-        StepError: It is one.
-    """
-    if recipe.optimiser not in STATES:
-        raise StepError(f"a step must update by {' or '.join(STATES)}, got {recipe.optimiser!r}: {EAGERLY}")
-
-
 def _target_ports(loss: StepLoss | ExtendedLoss | ExitLoss, batch_size: int, outputs: int) -> Iterator[Port]:
     """Yield the inputs that the loss compares logits with."""
     if isinstance(loss, ExtendedLoss):
@@ -166,13 +152,7 @@ def _numbers(recipe: RecipePlan, part: BatchPart) -> list[str]:
 def _losses(
     loss: StepLoss | ExtendedLoss | ExitLoss, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
-    """Return each sample's loss, float32 [n].
-
-    Args:
-        loss: As for `trace`.
-        logits: float32 [n, outputs].
-        inputs: The step's, by name.
-    """
+    """Return each sample's loss, float32 [n], of logits and a step's inputs by name."""
     label = inputs["label"]
     if isinstance(loss, ExtendedLoss):
         added = loss.added(logits, label, inputs["input"], inputs.get("teacher"))

@@ -74,34 +74,20 @@ def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence
     return graph
 
 
-def _batch_norm(
-    value: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    variance: torch.Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
+def _batch_norm(*arguments: Any) -> Any:
     """Let running statistics move where functionalisation sees it: the operator's schema hides that it changes them."""
+    _, _, _, mean, variance, training, *_ = arguments
     if not training or mean is None or variance is None:
         return NotImplemented
     functional_norm = torch.ops.aten._native_batch_norm_legit_functional.default  # noqa: SLF001 - torch names it so
-    normalised, batch_mean, scale, *moved = functional_norm(
-        value, weight, bias, mean, variance, training, momentum, eps
-    )
+    normalised, batch_mean, scale, *moved = functional_norm(*arguments)
     mean.copy_(moved[0])
     variance.copy_(moved[1])
     return normalised, batch_mean, scale
 
 
 def _clean(graph: fx.GraphModule) -> None:
-    """Drop what has no effect, and check that nothing is random or changed in place.
-
-    Raises:
-        StepError: The operator that is.
-    """
+    """Drop what has no effect, and check that nothing is random or changed in place."""
     aten = torch.ops.aten
     for node in graph.graph.nodes:
         if node.target == aten._native_batch_norm_legit_no_training.default:  # noqa: SLF001 - torch names it so

@@ -1,8 +1,4 @@
-"""Checkpoints: where a trial continues after an interruption, and where another trial continues its training.
-
-Of tails that change while they train one is written after every epoch. Other trials write one when training ends: a
-file an epoch is not free.
-"""
+"""Checkpoints: where a trial continues after an interruption, and where another trial continues its training."""
 
 import math
 import pickle
@@ -27,9 +23,9 @@ class TrainingState:
     """A trial between two epochs.
 
     Attributes:
-        key: Hash of the plan, and the seed; see `Checkpoint`.
-        tail: Tail's state dictionary, of any shapes.
-        loop: Loop's state; see `tuner.training.epoch.EpochLoop.state`.
+        key: Hash of the plan, without its epochs where another trial may continue, and the seed.
+        tail: State dictionary, of any shapes.
+        loop: See `tuner.training.epoch.EpochLoop.state`.
         changes: State of the generator that augments.
         noise: State of PyTorch's own generator, uint8.
         epochs: Log so far.
@@ -47,36 +43,24 @@ class TrainingState:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A trial's checkpoint file, next to its weights.
 
-    Attributes:
-        path: File's path.
-        key: Hash of the plan without its epochs, and the seed.
-        each_epoch: Whether it is written after every epoch, and removed at the end.
-        at_end: Whether it is written when training ends, so that another trial can continue.
-        earlier: Checkpoint of the trial that this one continues.
+    Of a tail that changes while it trains it is written after every epoch, and removed at the end. Other trials write
+    one when training ends, so that another trial can continue: a file an epoch is not free.
     """
 
-    path: Path
-    key: str
-    each_epoch: bool
-    at_end: bool
-    earlier: Path | None
-
-    @classmethod
-    def of(cls, trial: Trial) -> "Checkpoint":
-        """Return a trial's checkpoint."""
-        changes = trial.plan.traits.changes_shapes
-        key = f"{trial.plan.key() if changes else trial.plan.line()}/{trial.seed}"
-        at_end = trial.keeps and not changes
-        return cls(trial.weights.with_name(CHECKPOINT), key, changes, at_end, None if changes else trial.earlier)
+    def __init__(self, trial: Trial) -> None:
+        self._each_epoch = trial.plan.traits.changes_shapes
+        self._at_end = trial.keeps and not self._each_epoch
+        self.path = trial.weights.with_name(CHECKPOINT)
+        self._earlier = None if self._each_epoch else trial.earlier
+        self.key = f"{trial.plan.key() if self._each_epoch else trial.plan.line()}/{trial.seed}"
 
     def read(self) -> TrainingState | None:
         """Return the trial's state; None where it starts anew, or where the files are other trials' or torn."""
-        own = (self.path,) if self.each_epoch or self.at_end else ()
-        return next((state for path in (*own, self.earlier) if path and (state := self._read(path))), None)
+        own = (self.path,) if self._each_epoch or self._at_end else ()
+        return next((state for path in (*own, self._earlier) if path and (state := self._read(path))), None)
 
     def _read(self, path: Path) -> TrainingState | None:
         try:
@@ -88,22 +72,14 @@ class Checkpoint:
     def between(
         self, tail: nn.Module, loop: EpochLoop, changes: np.random.Generator, entries: Sequence[Entry], seconds: float
     ) -> None:
-        """Write the state between two epochs, where it is to be kept: of a rate that decays, before it does.
-
-        Args:
-            tail: Its weights.
-            loop: Its order, schedule and optimiser.
-            changes: Draws the random changes.
-            entries: Log so far.
-            seconds: Training time so far.
-        """
+        """Write the state between two epochs, where it is to be kept: of a rate that decays, before it does."""
         stable = math.floor((1 - DECAY_SHARE) * loop.recipe.epochs)
-        if self.each_epoch or (self.at_end and loop.recipe.schedule == "wsd" and len(entries) == stable):
+        if self._each_epoch or (self._at_end and loop.recipe.schedule == "wsd" and len(entries) == stable):
             self._write(tail, loop, changes, entries, seconds)
 
     def end(self, tail: nn.Module, loop: EpochLoop, changes: np.random.Generator, log: TrainingLog) -> None:
         """Write the state in which training ended, where another trial may continue; not within an epoch."""
-        if self.at_end and loop.recipe.schedule != "wsd" and loop.between_epochs:
+        if self._at_end and loop.recipe.schedule != "wsd" and loop.between_epochs:
             self._write(tail, loop, changes, log.entries, log.seconds)
 
     def _write(
@@ -113,38 +89,26 @@ class Checkpoint:
         loop_state = loop.state()
         if loop_state is None:
             return
-        state = TrainingState(
-            key=self.key,
-            tail=tail.state_dict(),
-            loop=loop_state,
-            changes=dict(changes.bit_generator.state),
-            noise=torch.get_rng_state(),
-            epochs=list(map(dict, entries)),
-            train_seconds=seconds,
-            samples=loop.samples,
-        )
+        generators = {"changes": dict(changes.bit_generator.state), "noise": torch.get_rng_state()}
+        epochs = {"epochs": list(map(dict, entries)), "train_seconds": seconds, "samples": loop.samples}
+        state = {"key": self.key, "tail": tail.state_dict(), "loop": loop_state, **generators, **epochs}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with private_file(self.path, durable=False) as part:  # a torn one counts as none
-            torch.save({name: getattr(state, name) for name in TrainingState.__dataclass_fields__}, part)
+            torch.save(state, part)
 
     def clear(self) -> None:
         """Remove the file of a trial that is over, unless another one may continue it."""
-        if not self.at_end:
+        if not self._at_end:
             self.path.unlink(missing_ok=True)
 
 
 def restore(
     loop: EpochLoop, changes: np.random.Generator, state: TrainingState | None, seconds: float = 0.0
 ) -> TrainingLog:
-    """Let a new loop continue from a trial's state; return the log so far.
+    """Let a new loop, whose tail has a state's weights, continue from the state; return the log so far.
 
     Epochs on fewer samples count as the part of an epoch that they are; at least one epoch is left on the new samples.
-
-    Args:
-        loop: Whose tail has the state's weights.
-        changes: Draws the random changes.
-        state: Where the trial continues; None where it starts anew.
-        seconds: Training time of this process so far.
+    `seconds` is the training time of this process so far.
     """
     if state is None or loop.state() is None:
         return TrainingLog(seconds=seconds)

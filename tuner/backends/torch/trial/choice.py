@@ -31,11 +31,6 @@ BATCH = 64
 def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -> list[Selection]:
     """Return what one epoch of the plan trains on: the same for the same plan and the same stored features.
 
-    Args:
-        access: The task's features; the candidates' are computed where they are not stored.
-        plan: What is to be trained.
-        extensions: What plugins add.
-
     Raises:
         SelectorError: A selector raised, or broke a rule.
         TrainingError: No plugin offers the selector, or features of candidates are not finite.
@@ -69,16 +64,7 @@ def mixed_metadata(plan: TrialPlan, training: Sequence[Selection]) -> dict[str, 
 
 
 def trained_on(task: Task, plan: TrialPlan, weights: Path) -> list[Selection]:
-    """Return the global samples that a finished trial was trained on.
-
-    Args:
-        task: The same as then.
-        plan: What was trained.
-        weights: What the trial wrote.
-
-    Raises:
-        BundleError: A selector chose them, but the weights do not say which.
-    """
+    """Return the global samples that a finished trial, which wrote these weights, was trained on."""
     if plan.data.edit is None:
         return mixed_selections(task, plan)
     with safe_open(weights, "np") as file:
@@ -113,11 +99,9 @@ def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[
 
 
 def _mean_of_positions(maps: Floats, width: int | None) -> Floats:
-    """Return float32 [n, channels].
+    """Return float32 [n, channels] of maps [n, channels, ...], or of token sequences [n, ..., channels].
 
-    Args:
-        maps: Float32 [n, channels, ...], or [n, ..., channels] of token sequences.
-        width: Channels that the tail's first layer takes last; None where it takes them first.
+    `width` is the number of channels where the tail's first layer takes them last.
     """
     last = maps.ndim > 2 and maps.shape[-1] == width != maps.shape[1]  # noqa: PLR2004 - [n, channels] has no positions
     first: Floats = np.moveaxis(maps, -1, 1) if last else maps

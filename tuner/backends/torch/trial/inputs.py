@@ -24,6 +24,8 @@ from tuner.task import Task, normalise
 from tuner.task.inputs import input_kind
 
 Change = Callable[[Floats], Floats]
+#: The blocks before a cut, for inference.
+Blocks = Callable[[torch.Tensor], torch.Tensor]
 
 
 def unchanged(maps: Floats) -> Floats:
@@ -55,6 +57,10 @@ class TailInputs:
         rows = len(self.labels)
         return np.arange(rows) < (rows if self.local_rows is None else self.local_rows)
 
+    def labels_of(self, rows: RowNumbers) -> torch.Tensor:
+        """Return the labels of some rows."""
+        return torch.from_numpy(np.ascontiguousarray(self.labels[rows]))
+
     def teacher_logits(self, rows: RowNumbers) -> torch.Tensor | None:
         """Return the given model's logits of some rows, float32 [n, outputs]; None where nothing reads them."""
         return None if self.teacher is None else torch.from_numpy(self.teacher[rows])
@@ -75,12 +81,6 @@ def training_inputs(
 ) -> TailInputs:
     """Return what an epoch reads.
 
-    Args:
-        access: The task's features.
-        plan: What to train.
-        selections: The samples.
-        change: Made to the stored maps, or to the pixels where nothing is stored.
-
     Raises:
         LookupError: The features are coded, and the cut has no scales yet.
     """
@@ -90,12 +90,7 @@ def training_inputs(
 
 
 def validation_inputs(access: Access, plan: TrialPlan) -> dict[str, TailInputs]:
-    """Return what scores are taken on, by domain: ``local``, and ``global`` where the task has one.
-
-    Args:
-        access: The task's features.
-        plan: What was trained.
-    """
+    """Return what scores are taken on, by domain: ``local``, and ``global`` where the task has one."""
     scored = validation_selections(access.task, plan.data)
     if not plan.cached:
         prefix = plan_prefix(access.task, access.loaded, plan)
@@ -104,49 +99,18 @@ def validation_inputs(access: Access, plan: TrialPlan) -> dict[str, TailInputs]:
     return {selection.domain: stored_inputs(exact, [selection]) for selection in scored}
 
 
-def tail_inputs(
-    task: Task,
-    model: OpenModel,
-    cut: int,
-    selections: Sequence[Selection],
-    stored: Reader | None,
-    change: Change = unchanged,
-) -> TailInputs:
-    """Return the rows of some selections, one after the other.
-
-    Args:
-        task: For preprocessing.
-        model: The model.
-        cut: Block number where the tail begins.
-        selections: The samples.
-        stored: Their features; None to run the prefix every time.
-        change: Made to the stored maps, or to the pixels where nothing is stored.
-    """
-    if stored is not None:
-        return stored_inputs(stored, selections, change)
-    return computed_inputs(task, inference_prefix(model, cut), selections, change)
-
-
 def stored_inputs(stored: Reader, selections: Sequence[Selection], change: Change = unchanged) -> TailInputs:
-    """Return the rows of some selections, their features read from the store; see `tail_inputs`."""
+    """Return the rows of some selections, one after the other, their features read from the store and changed."""
     ids = [sample_id for selection in selections for sample_id in selection.ids()]
-
-    def read(rows: RowNumbers) -> torch.Tensor:
-        return torch.from_numpy(change(stored.read([ids[row] for row in rows])))
-
-    return TailInputs(read, _labels(selections), local_rows=_local_rows(selections))
+    return _inputs(selections, lambda rows: torch.from_numpy(change(stored.read([ids[row] for row in rows]))))
 
 
 def computed_inputs(
-    task: Task, prefix: nn.Module, selections: Sequence[Selection], change: Change = unchanged
+    task: Task, prefix: Blocks, selections: Sequence[Selection], change: Change = unchanged
 ) -> TailInputs:
-    """Return the rows of some selections, their features computed whenever they are read; see `tail_inputs`.
+    """Return the rows of some selections, one after the other, their features computed whenever they are read.
 
-    Args:
-        task: For preprocessing.
-        prefix: As `inference_prefix` returns it.
-        selections: The samples.
-        change: Made to the pixels.
+    The change is made to the pixels; `inference_prefix` returns a prefix.
     """
     places = [(selection.samples, int(index)) for selection in selections for index in selection.indices]
 
@@ -157,37 +121,27 @@ def computed_inputs(
             parts = [prefix(spatial(pixels[at : at + FILL_BATCH])) for at in range(0, len(pixels), FILL_BATCH)]
         return torch.cat(parts)  # out of inference mode, so that autograd may keep it
 
-    return TailInputs(read, _labels(selections), local_rows=_local_rows(selections))
+    return _inputs(selections, read)
 
 
-class QuantisedPrefix(nn.Module):
-    """The blocks before a cut in int8.
+def _inputs(selections: Sequence[Selection], read: Callable[[RowNumbers], torch.Tensor]) -> TailInputs:
+    labels = np.concatenate([selection.labels() for selection in selections])
+    local_rows = sum(len(selection) for selection in selections if selection.domain == "local")
+    return TailInputs(read, labels, local_rows=local_rows)
 
-    Args:
-        task: Its samples give the ranges.
-        model: The model.
-        cut: The cut.
-        threads: Threads to run with.
+
+def plan_prefix(task: Task, model: OpenModel, plan: TrialPlan) -> Blocks:
+    """Return the frozen blocks before a plan's last cut for inference, in the plan's precision.
 
     Raises:
         UnsupportedError: They cannot be quantised.
     """
-
-    def __init__(self, task: Task, model: OpenModel, cut: int, threads: int) -> None:
-        super().__init__()
-        int8_prefix(task, model)
-        self._engine = prefix_engine(model, [cut], int8_kind(task, model), threads)
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        """Return the features, float32 [n, ...]."""
-        return torch.from_numpy(self._engine(np.ascontiguousarray(batch.numpy()))[0])
-
-
-def plan_prefix(task: Task, model: OpenModel, plan: TrialPlan) -> nn.Module:
-    """Return the frozen blocks before a plan's last cut for inference, in the plan's precision."""
-    if plan.runtime.precision == "int8":
-        return QuantisedPrefix(task, model, plan.cuts[-1], plan.runtime.threads)
-    return inference_prefix(model, plan.cuts[-1])
+    cut = plan.cuts[-1]
+    if plan.runtime.precision != "int8":
+        return inference_prefix(model, cut)
+    int8_prefix(task, model)
+    engine = prefix_engine(model, [cut], int8_kind(task, model), plan.runtime.threads)
+    return lambda batch: torch.from_numpy(engine(np.ascontiguousarray(batch.numpy()))[0])
 
 
 def inference_prefix(model: OpenModel, cut: int) -> nn.Module:
@@ -195,19 +149,10 @@ def inference_prefix(model: OpenModel, cut: int) -> nn.Module:
     return fast(model.chain.prefix(cut)) if model.chain is not None and cut > 0 else nn.Identity()
 
 
-def augmenting(task: Task, plan: TrialPlan, seed: int | np.random.Generator) -> Change:
-    """Return the plan's random changes, drawn from the trial's own generator or from a given one."""
+def augmenting(task: Task, plan: TrialPlan, generator: np.random.Generator) -> Change:
+    """Return the plan's random changes."""
     if not plan.cache.augment:
         return unchanged
-    generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng((seed, 1))
     operations, strength = active_operations(plan.task.augment, cached=plan.cached), plan.cache.augment
     augment = input_kind(task.input.kind).augment
     return lambda maps: augment(maps, generator, operations, strength)
-
-
-def _local_rows(selections: Sequence[Selection]) -> int:
-    return sum(len(selection) for selection in selections if selection.domain == "local")
-
-
-def _labels(selections: Sequence[Selection]) -> Labels:
-    return np.concatenate([selection.labels() for selection in selections])

@@ -1,29 +1,65 @@
-"""A task opened on PyTorch, as trials and exports take it."""
+"""A task opened on PyTorch, as trials and exports take it, and the steps of a trial, whichever engine runs them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import torch
+from torch import nn
+
 from tuner.backends.base import silent
-from tuner.backends.extensions import Extensions
+from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.model.open.load import OpenModel
-from tuner.backends.torch.trial.steps import TrialStepsFactory
+from tuner.backends.torch.step.losses import ExtendedLoss, loss_of
+from tuner.backends.torch.task_loss import StepLoss
+from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TaskError
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report
+from tuner.training.steps import Steps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TailTraining:
+    """What an engine trains: a tail, on its inputs; the seed is that of what the steps draw."""
+
+    task: Task
+    plan: TrialPlan
+    tail: nn.Module
+    inputs: TailInputs
+    seed: int
+    extensions: Extensions = NOTHING_ADDED
+
+    @property
+    def loss(self) -> StepLoss | ExtendedLoss:
+        """What the steps minimise."""
+        return loss_of(self.task, self.plan, self.extensions)
+
+
+class TrialSteps(Steps):
+    """Trains a tail.
+
+    Attributes:
+        notes: What the user should know of how the steps run.
+        example: One input of the tail, float32 [1, ...].
+    """
+
+    notes: tuple[str, ...] = ()
+    example: torch.Tensor
+
+    def finish(self) -> tuple[str, ...]:
+        """Let the tail become what is scored and written; return notes for the trial's record."""
+        return ()
+
+
+TrialStepsFactory = Callable[[TailTraining], TrialSteps]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTask:
-    """What a session holds.
-
-    Attributes:
-        task: To personalise on.
-        model: The task's model.
-        extensions: What plugins add.
-        steps: Makes what runs the steps of a trial.
-    """
+    """What a session holds; `steps` makes what runs the steps of a trial."""
 
     task: Task
     model: OpenModel
@@ -31,11 +67,7 @@ class OpenTask:
     steps: TrialStepsFactory
 
     def described_by(self, plan: TrialPlan) -> "OpenTask":
-        """Return the same with the model as a plan describes it.
-
-        Raises:
-            TaskError: The plan is about another model.
-        """
+        """Return the same with the model as a plan describes it."""
         if plan.model.fingerprint != self.model.fingerprint:
             raise TaskError(
                 f"{self.task.model.factory} or its weights changed since the plan was made: run `tuner run` again"

@@ -1,6 +1,7 @@
 """Scores and sizes of a trained tail."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,12 +27,7 @@ def sizes(
 ) -> dict[str, float]:
     """Return the whole model's parameters, a prediction's FLOPs and the size of a bundle, the tail's as it is now.
 
-    Args:
-        model: The model.
-        cut: Block number where the tail begins.
-        tail: As it was trained.
-        example: One input of it, float32 [1, ...].
-        int8_bytes: Size of the frozen blocks in int8; None where they are in float32.
+    `int8_bytes` is the size of the frozen blocks in int8; None where they are in float32.
     """
     tail.eval()
     flops, _ = counted(tail, example[:1])
@@ -50,18 +46,14 @@ def bundle_bytes(written: Sequence[nn.Module], saved: Sequence[nn.Module], int8_
     The graph's nodes and the descriptions are left out: tens of kB.
 
     Args:
-        written: What it holds as ONNX in float32, with norms folded into other layers.
+        written: What it holds as ONNX in float32; there a batch norm becomes the bias of the layer before it.
         saved: What its files of weights hold.
         int8_bytes: Size of what it holds in int8.
     """
-    return float(int8_bytes + sum(map(_written_bytes, written)) + sum(map(_state_bytes, saved)))
-
-
-def _written_bytes(module: nn.Module) -> int:
-    """Return the bytes of a module's weights in an ONNX file; a batch norm becomes the bias of the layer before it."""
-    norms = [one for one in module.modules() if isinstance(one, _BatchNorm) and one.running_mean is not None]
+    layers = [layer for module in written for layer in module.modules()]
+    norms = [layer for layer in layers if isinstance(layer, _BatchNorm) and layer.running_mean is not None]
     folded = sum(_state_bytes(norm) - norm.num_features * FLOAT_BYTES for norm in norms)
-    return _state_bytes(module) - folded
+    return float(int8_bytes + sum(map(_state_bytes, (*written, *saved))) - folded)
 
 
 def _state_bytes(module: nn.Module) -> int:
@@ -69,50 +61,27 @@ def _state_bytes(module: nn.Module) -> int:
 
 
 def score(task: Task, tail: nn.Module, inputs: TailInputs) -> float:
-    """Return the score over all outputs of the union head.
-
-    Raises:
-        TrainingError: Some logits are not finite.
-    """
+    """Return the score over all outputs of the union head."""
     return task.targets.score(logits(tail, inputs), inputs.labels)
 
 
-def scores(
-    task: Task,
-    tail: nn.Module,
-    validation: Mapping[str, TailInputs],
-    known: Mapping[str, Floats] | None = None,
-) -> tuple[dict[str, float], dict[str, ClassCounts]]:
-    """Return the scores on each domain's validation samples by the name of the value, and the classes by domain.
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of a trial so far.
 
-    Args:
-        task: What the samples are of.
-        tail: As it was trained.
-        validation: The samples by domain.
-        known: The tail's logits of them by domain, where they were computed before.
-
-    Raises:
-        TrainingError: Some logits are not finite.
+    Attributes:
+        values: By their names.
+        classes: Predictions counted by class, by domain, where each sample has one class of the user's.
     """
-    values, classes = dict[str, float](), dict[str, ClassCounts]()
-    for domain, inputs in validation.items():
-        outputs = logits(tail, inputs) if known is None else known[domain]
-        require_finite("the tail", outputs)
-        values |= task.targets.scores(domain, outputs, inputs.labels, labelled=task.labelled)
-        classes |= {domain: counts} if (counts := classes_of(task, outputs, inputs.labels)) else {}
-    return values, classes
 
+    values: dict[str, float] = field(default_factory=dict)
+    classes: dict[str, ClassCounts] = field(default_factory=dict)
 
-def classes_of(task: Task, outputs: Floats, labels: Labels) -> ClassCounts | None:
-    """Return the predictions counted by class; None where a sample has not one class of the user's.
-
-    Args:
-        task: What the samples are of.
-        outputs: float32 [n, outputs].
-        labels: Their labels.
-    """
-    counted = task.targets.one_class and task.labelled
-    return ClassCounts.of(outputs.argmax(axis=1), labels) if counted else None
+    def add(self, task: Task, domain: str, outputs: Floats, labels: Labels) -> None:
+        """Score the outputs, float32 [n, outputs], of a domain's samples."""
+        self.values.update(task.targets.scores(domain, outputs, labels, labelled=task.labelled))
+        if task.targets.one_class and task.labelled:
+            self.classes[domain] = ClassCounts.of(outputs.argmax(axis=1), labels)
 
 
 def logits(tail: nn.Module, inputs: TailInputs) -> Floats:
@@ -130,15 +99,7 @@ def logits(tail: nn.Module, inputs: TailInputs) -> Floats:
 
 
 def require_finite(whose: str, outputs: Floats) -> None:
-    """Refuse logits that are no numbers: the class they would choose says nothing.
-
-    Args:
-        whose: Who gives them, for the message.
-        outputs: float32 [..., n, outputs].
-
-    Raises:
-        TrainingError: Some are not finite.
-    """
+    """Refuse logits float32 [..., n, outputs] that are no numbers: the class they would choose says nothing."""
     broken = ~np.isfinite(outputs).all(axis=-1)
     if broken.any():
         samples = int(broken.reshape(-1, broken.shape[-1]).any(axis=0).sum())

@@ -1,37 +1,89 @@
 """A trial of a tail: it is trained, scored and written."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tuner.backends.base import Trial
+from tuner.backends.torch.features.fill import fill
+from tuner.backends.torch.features.int8 import prediction_costs
+from tuner.backends.torch.features.selection import Selection
+from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
+from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.edits.edited import edited, probe_of
 from tuner.backends.torch.trial.edits.evolving import room
 from tuner.backends.torch.trial.edits.solve_again import ALONE, solve_again
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, training_inputs, validation_inputs
-from tuner.backends.torch.trial.procedure import Procedure, frozen
-from tuner.backends.torch.trial.scoring import logits, score, scores, sizes
-from tuner.backends.torch.trial.steps import TrialSteps
-from tuner.errors import DivergedError
+from tuner.backends.torch.trial.opened import OpenTask, TailTraining
+from tuner.backends.torch.trial.scoring import Scores, logits, require_finite, score, sizes
+from tuner.errors import DivergedError, TrainingError
 from tuner.files import private_file, remove_parts
-from tuner.plan.parts import RecipePlan
-from tuner.results.records.counts import ClassCounts
+from tuner.process_memory import PeakMeter
+from tuner.results.records.trial import Outcome
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
 
 
-class TailProcedure(Procedure):
-    """Trains the tail as planned.
+@contextmanager
+def frozen(module: nn.Module, changed: str, cause: str) -> Iterator[None]:
+    """Refuse a training that changes weights or buffers of a module; the message says what changed, and why it may."""
+    before = state_hash(module)
+    yield
+    if state_hash(module) != before:
+        raise TrainingError(f"{changed}, so the trial does not count: check whether {cause}")
+
+
+class TailProcedure:
+    """A trial of a tail; see `tuner.backends.base.Session.train`.
 
     The time to choose samples, and that a teacher, the edits and the engine take to get ready, is training time.
+
+    Attributes:
+        training: The samples of an epoch.
+        trained: What trained, in evaluation mode.
+        notes: For the trial's record.
+        continued: Number of epochs that an interrupted process had trained before.
     """
+
+    training: list[Selection]
+    trained: nn.Module
+
+    def __init__(self, trial: Trial, opened: OpenTask) -> None:
+        self.trial, self.opened, self.plan = trial, opened, trial.plan
+        self.access = opened.access(trial.plan, trial.store, trial.report)
+        self.notes: tuple[str, ...] = ()
+        self.continued = 0
+
+    def carry_out(self) -> Outcome:
+        """Fill the store, choose samples, train, score, and write the weights."""
+        trial, plan = self.trial, self.plan
+        torch.set_num_threads(plan.runtime.threads)
+        torch.manual_seed(trial.seed)
+        if plan.cached:
+            fill(self.access, [plan])  # nothing to do in a study, which fills ahead
+        is_int8 = plan.runtime.precision == "int8"
+        self.int8 = prediction_costs(self.opened.task, self.opened.model, plan.split) if is_int8 else None
+        self.meter = PeakMeter()
+        trial.report({"resting_bytes": self.meter.resting})
+        started = time.perf_counter()
+        self.training = chosen_selections(self.access, plan, self.opened.extensions)
+        self.choosing = time.perf_counter() - started if plan.data.edit is not None else 0.0
+        log = self.train()
+        scores = self.score()
+        scores.values["train_seconds"] = log.seconds
+        self.write(mixed_metadata(plan, self.training))
+        scores.values["peak_bytes"] = float(self.meter.peak_bytes())
+        return Outcome(scores.values, log.entries, log.ended, self.notes, scores.classes)
 
     def train(self) -> TrainingLog:
         """Train the tail, and solve for its head again where the plan says so."""
@@ -40,13 +92,18 @@ class TailProcedure(Procedure):
         with frozen(self.opened.model.prefix(self.plan.split), changed, cause):
             return self._train()
 
-    def score(self) -> tuple[dict[str, float], dict[str, ClassCounts]]:
+    def score(self) -> Scores:
         """Return the scores on the validation samples, and what a prediction and the bundle cost."""
-        model, tail, cut = self.opened.model, self.trained, self.plan.split
-        values, classes = scores(self.opened.task, tail, self.validation, self.again.outputs)
-        if self.int8 is None:  # of blocks in float32, the study knows the time of a prediction
-            return values | sizes(model, cut, tail, self.example), classes
-        return values | self.int8.values | sizes(model, cut, tail, self.example, self.int8.int8_bytes), classes
+        task, tail, scores = self.opened.task, self.trained, Scores()
+        for domain, inputs in self.validation.items():
+            outputs = logits(tail, inputs) if self.again.outputs is None else self.again.outputs[domain]
+            require_finite("the tail", outputs)
+            scores.add(task, domain, outputs, inputs.labels)
+        if self.int8 is not None:  # of blocks in float32, the study knows the time of a prediction
+            scores.values.update(self.int8.values)
+        int8_bytes = None if self.int8 is None else self.int8.int8_bytes
+        scores.values.update(sizes(self.opened.model, self.plan.split, tail, self.example, int8_bytes))
+        return scores
 
     def write(self, metadata: Mapping[str, str] | None) -> None:
         """Write the tail's weights, whole or not at all."""
@@ -71,11 +128,12 @@ class TailProcedure(Procedure):
         loss = torch_loss(task.targets.smoothed(plan.recipe.label_smoothing))
         probe = probe_of(fixed, loss, trial.seed)
         edits = edited(self.opened.model, plan, self.opened.extensions, probe, trial.seed)
-        tail, checkpoint = edits.tail, Checkpoint.of(trial)
+        tail, checkpoint = edits.tail, Checkpoint(trial)
         saved = checkpoint.read()
         if saved is not None:
             tail.load_state_dict(saved.tail)
-        steps = self._steps(tail, train)
+        training = TailTraining(task, plan, tail, train, trial.seed, self.opened.extensions)
+        steps = (SolvedSteps if plan.traits.solves else self.opened.steps)(training)
         order = epoch_order(plan.data, train.labels)
         guarded = not plan.traits.changes_shapes and not plan.traits.solves
         loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order, guarded=guarded)
@@ -88,7 +146,10 @@ class TailProcedure(Procedure):
         log = train_epochs(loop, trial.report, between, start)
         checkpoint.end(tail, loop, changes, log)
         notes = (*steps.notes, *steps.finish())
-        _refuse_broken(tail, plan.recipe)
+        for name, value in tail.state_dict().items():  # the last step, or half an epoch, may have broken it unseen
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                rate = plan.recipe.learning_rate
+                raise DivergedError(f"{name} is no longer finite: lower recipe.learning_rate, which is {rate:g}")
         tail, self.again, started = edits.finish(steps.example), ALONE, time.perf_counter()
         if plan.recipe.solve_again:
             self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, self.validation)
@@ -96,28 +157,9 @@ class TailProcedure(Procedure):
         self.notes, self.continued = (*notes, *self.again.notes), len(start.entries)
         return replace(log, seconds=log.seconds + time.perf_counter() - started)
 
-    def _steps(self, tail: nn.Module, train: TailInputs) -> TrialSteps:
-        """Return what runs the steps, or solves for the head."""
-        opened = self.opened
-        if self.plan.traits.solves:
-            return SolvedSteps(opened.task, self.plan, tail, train)
-        return opened.steps(opened.task, self.plan, tail, train, self.trial.seed, opened.extensions)
-
     def _with_teacher(self, train: TailInputs) -> TailInputs:
-        """Return training inputs with the given model's logits, before anything trains, where a loss term reads them.
-
-        They come from what the epochs read, without random changes.
-        """
+        """Return training inputs with the given model's logits on unchanged samples, where a loss term reads them."""
         if not self.plan.has_teacher:
             return train
         given = self.access.loaded.tail(self.plan.split)
         return replace(train, teacher=logits(given, training_inputs(self.access, self.plan, self.training)))
-
-
-def _refuse_broken(tail: nn.Module, recipe: RecipePlan) -> None:
-    """Refuse to score weights that are not numbers: the last step, or half an epoch, may have broken them unseen."""
-    for name, value in tail.state_dict().items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise DivergedError(
-                f"{name} is no longer finite: lower recipe.learning_rate, which is {recipe.learning_rate:g}"
-            )

@@ -8,10 +8,9 @@ from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
 from tuner.backends.torch.model.open.load import OpenModel
-from tuner.backends.torch.trial.inputs import TailInputs, tail_inputs
-from tuner.backends.torch.trial.scoring import classes_of, logits
+from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, inference_prefix, stored_inputs
+from tuner.backends.torch.trial.scoring import Scores, logits
 from tuner.plan.parts import DataPlan
-from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
 from tuner.store.files.disk import StoreFull
 from tuner.task import Task
@@ -22,32 +21,30 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
     """Score the given model, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
     rows = model.trusted_rows
-    values, classes = dict[str, float](), dict[str, ClassCounts]()
+    scores = Scores()
     for domain, selections in scored_selections(task, data).items():
         name = f"{domain}_accuracy"
         access.report({"scoring": name})
         if domain == "local" and not task.labelled:
-            values[name] = 1.0  # agreement with itself
+            scores.values[name] = 1.0  # the given model agrees with itself
             continue
         read = [_inputs(access, selection) for selection in selections]
         outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
         labels = np.concatenate([inputs.labels for _, inputs in read])
         if not task.targets.one_class:
-            values |= task.targets.scores(domain, outputs[:, :rows], labels[:, :rows], labelled=task.labelled)
+            scores.add(task, domain, outputs[:, :rows], labels[:, :rows])
         elif not rows:
-            values[name] = 0.0
+            scores.values[name] = 0.0
         else:
             outputs[:, rows:] = -np.inf
-            values |= task.targets.scores(domain, outputs, labels, labelled=task.labelled)
-            counts = classes_of(task, outputs, labels)
-            classes |= {domain: counts} if counts else {}
-    return Outcome(values, classes=classes)
+            scores.add(task, domain, outputs, labels)
+    return Outcome(scores.values, classes=scores.classes)
 
 
 def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[tuple[float, ...], ...]:
     """Return the given model's probabilities; see `tuner.backends.base.Session.given_probabilities`."""
     selection = whole_partition(task, partition)
-    inputs = tail_inputs(task, model, 0, [selection], None)
+    inputs = computed_inputs(task, inference_prefix(model, 0), [selection])
     outputs = logits(model.tail(0), inputs)[:, : model.trusted_rows]
     answers = task.targets.probabilities(outputs)
     means = mean_of_wholes(answers, wholes(selection.samples)[1])
@@ -55,10 +52,7 @@ def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[t
 
 
 def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:
-    """Return the deepest cut whose features of some samples are all stored, and those features.
-
-    Nothing is filled for this: where no cut has all of them, the model runs whole.
-    """
+    """Return the deepest cut at which all the samples are stored, and their features; else the model runs whole."""
     task, model = access.task, access.loaded
     last = model.info.num_blocks - 1 if model.chain is not None else 0
     for cut in range(last, 0, -1):
@@ -66,6 +60,5 @@ def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:
             continue
         with suppress(StoreFull):
             if not access.file(cut, VALIDATION_BITS).missing(selection.ids()):
-                stored = Reader(access, cut, VALIDATION_BITS, [selection])
-                return cut, tail_inputs(task, model, cut, [selection], stored)
-    return last, tail_inputs(task, model, last, [selection], None)
+                return cut, stored_inputs(Reader(access, cut, VALIDATION_BITS, [selection]), [selection])
+    return last, computed_inputs(task, inference_prefix(model, last), [selection])

@@ -16,7 +16,7 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.errors import TrainingError, TunerError, first_line, place_of
+from tuner.errors import TrainingError, call_extension, first_line, place_of
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.adapters import fused_name
@@ -36,7 +36,7 @@ class EditedTail:
         tail: What trains: the result of the last edit.
         given: The blocks as the model has them, where the edits keep its weights; they share what is trained.
         evolving: Modules that change while the tail trains, by the kind of the edit that made them.
-        kinds: Kinds of all edits, for messages; empty where there are none.
+        kinds: Kinds of all edits, for messages.
     """
 
     tail: nn.Module
@@ -45,11 +45,7 @@ class EditedTail:
     kinds: str = ""
 
     def records(self, model: nn.Module) -> dict[str, dict[str, Any]]:
-        """Return what a bundle records of changes made while training, by the kind of edit; see `Evolving.record`.
-
-        Args:
-            model: The whole model, whose modules the tail shares.
-        """
+        """Return what a bundle records of the whole model's changes while training, by the kind of edit."""
         names = {module: name for name, module in model.named_modules()}
         return {
             kind: {name: value for module in modules for name, value in module.record(names).items()}
@@ -60,12 +56,6 @@ class EditedTail:
         """End the training of the tail; return what is scored, written and exported.
 
         Parametrisations are fused: each weight becomes what it was computed as.
-
-        Args:
-            example: One input of the tail.
-
-        Raises:
-            LoweringError: The edited tail computes something that the given layers do not, or nothing finite.
         """
         before = _logits(self.tail, example)
         if self.kinds and not bool(before.isfinite().all()):
@@ -90,12 +80,7 @@ def edited(
 ) -> EditedTail:
     """Make every edit of the plan, in its order. Every weight of the tail trains, but for those that an edit froze.
 
-    Args:
-        model: The model, whose layers the tail shares.
-        plan: Cut and edits.
-        extensions: What plugins add.
-        probe: Losses that lowerings may ask for; those of noise where it is not given.
-        seed: Seed of the trial.
+    Lowerings may ask for losses of `probe`; of noise where it is not given.
 
     Raises:
         TrainingError: No plugin realises an edit.
@@ -133,25 +118,18 @@ def fuse(module: nn.Module) -> None:
 
 
 def probe_of(inputs: TailInputs, loss: StepLoss, seed: int) -> Probe:
-    """Return a tail's mean loss on some of its training samples, `PROBE` at a time.
-
-    Args:
-        inputs: What the tail trains on.
-        loss: The task's.
-        seed: Seed of their choice.
-    """
+    """Return a tail's mean loss on some of its training samples, `PROBE` at a time, chosen with a seed."""
     order = np.random.default_rng((seed, 3)).permutation(len(inputs.labels))
 
     def probe(tail: nn.Module, number: int) -> torch.Tensor:
         rows = np.sort(order.take(range(number * PROBE, number * PROBE + min(PROBE, len(order))), mode="wrap"))
-        labels = torch.from_numpy(np.ascontiguousarray(inputs.labels[rows]))
-        return loss.mean(tail.eval()(spatial(inputs.read(rows))), labels)
+        return loss.mean(tail.eval()(spatial(inputs.read(rows))), inputs.labels_of(rows))
 
     return probe
 
 
 def _noise(plan: TrialPlan) -> Probe:
-    """Return a tail's mean loss on noise: what is known of its samples where a step is only planned."""
+    """Return a tail's mean loss on noise: nothing is known of its samples where a step is only planned."""
 
     def probe(tail: nn.Module, number: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(number)
@@ -182,24 +160,12 @@ def _lowered(
     probe: Probe,
     seed: int,
 ) -> nn.Module:
-    """Make one edit, and check what the lowering returned.
-
-    Raises:
-        LoweringError: It raised, or what it returned is no tail.
-    """
+    """Make one edit, and check what the lowering returned."""
     handle = Tail(tail, blocks, plan, seed, lambda number=0: probe(tail, number))  # type: ignore[misc]  # mypy cannot infer the lambda
-    try:
-        result = lowering(handle, dict(edit.settings))
-    except TunerError:
-        raise
-    except Exception as error:  # a plugin's lowering may raise anything
-        raise LoweringError(edit.kind, f"{first_line(error)}{place_of(error)}") from error
+    result: object = call_extension(LoweringError, edit.kind, lowering, handle, dict(edit.settings))
     if not isinstance(result, nn.Module):
-        raise LoweringError(
-            edit.kind,
-            f"it must return the edited tail, a torch.nn.Module, but it returned {result!r}: end it with "
-            "`return tail.module`",
-        )
+        rule = "it must return the edited tail, a torch.nn.Module, but it returned"
+        raise LoweringError(edit.kind, f"{rule} {result!r}: end it with `return tail.module`")
     shape, wanted = plan.model.blocks[plan.split].in_shape, [2, plan.model.outputs]
     try:
         outputs = _logits(result, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
@@ -221,17 +187,9 @@ def _logits(tail: nn.Module, value: torch.Tensor) -> torch.Tensor:
 
 
 def _require_own_weights(kind: str, tail: nn.Module, given: nn.Module, names: set[str], own: set[int]) -> None:
-    """Refuse an edit whose trained weights would not be the given model's.
+    """Refuse an edit that trains copies, or weights next to the given blocks' own.
 
-    Args:
-        kind: Kind of the edit, for the message.
-        tail: The edited tail.
-        given: The blocks as the model has them.
-        names: Names of their weights and buffers before any edit.
-        own: Identities of their weights then.
-
-    Raises:
-        LoweringError: It trains copies, or weights next to the model's own.
+    `names` are those of their weights and buffers before any edit, `own` the identities of their weights then.
     """
     lists = [one for one in given.modules() if isinstance(one, parametrize.ParametrizationList)]
     parametrised = [one for one in lists if own.intersection(map(id, one.parameters(recurse=False)))]

@@ -1,4 +1,4 @@
-"""Tails that change while they train: the training loop and their modules (`tuner.backends.lowering.Evolving`)."""
+"""Tails that change while they train: how the training loop calls their modules."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.backends.lowering import Evolving, LoweringError, Training
 from tuner.backends.torch.model.graph.blocks import saved_bytes
-from tuner.errors import TunerError, first_line, place_of
+from tuner.backends.torch.step.traced import EAGERLY, StepError
+from tuner.errors import call_extension
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, state_copies
 from tuner.planner.memory.placement import Tensor
@@ -27,30 +28,25 @@ def evolving(tail: nn.Module) -> list[Evolving]:
     return [module for module in tail.modules() if isinstance(module, Evolving)]
 
 
-def call(module: Evolving, method: str, *arguments: Any) -> Any:
-    """Call a method of a module that changes while it trains.
+def require_traceable(tail: nn.Module) -> None:
+    """Refuse to trace a tail that changes while it trains."""
+    if evolving(tail):
+        raise StepError(f"a tail that changes while it trains cannot be traced once for all: {EAGERLY}")
 
-    Raises:
-        LoweringError: It raised; with the kind of the edit that made the module.
-    """
-    try:
-        return getattr(module, method)(*arguments)
-    except TunerError:
-        raise
-    except Exception as error:  # a plugin's module may raise anything
-        if not module.kind:
-            raise
-        raise LoweringError(module.kind, f"{method} raised {first_line(error)}{place_of(error)}") from error
+
+def call(module: Evolving, method: str, *arguments: Any) -> Any:
+    """Call a method of a module that changes while it trains."""
+    function = getattr(module, method)
+    if not module.kind:
+        return function(*arguments)
+    return call_extension(LoweringError, module.kind, function, *arguments, did=f"{method} raised ")
 
 
 def begin_evolving(tail: nn.Module, training: Training) -> None:
     """Prepare every module of a tail that changes while it trains.
 
-    A module that a later edit put inside another one receives its own inputs, and a loss of the whole tail.
-
-    Args:
-        tail: With all edits made; left in evaluation mode where such a module is inside another one.
-        training: The tail's own inputs and loss.
+    A module that a later edit put inside another one receives its own inputs, and a loss of the whole tail; the tail
+    is then left in evaluation mode.
     """
     for name, module in list(tail.named_modules()):
         if not isinstance(module, Evolving):
@@ -96,12 +92,7 @@ def room(plan: TrialPlan, meter: PeakMeter) -> int | None:
 
 
 def first_step(tail: nn.Module, plan: TrialPlan) -> StepPlan:
-    """Return the step that a tail starts with, as the eager loop runs it: nothing is freed before backward.
-
-    Args:
-        tail: With its edits made.
-        plan: Its cut, recipe and samples.
-    """
+    """Return the step that an edited tail starts with, as the eager loop runs it: nothing is freed before backward."""
     shape = plan.model.blocks[plan.split].in_shape
     batch = min(plan.recipe.part_size, plan.train_samples)
     tail.eval()

@@ -1,10 +1,7 @@
-"""Solving again: when training ends, the head is solved for in closed form on the trained features.
+"""Solving again: when training ends, the head, which lags behind the features below it, is solved for on these.
 
-A head that was trained for a few epochs lags behind the features below it, so that the exact head of the same features
-is better, most of all after little training. It takes one pass over the training samples. Both heads are scored on the
-validation samples: leave-one-out answers, and folds, are too hopeful on features that were trained on the same samples.
-
-Source: the first-session adaptation of RanPAC (McDonnell et al., 2023), which also ends in a solved head.
+Both heads are scored on the validation samples: leave-one-out answers are too hopeful on features that were trained on
+the same samples. Source: the first-session adaptation of RanPAC (McDonnell et al., 2023).
 """
 
 import math
@@ -21,8 +18,7 @@ from tuner.backends.torch.model.head import heads_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TrainingError
-from tuner.ridge.regression import regression_head
-from tuner.ridge.solve import LinearHead
+from tuner.ridge.solve import LinearHead, regression_head
 from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.task import Task
@@ -37,8 +33,7 @@ class SolvedAgain:
     """What solving again came to.
 
     Attributes:
-        outputs: Logits of the validation samples with the head that the tail has now, by domain; None where the head
-            cannot be solved for.
+        outputs: Logits of the validation samples with the tail's head, by domain; None where none can be solved for.
         notes: For the trial's record.
     """
 
@@ -55,19 +50,13 @@ def solve_again(
 ) -> SolvedAgain:
     """Solve for the head of a trained tail, and let the tail have the better one of both.
 
-    Args:
-        task: What the samples are of.
-        tail: As it was trained; its head's weights change.
-        trusted_rows: Number of the head's first rows, which the model had before.
-        train: The training samples, without random changes.
-        validation: The validation samples by domain.
+    Samples come without random changes. The model had the first `trusted_rows` of the head before.
     """
     heads = list(heads_of(tail.eval().requires_grad_(), spatial(train.read(np.arange(1)))).values())
     layer = heads[0] if len(heads) == 1 else None
     if layer is None or layer.bias is None or layer.weight.flatten(1).shape[1] > MOST_FEATURES:
         return _refused(f"it must be one linear layer with a bias and at most {MOST_FEATURES} features")
-    own = LinearHead(*(value.detach().double().flatten(1).numpy() for value in (layer.weight, layer.bias[:, None])))
-    own = LinearHead(own.weight, own.bias[:, 0])
+    own = LinearHead(layer.weight.detach().double().flatten(1).numpy(), layer.bias.detach().double().numpy())
     try:
         seen = {domain: _features(tail, layer, inputs) for domain, inputs in validation.items()}
         if any(not np.allclose(own.scores(one), outputs, rtol=1e-3, atol=1e-3) for one, outputs in seen.values()):
@@ -80,7 +69,10 @@ def solve_again(
     before, after = (
         {name: task.targets.score(one[name], validation[name].labels) for name in one} for one in (trained, exact)
     )
-    keeps = sum(before.values()) > sum(after.values()) + _margin(task, validation)
+    margin = 0.0  # by which scores must differ to tell the heads apart: a standard error of each accuracy
+    if task.targets.one_class:
+        margin = math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))
+    keeps = sum(before.values()) > sum(after.values()) + margin
     note = "local score of the trained head {:.3f}, solved again {:.3f}: the {} one is kept".format(
         before["local"], after["local"], "trained" if keeps else "solved"
     )
@@ -97,11 +89,7 @@ def _refused(reason: str) -> SolvedAgain:
 
 
 def _features(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Floats, Floats]:
-    """Return what enters a layer, float32 [n, features], and the logits, float32 [n, outputs].
-
-    Raises:
-        TrainingError: The layer has several positions a sample.
-    """
+    """Return what enters a layer, float32 [n, features], and the logits, float32 [n, outputs]."""
     caught: list[torch.Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, values: caught.append(values[0].flatten(1).clone()))
     try:
@@ -117,11 +105,7 @@ def _features(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Fl
 
 
 def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, train: TailInputs) -> LinearHead:
-    """Return the head that is solved for; of old classes the trained head answers.
-
-    Raises:
-        TrainingError: The features cannot be summed.
-    """
+    """Return the head that is solved for; of old classes the trained head answers."""
     step, outputs, count = step_of(features), len(own.bias), features.shape[1]
     codes, is_local = coded(features, step), train.is_local
     parts = [(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local)]
@@ -134,10 +118,3 @@ def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, tra
     empty = Domain.empty(count, outputs, step, multi=task.targets.several)
     local, known = (empty.added(rows, labels) for rows, labels in parts)
     return union_head(given, local, known, UnionSettings(ridge=RIDGE)).head
-
-
-def _margin(task: Task, validation: Mapping[str, TailInputs]) -> float:
-    """Return by how much scores must differ to tell the heads apart: a standard error of each accuracy."""
-    if not task.targets.one_class:
-        return 0.0
-    return math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))
