@@ -21,13 +21,18 @@ def installed_version() -> str:
     return version(NAME)
 
 
-def offered(group: str) -> "dict[str, EntryPoint]":
-    """Return a group's entry points by name, without those in the package of a plugin that is switched off."""
+def offered(group: str, *, switched_off: bool = False) -> "dict[str, EntryPoint]":
+    """Return a group's entry points by name, without those in the package of a plugin that is switched off.
+
+    Args:
+        group: Of the entry points.
+        switched_off: Return these alone.
+    """
     from importlib.metadata import entry_points  # as above
 
     switched = {entry.strip().removeprefix("-") for entry in os.environ.get(SWITCH, "").split(",")}
     off = {_package(point) for point in entry_points(group=PLUGINS) if point.name in switched}
-    return {point.name: point for point in entry_points(group=group) if _package(point) not in off}
+    return {point.name: point for point in entry_points(group=group) if (_package(point) in off) == switched_off}
 
 
 def _package(point: "EntryPoint") -> str:

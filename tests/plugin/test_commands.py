@@ -8,6 +8,7 @@ import pytest
 
 from tests.plugin.installed import install
 from tuner.cli.app import app, call
+from tuner.errors import TaskError
 from tuner.plugin.core import build_host, load_task
 
 GUEST = """
@@ -61,13 +62,19 @@ def test_a_plugin_adds_a_command_and_a_kind_of_task_file(
     assert call(["show", str(tmp_path)]) == 1  # the core's own commands go on
 
 
-def test_a_command_of_a_plugin_that_is_switched_off_is_none(
+def test_what_a_plugin_that_is_switched_off_adds_is_named_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed(tmp_path / "site", monkeypatch, GUEST)
     monkeypatch.setenv("TUNER_PLUGINS", "-guest")
     assert call(["hello"]) == 2
-    assert "Unknown command" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the command 'hello' is of a plugin that TUNER_PLUGINS switches off: take that out of TUNER_PLUGINS" in said
+    (tmp_path / "task.hi").write_text("hi")
+    with pytest.raises(
+        TaskError, match=r"got '\.hi': if a plugin reads such files, install it, or take it out of TUNER_PL"
+    ):
+        load_task(str(tmp_path / "task.hi"))
 
 
 def test_a_command_that_cannot_be_imported_is_named(

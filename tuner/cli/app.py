@@ -124,8 +124,9 @@ def add_commands(arguments: Sequence[str] = ()) -> None:
         _add(name, getattr(import_module(module), attribute))
     if named in COMMANDS:
         return
-    from tuner.cli.plugin_commands import plugin_commands
+    from tuner.cli.plugin_commands import check_on, plugin_commands
 
+    check_on(named)
     for name, load in plugin_commands():
         if named in {name, ""}:
             _add(name, load())

@@ -5,8 +5,10 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from tuner.distribution import offered
-from tuner.errors import PluginError
+from tuner.distribution import SWITCH, offered
+from tuner.errors import PluginError, UsageError
+
+GROUP = "tuner.commands"
 
 
 def plugin_commands() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -14,8 +16,18 @@ def plugin_commands() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     A command of a plugin that ``TUNER_PLUGINS`` switches off is left out: one in the same package.
     """
-    for name, point in offered("tuner.commands").items():
+    for name, point in offered(GROUP).items():
         yield name, partial(_loaded, point)
+
+
+def check_on(name: str) -> None:
+    """Check that a command is not one of a plugin that is switched off.
+
+    Raises:
+        UsageError: It is.
+    """
+    if name in offered(GROUP, switched_off=True):
+        raise UsageError(f"the command {name!r} is of a plugin that {SWITCH} switches off: take that out of {SWITCH}")
 
 
 def _loaded(point: EntryPoint) -> Any:
