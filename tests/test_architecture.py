@@ -178,7 +178,8 @@ def floors(edges: Mapping[str, frozenset[str]]) -> dict[str, int]:
 PACKAGES = tuple(
     sorted(
         module_of(path)
-        for path in (ROOT / "tuner").rglob("__init__.py")
+        for place in ("tuner", "plugins")
+        for path in (ROOT / place).rglob("__init__.py")
         if sum(1 for _ in path.parent.glob("[!_]*")) > 1
     )
 )

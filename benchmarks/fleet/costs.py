@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 from statistics import median
@@ -13,8 +14,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from benchmarks.fleet.levels import processor_of
 from benchmarks.fleet.processes import database_seconds
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.finish import Ending
-from tuner_fleet.storage.patient import Patience, close, open_storage, patient
+from tuner_fleet.storage.opening import opened
+from tuner_fleet.storage.patience import Patience, patient
+from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.content import RECORD
 from tuner_fleet.study.heartbeat import BEAT, MARK
 
@@ -82,20 +84,20 @@ class Way:
         self._address, self._proxy = read_address(url), proxy
         self.calls: dict[str, Cost] = {}
         self.open()
-        self.study = self.storage.get_study_id_from_name(self._address.study)
 
     def open(self) -> None:
         """Begin anew, with nothing read so far."""
-        self._plain = open_storage(self._address)
-        self.storage = patient(self._plain, Patience(time.sleep, print))
+        self._stack = ExitStack()
+        plain = self._stack.enter_context(opened(self._address))
+        self.trials = Trials(patient(plain, Patience(time.sleep, print)), self._address.study)
 
     def close(self) -> None:
         """End."""
-        close(self._plain)
+        self._stack.close()
 
     def read(self) -> list[FrozenTrial]:
         """Return the trials; only what may have changed is asked for."""
-        return self.storage.get_all_trials(self.study, deepcopy=False)
+        return self.trials.all()
 
     def timed(self, call: Callable[[], object], times: int) -> Cost:
         """Return what a call takes in the mean of so many."""
@@ -132,11 +134,10 @@ def measure_costs(urls: Sequence[str], proxy: psutil.Process, running: Sequence[
     begun: list[int] = []
 
     def create(way: Way) -> None:
-        begun.append(way.storage.create_new_trial(way.study, template))
+        begun.append(way.trials.make(template))
 
     def end(way: Way) -> None:
-        record = {RECORD: content[RECORD]}
-        way.storage.end_trial(begun.pop(), Ending(TrialState.COMPLETE, ended[0].values, record, ended[0].system_attrs))
+        way.trials.end(begun.pop(), ended[0].values, {RECORD: content[RECORD]}, ended[0].system_attrs)
 
     finished: list[Cost] = []
     for way in ways:
@@ -147,8 +148,8 @@ def measure_costs(urls: Sequence[str], proxy: psutil.Process, running: Sequence[
         for name, call in ((CREATE, create), (END, end)):
             create(way)
             way.calls[name] = way.timed(partial(call, way), times)
-        way.calls[GET] = way.timed(partial(way.storage.get_trial, begun[0]), times)
-        way.calls[SET] = way.timed(partial(way.storage.set_trial_user_attr, begun[0], MARK, 1.0), times)
+        way.calls[GET] = way.timed(partial(way.trials.get, begun[0]), times)
+        way.calls[SET] = way.timed(partial(way.trials.set_attribute, begun[0], MARK, 1.0), times)
     reads: list[list[Cost]] = [[] for _ in ways]
     for count in running:
         while len(begun) < count:

@@ -11,7 +11,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import optuna
 import psutil
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
@@ -20,7 +19,8 @@ from benchmarks.fleet.servers import Server
 from benchmarks.fleet.worker import DRAIN, FINISHED, QUEUED, READY, Part, Shape, Worker, give_order, work
 from tuner.search.trials.journal import RUNG
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.patient import close, open_storage
+from tuner_fleet.storage.opening import opened
+from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.content import KEY, RECORD
 
 #: Trials of a full study, and how many of them a worker makes; the others are copies.
@@ -98,11 +98,8 @@ class Fleet:
     def trials(self) -> list[FrozenTrial]:
         """Return the trials in the database."""
         address = read_address(self.url)
-        storage = open_storage(address)
-        try:
-            return optuna.load_study(study_name=address.study, storage=storage).get_trials(deepcopy=False)
-        finally:
-            close(storage)
+        with opened(address) as storage:
+            return Trials(storage, address.study).all()
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
         """Wait until workers have done something.

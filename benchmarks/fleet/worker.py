@@ -10,7 +10,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ from tuner.search.setting import Setting, participants, wanted_knobs
 from tuner.search.space import load_space
 from tuner.search.trials.journal import PRIOR, RUNG, optuna_values, origin_of, place_of
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.patient import Patience, patient
+from tuner_fleet.storage.opening import opened
+from tuner_fleet.storage.patience import Patience, patient
 from tuner_fleet.study.claims import key_of
 from tuner_fleet.study.heartbeat import BEAT, GRACE
 from tuner_fleet.study.join import SharedStudy
@@ -98,7 +99,7 @@ class Timed(Patience):
         try:
             return super().call(method, *arguments, **named)
         finally:
-            self.taken[getattr(method, "__name__", "end_trial")].append(time.perf_counter() - started)
+            self.taken[method.__name__].append(time.perf_counter() - started)
 
 
 class Worker:
@@ -111,9 +112,10 @@ class Worker:
         self._space = load_space("smoke")
         self._strategies, objectives = participants(build_host(), self._space)
         self._wanted = wanted_knobs(self._space, "torch", deterministic=True)
-        self._shared = SharedStudy(read_address(part.url), Listener().say, Interrupt(), None)
-        self.timed = Timed(time.sleep, lambda _line: None)
-        self._shared._storage = patient(self._shared._plain, self.timed)  # noqa: SLF001 - to time each call
+        self._stack, self.timed = ExitStack(), Timed(time.sleep, lambda _line: None)
+        storage = self._stack.enter_context(opened(read_address(part.url)))
+        self._shared = SharedStudy(read_address(part.url), storage, Listener().say, Interrupt(), None)
+        self._shared._storage = patient(storage, self.timed)  # noqa: SLF001 - to time each call
         identity = Identity("task", "smoke", 0, deterministic=False)
         model, task = part.of
         info = RunInfo(identity, RunConfig("made-up"), "made-up", "smoke", 1, model, task, tuple(objectives))
@@ -150,6 +152,7 @@ class Worker:
     def leave(self) -> None:
         """End."""
         self._shared.leave()
+        self._stack.close()
 
     def _work(self, name: str, until: float) -> None:
         time.sleep(self._part.pad * self._random.random())  # workers do not begin their trials all at once

@@ -37,16 +37,19 @@ class Fleet(StudyOpener):
         memory_bytes: int | None,
     ) -> "Iterator[SharedStudy]":
         """Open a study as a worker; give up what is begun, and the connections, with the block."""
+        from tuner_fleet.artifacts.weights import SharedWeights
+        from tuner_fleet.storage.opening import opened
         from tuner_fleet.study.join import SharedStudy
 
         read = read_address(address)
         warn_of_password(read, say)
-        place = None if artifacts is None else read_artifacts(artifacts)
-        shared = SharedStudy(read, say, interrupt, end, place, memory_bytes)
-        try:
-            yield shared
-        finally:
-            shared.leave()
+        weights = None if artifacts is None else SharedWeights(read_artifacts(artifacts), say)
+        with opened(read) as storage:
+            shared = SharedStudy(read, storage, say, interrupt, end, weights, memory_bytes)
+            try:
+                yield shared
+            finally:
+                shared.leave()
 
     @contextmanager
     def read(self, address: str) -> Iterator[StudyReader]:
@@ -55,17 +58,15 @@ class Fleet(StudyOpener):
 
         from tuner.errors import RunError
         from tuner_fleet.storage.failures import is_outage, reason_of, refusal
+        from tuner_fleet.storage.opening import opened
         from tuner_fleet.study.reader import Reader
 
         read = read_address(address)
         if (exposed := exposed_password(read, VARIABLE)) is not None:
             logging.getLogger("tuner.fleet").warning(exposed)
         try:
-            reader = Reader(read)
-            try:
-                yield reader
-            finally:
-                reader.close()
+            with opened(read, exists=True) as storage:
+                yield Reader(read, storage)
         except Exception as error:
             if not is_outage(error) and refusal(error) is None:
                 raise

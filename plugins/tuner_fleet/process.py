@@ -1,4 +1,4 @@
-"""A worker of a fleet as a process: what is started on a device, and what it says, line by line."""
+"""A worker of a fleet as a process: what is started on a device, and how it ended."""
 
 import os
 import platform
@@ -6,10 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
+
+from tuner.cli.options import note
+
+INTERRUPTED = "interrupted; what was finished is kept"
+#: Seconds after which it is asked again whether a process has ended: Ray cancels between two lines of Python.
+POLL_SECONDS = 0.2
 
 
 @dataclass(slots=True)
@@ -19,7 +25,7 @@ class Worker:
     Attributes:
         worker: Its number, from 1.
         folder: Its run's folder, on its device.
-        device: The device's name; empty before it has begun.
+        device: The device's name; empty where it has not begun.
         exit_code: Its process's; None where that did not end by itself.
         last: What it said last.
     """
@@ -28,7 +34,7 @@ class Worker:
     folder: str
     device: str = ""
     exit_code: int | None = None
-    last: str = "waits for a free core"
+    last: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,61 +53,53 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What a worker said since it was asked before.
-
-    Attributes:
-        device: Name of the device that it runs on.
-        lines: The lines.
-        exit_code: Its process's; None while that runs.
-    """
+class Ended:
+    """How a worker ended; see `Worker`."""
 
     device: str
-    lines: tuple[str, ...]
     exit_code: int | None
+    last: str
 
 
-class Process:
-    """A worker's process, on its device. No call waits for it, except `end`."""
+def work(part: Part) -> Ended:
+    """Run a worker on this device, and pass on what it says; where Ray cancels this, end it as Ctrl-C does."""
+    device = platform.node()
+    if not Path(part.folder).is_dir():
+        line = f"tuner: {part.folder} is not on {device}: start from a folder that every device has"
+        note(line)
+        return Ended(device, 1, line)
+    said = [""]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tuner", *part.arguments],  # -P: no module of the current folder
+        cwd=part.folder,
+        env={**os.environ, **part.environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    reader = threading.Thread(target=_pass_on, args=(process, said))
+    reader.start()
+    is_interrupted = False
+    while process.poll() is None:
+        try:
+            time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:  # its trial is put back
+            is_interrupted = True
+            process.terminate()
+    reader.join()
+    if is_interrupted:
+        return Ended(device, None, INTERRUPTED)
+    if process.returncode < 0:
+        said.append(f"ended by {signal.Signals(-process.returncode).name}; what was finished is kept")
+    return Ended(device, process.returncode, said[-1])
 
-    def __init__(self, part: Part) -> None:
-        self._lines = SimpleQueue[str]()
-        self._process: subprocess.Popen[str] | None = None
-        if not Path(part.folder).is_dir():
-            self._lines.put(
-                f"tuner: {part.folder} is not on {platform.node()}: start from a folder that every device has"
-            )
-            return
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tuner", *part.arguments],  # -P: no module of the current folder
-            cwd=part.folder,
-            env={**os.environ, **part.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
-        self._reader.start()
 
-    def news(self) -> News:
-        """Return what it said since the last call."""
-        code: int | None = 1
-        if self._process is not None:
-            code = None if self._reader.is_alive() else self._process.wait()
-        lines = [self._lines.get() for _ in range(self._lines.qsize())]
-        return News(platform.node(), tuple(lines), code)
-
-    def end(self) -> None:
-        """End it as Ctrl-C does: its trial is put back."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-
-    def _read(self, process: "subprocess.Popen[str]") -> None:
-        with process:
-            for line in process.stderr or ():
-                self._lines.put(line.rstrip())
-        if process.returncode < 0:
-            self._lines.put(f"ended by {signal.Signals(-process.returncode).name}; what was finished is kept")
+def _pass_on(process: "subprocess.Popen[str]", said: list[str]) -> None:
+    """Print what a process says, but for what to do next with a worker's folder; keep the last line."""
+    with process:
+        for line in process.stderr or ():
+            if not line.startswith("next: "):
+                said[:] = [line.rstrip()]
+                note(said[0])

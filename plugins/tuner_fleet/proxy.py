@@ -2,89 +2,56 @@
 
 import argparse
 import os
+import socket
 import sys
+import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from optuna.storages import run_grpc_proxy_server
 
 from tuner.cli.options import note, print_line
 from tuner.errors import RunError, TunerError, UsageError, missing_extra
 from tuner_fleet.address import PROXY_PORT, Address, read_address, warn_of_password
-from tuner_fleet.storage.drivers import PING_SECONDS
 from tuner_fleet.storage.failures import as_text
-from tuner_fleet.storage.patient import close, open_storage, wrapped
-
-if TYPE_CHECKING:
-    import grpc
+from tuner_fleet.storage.opening import opened
+from tuner_fleet.storage.patience import wrapped
 
 VARIABLE = "TUNER_RUN_STUDY"
-#: As many as Optuna's own.
-THREADS = 10
-#: By default a port is shared with any other server that wants it, and clients are cut off that ask for signs of life.
-SERVER = (
-    ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 1000 * PING_SECONDS // 2),
-)
 
 
 def serve_proxy(address: Address, host: str, port: int, announce: Callable[[str], object]) -> None:
     """Serve a database's studies until the process is ended.
 
-    Args:
-        address: Of the database.
-        host: Address to listen on.
-        port: Port to listen on.
-        announce: Called once, when it listens.
-
     Raises:
-        RunError: The database cannot be opened, or the port cannot be used.
-    """
-    storage = open_storage(address)
-    try:
-        server, listens = start_proxy(storage, host, port)
-        try:
-            announce(f"grpc://{host}:{listens} serves {address.shown}; Ctrl-C ends it")
-            server.wait_for_termination()
-        finally:
-            server.stop(None)
-    finally:
-        close(storage)
-
-
-def start_proxy(storage: BaseStorage, host: str, port: int) -> "tuple[grpc.Server, int]":
-    """Serve a storage by threads of this process.
-
-    Args:
-        storage: The database.
-        host: Address to listen on.
-        port: Port to listen on; 0 for any that is free.
-
-    Returns:
-        The server, to be stopped by the caller; and its port.
-
-    Raises:
-        RunError: The port cannot be used.
+        TunerError: The database cannot be opened, the port cannot be used, or gRPC is not installed.
     """
     try:
-        import grpc
-        from optuna.storages._grpc.auto_generated import api_pb2_grpc
-        from optuna.storages._grpc.servicer import OptunaStorageProxyService
+        import grpc  # noqa: F401 - Optuna does once it serves
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from None
-    server = grpc.server(ThreadPoolExecutor(THREADS), options=SERVER)
-    served = type("ServedStorage", (BaseStorage,), wrapped(storage, _naming))()
-    api_pb2_grpc.add_StorageServiceServicer_to_server(OptunaStorageProxyService(served), server)  # type: ignore[no-untyped-call]
-    if not 0 <= port < 2**16:  # gRPC would take another one
+    with opened(address) as storage, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        port = free_port(host, port)
+        announce(f"grpc://{host}:{port} serves {address.shown}; Ctrl-C ends it")
+        run_grpc_proxy_server(wrapped(storage, _naming), host=host, port=port)
+
+
+def free_port(host: str, port: int) -> int:
+    """Return a port that nobody listens on: gRPC shares one with any other server that wants it.
+
+    Raises:
+        RunError: Somebody does, or it is none.
+    """
+    if not 0 <= port < 2**16:
         raise RunError(f"--port must be between 0 and {2**16 - 1}, got {port}")
     try:
-        listens = server.add_insecure_port(f"{host}:{port}")
-    except RuntimeError as error:  # gRPC's word for a port that is in use
-        raise RunError(f"port {port} cannot be used ({error}): give another --port") from None
-    server.start()
-    return server, listens
+        family = socket.getaddrinfo(host, port)[0][0]
+        with socket.create_server((host, port), family=family) as free:
+            return int(free.getsockname()[1])
+    except OSError as error:
+        raise RunError(f"port {port} of {host} cannot be used ({error}): give another --port or --host") from None
 
 
 def _naming(method: Callable[..., Any]) -> Callable[..., Any]:

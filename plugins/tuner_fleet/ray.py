@@ -8,16 +8,16 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from logging import WARNING, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from cyclopts import CycloptsError
 
-from tuner.cli.app import DONE, INTERRUPTED, MISTAKE, USAGE, app
+from tuner.cli.app import DONE, INTERRUPTED, MISTAKE, USAGE, add_commands, app
 from tuner.cli.common import applied, split
 from tuner.cli.options import note, print_line
 from tuner.commands.tune.interruption import terminated_as_interrupted
@@ -25,14 +25,12 @@ from tuner.commands.tune.setup import check_study
 from tuner.errors import RunError, TunerError, UsageError, first_line, missing_extra
 from tuner.plugin.core import build_host
 from tuner.results.records.config import RunRequest
+from tuner_fleet import process
 from tuner_fleet.address import read_address, warn_of_password
-from tuner_fleet.process import News, Part, Process, Worker
-
-if TYPE_CHECKING:
-    from tuner_fleet.display import Display
+from tuner_fleet.process import Ended, Part, Worker, work
 
 USAGE_LINE = "python -m tuner_fleet.ray TASK --workers N --study ADDRESS [options of tuner run]"
-FOLDER, LOOK_SECONDS = Path("runs", "fleet"), 0.5
+FOLDER = Path("runs", "fleet")
 #: Beginnings of variables that each worker has from here: options of `tuner run`, and where an S3-compatible store is.
 #: The keys to it are each device's own.
 VARIABLES = ("TUNER_RUN_", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")
@@ -43,7 +41,7 @@ TRIES = "RAY_NUM_REDIS_GET_RETRIES", "1"
 
 
 def main(arguments: list[str]) -> int:
-    """Start workers, follow them until all have ended, and return the exit code."""
+    """Start workers, wait until all have ended, and return the exit code."""
     try:
         return _main(arguments)
     except (CycloptsError, UsageError) as error:
@@ -114,6 +112,7 @@ def _asked(arguments: Sequence[str]) -> RunRequest:
         CycloptsError: They are none of its options.
         UsageError: One is ``--dry-run``.
     """
+    add_commands(["run"])
     _, bound, _ = app.parse_args(["run", *arguments], exit_on_error=False, print_error=False)
     if bound.arguments.get("dry_run"):
         raise UsageError("--dry-run starts no workers: ask `tuner run TASK --dry-run`")
@@ -122,26 +121,14 @@ def _asked(arguments: Sequence[str]) -> RunRequest:
 
 
 def part_of(worker: Worker, arguments: Sequence[str], study: str, environment: Mapping[str, str]) -> Part:
-    """Return what a worker is started with.
-
-    Args:
-        worker: The worker.
-        arguments: Of `tuner run`, for each worker.
-        study: The study's address, with its password if it has one: in no list of processes.
-        environment: Of this process.
-    """
+    """Return what a worker is started with."""
     variables = {name: value for name, value in environment.items() if name.startswith(VARIABLES)}
     whole = ("run", *arguments, "--out", worker.folder)
     return Part(whole, str(Path.cwd()), {**variables, "TUNER_RUN_STUDY": study})
 
 
 def run(workers: Sequence[Worker], parts: Sequence[Part], cores: int) -> bool:
-    """Start workers, and follow them until all have ended; on Ctrl-C end them.
-
-    Args:
-        workers: What becomes of them is noted there.
-        parts: What they are started with.
-        cores: Cores that Ray keeps free for each.
+    """Start workers, and wait until all have ended; on Ctrl-C end them. Ray prints what they say.
 
     Returns:
         Whether they ended by themselves.
@@ -153,10 +140,11 @@ def run(workers: Sequence[Worker], parts: Sequence[Part], cores: int) -> bool:
     if os.environ.get("RAY_ADDRESS", "local") != "local":
         os.environ.setdefault(*TRIES)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_COLOR_PREFIX", "1" if sys.stderr.isatty() else "0")
     import ray
 
     try:
-        ray.init(log_to_driver=False, logging_level="error")
+        ray.init(log_to_driver=getLogger("tuner").isEnabledFor(WARNING), logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RunError(f"Ray cannot be reached ({first_line(error)}): see `ray status`, and RAY_ADDRESS") from None
     try:
@@ -173,11 +161,6 @@ def run(workers: Sequence[Worker], parts: Sequence[Part], cores: int) -> bool:
 def places_in(nodes: Sequence[Mapping[str, Any]], free: Mapping[str, float], cores: int) -> int:
     """Return how many workers have free cores, at most: Ray does not say which device the free ones are on.
 
-    Args:
-        nodes: The cluster's devices, as `ray.nodes` lists them.
-        free: What nothing holds, of all devices, as `ray.available_resources` says it.
-        cores: That each worker needs, on one device.
-
     Raises:
         RunError: No device has so many.
     """
@@ -191,51 +174,27 @@ def places_in(nodes: Sequence[Mapping[str, Any]], free: Mapping[str, float], cor
 
 def _run(workers: Sequence[Worker], parts: Sequence[Part], cores: int) -> bool:
     import ray
-    from rich.console import Console
 
-    from tuner_fleet.display import Display
-
-    display = Display(workers, Console(stderr=True))
-    make = ray.remote(num_cpus=cores, max_restarts=0, scheduling_strategy="SPREAD")(Process).remote
-    running = {one.worker: make(part) for one, part in zip(workers, parts, strict=True)}
-    with display.shown():
+    start = ray.remote(num_cpus=cores, max_retries=0, scheduling_strategy="SPREAD")(work)
+    running = [
+        start.options(name=f"worker {one.worker}").remote(part) for one, part in zip(workers, parts, strict=True)
+    ]
+    is_whole = True
+    try:
+        ray.wait(running, num_returns=len(running))
+    except KeyboardInterrupt:
+        is_whole = False
+        for task in running:
+            ray.cancel(task)  # as Ctrl-C on its device; what waits for a core never begins
+    for one, task in zip(workers, running, strict=True):
         try:
-            _follow(workers, running, display)
-        except KeyboardInterrupt:
-            begun = [workers[number - 1] for number in running if workers[number - 1].device]
-            ray.wait([running[one.worker].end.remote() for one in begun], num_returns=len(begun))
-            for number in running:
-                workers[number - 1].last = "interrupted; what was finished is kept"
-            return False
-    return True
-
-
-def _follow(workers: Sequence[Worker], running: dict[int, Any], display: "Display") -> None:
-    """Hear what workers say until all have ended.
-
-    Args:
-        workers: The workers.
-        running: The actor of each, by its number; those that have ended are removed.
-        display: What hears them.
-    """
-    import ray
-
-    asked: dict[Any, Worker] = {}
-    while running:
-        waiting = {one.worker for one in asked.values()}
-        asked |= {
-            actor.news.remote(): workers[number - 1] for number, actor in running.items() if number not in waiting
-        }
-        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_SECONDS)
-        for answer in answered:
-            one = asked.pop(answer)
-            try:
-                display.hear(one, ray.get(answer))
-            except ray.exceptions.RayError as error:
-                display.hear(one, News(one.device, (f"lost: {first_line(error)}",), MISTAKE))
-            if one.exit_code is not None:
-                ray.kill(running.pop(one.worker))  # its cores are for those that wait
-        time.sleep(LOOK_SECONDS)
+            ended: Ended = ray.get(task)
+        except ray.exceptions.TaskCancelledError:
+            ended = Ended("", None, process.INTERRUPTED)
+        except ray.exceptions.RayError as error:
+            ended = Ended("", MISTAKE, f"lost: {first_line(error)}")
+        one.device, one.exit_code, one.last = ended.device, ended.exit_code, ended.last
+    return is_whole
 
 
 if __name__ == "__main__":

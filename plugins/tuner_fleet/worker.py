@@ -42,26 +42,17 @@ def worker(
 def look_up(address: Address, task: str | None, space: str | None, own: RunRequest) -> tuple[str, RunRequest]:
     """Return the task of a study, and what is asked of a worker of it.
 
-    Args:
-        address: Where the study is.
-        task: The task, where the user names it: its file is elsewhere here, or the study was not begun on this device.
-        space: The search space, likewise.
-        own: What the worker has for itself; local plugins, likewise.
-
     Raises:
         RunError: There is no such study, or it names code and was not begun on this device.
     """
     from tuner.plugin.core import build_host
     from tuner.results.records.origin import is_own
     from tuner.search.space import shipped
-    from tuner_fleet.storage.patient import close, open_storage
+    from tuner_fleet.storage.opening import opened
     from tuner_fleet.study.content import find_study, info_of
 
-    storage = open_storage(address, exists=True)
-    try:
-        info = info_of(find_study(storage, address).user_attrs, address)
-    finally:
-        close(storage)
+    with opened(address, exists=True) as storage:
+        info = info_of(find_study(storage, address).study.user_attrs, address)
     config, given = info.config, tuple(map(str, own.plugins))
     name, place = task or config.task, space or config.space
     if name.startswith("<"):

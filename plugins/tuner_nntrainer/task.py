@@ -23,11 +23,10 @@ from tuner.task.task import Domain, Task
 from tuner_nntrainer.file.data import DataFiles, data_files
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.file.recipe import read_recipe
-from tuner_nntrainer.network.embedding import row_numbers
+from tuner_nntrainer.network.checks import check_trainable, frozen_parameters, row_numbers
 from tuner_nntrainer.network.layers import Input, Shape, format_shape
 from tuner_nntrainer.network.network import Network
-from tuner_nntrainer.network.trainable import check_trainable, frozen_parameters
-from tuner_nntrainer.network.traits import values
+from tuner_nntrainer.network.rules import values
 
 FACTORY = "tuner_nntrainer.torch:from_ini"
 _SPEC = InputSpec(kind="arrays")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.plugin.installed import install
 from tuner.cli.app import app, call
+from tuner.errors import TaskError
 from tuner.plugin.core import build_host, load_task
 
 GUEST = """
@@ -66,7 +67,7 @@ def test_a_plugin_adds_a_command_and_a_kind_of_task_file(
     assert capsys.readouterr().out == "good morning\n"
 
 
-def test_a_command_of_a_plugin_that_is_switched_off_says_so(
+def test_what_a_plugin_that_is_switched_off_adds_is_named_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed(tmp_path / "site", monkeypatch, GUEST)
@@ -77,6 +78,11 @@ def test_a_command_of_a_plugin_that_is_switched_off_says_so(
     assert "plugins salute is a command of the plugin guest, which is switched off" in capsys.readouterr().err
     assert call(["hallo"]) == 2
     assert "Unknown command" in capsys.readouterr().err
+    (tmp_path / "task.hi").write_text("hi")
+    with pytest.raises(
+        TaskError, match=r"got '\.hi': if a plugin reads such files, install it, or take it out of TUNER_PL"
+    ):
+        load_task(str(tmp_path / "task.hi"))
 
 
 def test_a_command_that_cannot_be_imported_is_named(

@@ -80,7 +80,7 @@ def test_where_no_plugin_opens_studies_one_line_says_so(
     monkeypatch.setenv("TUNER_PLUGINS", "-fleet")
     assert call([*command]) == 2
     errors = capsys.readouterr().err
-    assert "needs the plugin fleet, which is not loaded: see `tuner plugins`, and TUNER_PLUGINS" in " ".join(
+    assert "needs a plugin that opens studies, and none is loaded: see `tuner plugins`, and TUNER_PLUGINS" in " ".join(
         errors.split()
     )
     assert "s3cret" not in errors

@@ -228,8 +228,8 @@ class Host:
             return self.studies[scheme]
         if not self.studies:
             raise UsageError(
-                f"{noun} needs the plugin fleet, which is not loaded: see `tuner plugins`, and TUNER_PLUGINS, "
-                "which switches plugins off"
+                f"{noun} needs a plugin that opens studies, and none is loaded: see `tuner plugins`, and "
+                "TUNER_PLUGINS, which switches plugins off"
             )
         known = ", ".join(f"{one}://" for one in self.studies)
         raise UsageError(f"{noun} must begin with {known}, got {(scheme and f'{scheme}://') or 'none'}: {way_out}")

@@ -1,1 +1,1 @@
-"""Optuna's storages of a shared study, which wait where a database does not answer."""
+"""Optuna's storages of a shared study, which wait where the database does not answer."""

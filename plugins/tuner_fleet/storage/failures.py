@@ -5,22 +5,24 @@ import re
 from optuna.exceptions import StorageInternalError
 
 from tuner.errors import RunError, first_line
-from tuner_fleet.storage.finish import NO_ANSWER
 
 #: SQLAlchemy's errors after which the same question may be answered later. Optuna asks again within the same
 #: transaction, which is pending where the first question was cut off.
 OUTAGES = frozenset({"OperationalError", "InterfaceError", "PendingRollbackError"})
+#: SQLAlchemy's errors of what the database does not take.
+REFUSALS = frozenset({"DataError", "ProgrammingError"})
 #: What SQLite and MariaDB's driver call an OperationalError too, and no waiting changes.
 DENIED = re.compile(r"denied (to|for) user|readonly database|no such table")
 #: What gRPC says where the proxy does not answer.
 SILENT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
-#: An error of the database in the proxy's text, which is all that the proxy passes on: its class, and its first line.
-REMOTE = re.compile(rf"{NO_ANSWER}: ((\w+): .*)")
+#: What Optuna says where its database failed; the proxy passes on as text what `as_text` makes of it.
+FAILED = "raised during the commit"
+REMOTE = re.compile(rf"{FAILED}: ((\w+): .*)")
 
 
 def as_text(error: BaseException) -> str:
     """Return an error of a database as the proxy passes it on; `REMOTE` finds its class in it."""
-    return f"An exception is {NO_ANSWER}: {first_line(error)}"
+    return f"An exception is {FAILED}: {first_line(error)}"
 
 
 def reason_of(error: BaseException) -> str:
@@ -37,11 +39,12 @@ def is_outage(error: BaseException) -> bool:
 def refusal(error: BaseException) -> RunError | None:
     """Return what to tell the user where a database does not take what it is given; None for all else."""
     name, reason = _failure(error)
-    if name == "DataError":
-        return RunError(f"the study's database does not take a record ({reason}): give one whose tables tuner has made")
-    if name == "ProgrammingError" or (name in OUTAGES and DENIED.search(reason)):
-        return RunError(f"the study's database refuses ({reason}): see that the tables are its own, and may be written")
-    if name == "UNKNOWN" and NO_ANSWER in reason:
+    if name in REFUSALS | OUTAGES and not is_outage(error):
+        return RunError(
+            f"the study's database refuses ({reason}): see that its tables are Optuna's, hold so long a record and may "
+            "be written"
+        )
+    if name == "UNKNOWN" and FAILED in reason:
         return RunError(f"the study's proxy failed ({reason}): see its own messages, and that it is of this version")
     return None
 

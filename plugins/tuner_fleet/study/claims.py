@@ -42,14 +42,7 @@ def offered(refused: FrozenTrial, refuses: str) -> FrozenTrial:
 
 
 def begun_by(worker: str, kind: str, trial: FrozenTrial, lowest: int) -> dict[str, Any]:
-    """Return the attributes of a trial of the queue that a worker begins, those that nobody can have meant put right.
-
-    Args:
-        worker: Its name.
-        kind: Its kind of device.
-        trial: As it waited.
-        lowest: Rung of what was put in the queue without one.
-    """
+    """Return the attributes of a trial of the queue that a worker begins; what nobody can have meant is put right."""
     attributes: dict[str, Any] = {WORKER: worker, KIND: kind}
     for name, usual in ((RUNG, lowest), (PROMOTED, None), (PRIOR, None)):
         value = trial.user_attrs.get(name)
@@ -59,12 +52,7 @@ def begun_by(worker: str, kind: str, trial: FrozenTrial, lowest: int) -> dict[st
 
 
 def next_waiting(trials: Sequence[FrozenTrial], own: Collection[str]) -> FrozenTrial | None:
-    """Return the first trial in the queue that none of some names is barred from, and whose plan nobody trains.
-
-    Args:
-        trials: Of the study.
-        own: Names of a worker, and of its kind of device.
-    """
+    """Return the first trial in the queue that none of some names is barred from, and whose plan nobody trains."""
     waiting = (trial for trial in trials if trial.state is TrialState.WAITING)
     ours = (trial for trial in waiting if not set(own) & _barred(trial))
     return next((trial for trial in ours if not is_early(trial, trials)), None)
@@ -77,27 +65,18 @@ def _barred(trial: FrozenTrial) -> set[str]:
 
 
 def is_ours(
-    identity: int,
+    number: int,
     key: str,
     look: Callable[[], Sequence[FrozenTrial]],
     heard: Collection[int],
     rest: Callable[[float], object],
 ) -> bool:
-    """Return whether a trial of the queue has its plan, as soon as that is settled.
-
-    Args:
-        identity: Of the trial, which has noted its key.
-        key: Of its plan.
-        look: Returns all trials of the study as they are now.
-        heard: Numbers of ended trials that this worker knew when it began the trial.
-        rest: Sleeps so many seconds.
-    """
+    """Return whether a trial of the queue has its plan, as soon as that is settled; `heard` had ended when it began."""
     for at in range(LOOKS):
         if at:
             rest(PAUSE)
         trials = look()
-        mine = next(trial for trial in trials if trial._trial_id == identity)  # noqa: SLF001 - Optuna's storages know a trial by nothing else
-        has = _has(mine, key, trials, heard)
+        has = _has(trials[number], key, trials, heard)
         if has is not None:
             return has
     return False
@@ -127,14 +106,7 @@ def key_of(plan: TrialPlan) -> str:
 def is_in(
     trials: Sequence[FrozenTrial], states: Collection[TrialState], key: str | None, but: Collection[int] = ()
 ) -> bool:
-    """Return whether a trial of a plan is in one of some states.
-
-    Args:
-        trials: Of the study, the first ones at least.
-        states: Any of them.
-        key: Of the plan; where it is not known, no trial is known to be of it.
-        but: Numbers of trials that are not looked at.
-    """
+    """Return whether a trial of a plan is in one of some states, but for some numbers; no key is no plan's."""
     return key is not None and any(
         trial.state in states
         and trial.user_attrs.get(KEY) == key
@@ -169,13 +141,7 @@ def is_early(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> bool:
 
 
 def has_another(mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collection[int]) -> bool:
-    """Return whether another worker has the plan of a trial: began it before, or ended it unheard.
-
-    Args:
-        mine: The trial that was just made.
-        trials: All trials of the study.
-        heard: Numbers of ended trials that this worker knew when it chose its plan.
-    """
+    """Return whether another worker has the plan of a trial: began it before, or ended it, and is not in `heard`."""
     key, before = mine.user_attrs.get(KEY), trials[: mine.number]
     return is_in(before, TAKEN, key) or is_in(before, ENDED, key, but=heard)
 
@@ -183,14 +149,9 @@ def has_another(mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collect
 def is_beyond(
     mine: FrozenTrial, trials: Sequence[FrozenTrial], heard: Collection[int], most: int | None, done: int
 ) -> bool:
-    """Return whether there may be enough trials before one that was just made: several workers claimed the last one.
+    """Return whether `most` trials may count without one that was just made: several workers claimed the last one.
 
-    Args:
-        mine: The trial.
-        trials: All trials of the study.
-        heard: Numbers of ended trials that this worker knows.
-        most: How many are to count; None for any number.
-        done: How many of those that it knows count.
+    So many are `done` among those in `heard`.
     """
     before = (trial for trial in trials[: mine.number] if trial.number not in heard)
     return most is not None and done + sum(one.state in {TrialState.RUNNING, *ENDED} for one in before) >= most

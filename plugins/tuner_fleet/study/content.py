@@ -6,6 +6,7 @@ a run is, and names no code that is run without the user's word (`tuner.results.
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -24,6 +25,7 @@ from tuner.results.records.config import OWN_OPTIONS, RunRequest
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.results.scores.objectives import Objective
 from tuner_fleet.address import Address
+from tuner_fleet.storage.trials import Trials
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -38,6 +40,8 @@ RECORD, ARTIFACT, WORKER, KIND, KEY = "record", "artifact", "worker", "kind", "k
 HELD, GIVEN_UP = "held", "given-up"
 #: Kinds, and workers, that a queued trial is not for: a device of each has refused it.
 NOT_FOR = "not-for"
+#: What the name of weights is made of. What a database says is not used as a path otherwise.
+WEIGHTS_NAME = re.compile(r"[0-9a-f-]{36}")
 #: Values that each trial that was scored has.
 COSTS = ("train_seconds", "peak_bytes")
 NAMES = {"folds": "number of folds"}
@@ -46,14 +50,14 @@ OWN_LIMITS = ("time_seconds", "memory_bytes", "storage_bytes", "flat_seconds")
 OWN_CONSTRAINTS = frozenset({"time", "storage"})
 
 
-def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
-    """Return a study that exists.
+def find_study(storage: BaseStorage, address: Address) -> Trials:
+    """Return a study that exists, with its trials.
 
     Raises:
         RunError: It does not.
     """
     try:
-        return optuna.load_study(study_name=address.study, storage=storage)
+        return Trials(storage, address.study)
     except KeyError:
         raise RunError(
             f"there is no study {address.study!r} at {address.shown}: `tuner run TASK --study ADDRESS` begins one"
@@ -62,22 +66,14 @@ def find_study(storage: BaseStorage, address: Address) -> optuna.Study:
 
 def make_study(
     storage: BaseStorage, address: Address, objectives: Sequence[Objective], info: RunInfo
-) -> tuple[optuna.Study, bool]:
-    """Return a study, and whether this call made it: of several at once, one does.
-
-    Args:
-        storage: Where it is.
-        address: Its name there.
-        objectives: The study's.
-        info: The run that begins it.
-    """
+) -> tuple[Trials, bool]:
+    """Return a study, and whether this call made it: of several at once, one does."""
     directions = [one.optuna_direction for one in objectives]
-    try:
+    with suppress(optuna.exceptions.DuplicatedStudyError):
         study = optuna.create_study(storage=storage, study_name=address.study, directions=directions)
-    except optuna.exceptions.DuplicatedStudyError:
-        return find_study(storage, address), False
-    study.set_user_attr(RUN, as_attribute(info))
-    return study, True
+        study.set_user_attr(RUN, as_attribute(info))
+        return find_study(storage, address), True
+    return find_study(storage, address), False
 
 
 def as_attribute(info: RunInfo) -> dict[str, Any]:
@@ -91,10 +87,6 @@ def as_attribute(info: RunInfo) -> dict[str, Any]:
 
 def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
     """Return what began a study, with its kinds of devices, and what its workers spent.
-
-    Args:
-        attributes: The study's.
-        address: Where it is.
 
     Raises:
         RunError: The study is not one of ours, or damaged.
@@ -139,12 +131,7 @@ def _worker(content: object, address: Address) -> Spent:
 
 
 def kinds_in(attributes: Mapping[str, Any], blocks: int) -> dict[str, Kind]:
-    """Return the kinds of devices that a study names, but for damaged ones.
-
-    Args:
-        attributes: The study's.
-        blocks: Number of blocks that rates are of.
-    """
+    """Return the kinds of devices that a study names, but for damaged ones."""
     from pydantic import TypeAdapter, ValidationError
 
     adapter, kinds = TypeAdapter(Kind), dict[str, Kind]()
@@ -159,13 +146,6 @@ def kinds_in(attributes: Mapping[str, Any], blocks: int) -> dict[str, Kind]:
 
 def require_same(theirs: RunInfo, mine: Identity, model: str, names: Sequence[str], address: Address) -> None:
     """Check that this worker would search what the study is about.
-
-    Args:
-        theirs: What began the study.
-        mine: What this worker was asked for.
-        model: Fingerprint of its model.
-        names: Names of its objectives.
-        address: Of the study.
 
     Raises:
         RunError: Something differs; what, and the way out.
@@ -202,6 +182,12 @@ def record_in(trial: FrozenTrial, template: TrialPlan) -> TrialRecord | None:
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, PlanError) as error:
         raise RunError(f"the record of trial {trial.number} in the study cannot be read: {first_line(error)}") from None
     return record
+
+
+def weights_in(trial: FrozenTrial) -> str | None:
+    """Return the name of a trial's weights: that of the training which its record is of; None if it has none."""
+    name = trial.user_attrs.get(ARTIFACT)
+    return name if isinstance(name, str) and WEIGHTS_NAME.fullmatch(name) else None
 
 
 def _require_costs(record: TrialRecord) -> None:

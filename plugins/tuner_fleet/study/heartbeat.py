@@ -14,9 +14,10 @@ from threading import Event, Thread
 
 import optuna
 from optuna.storages import BaseStorage, RetryHeartbeatStaleTrialCallback
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from tuner_fleet.storage.patient import Patience, patient
+from tuner_fleet.storage.patience import Patience, patient
+from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.claims import retries_of
 from tuner_fleet.study.content import GIVEN_UP, HELD
 
@@ -35,16 +36,15 @@ class Heartbeat:
     """A thread that marks this worker's trial, and looks at those of the others.
 
     Args:
-        study: Optuna's, for what is put in the queue again.
         storage: As the database gives it: while that does not answer, no time passes for anybody.
+        name: Of the study there.
         beat: See `BEAT`.
         grace: See `GRACE`.
     """
 
-    def __init__(self, study: optuna.Study, storage: BaseStorage, beat: float = BEAT, grace: float = GRACE) -> None:
+    def __init__(self, storage: BaseStorage, name: str, beat: float = BEAT, grace: float = GRACE) -> None:
         self._over, self._beat, self._grace = Event(), beat, grace
-        self._storage = patient(storage, Patience(self._wait, lambda _line: None))
-        self._study = optuna.load_study(study_name=study.study_name, storage=self._storage)
+        self._trials = Trials(patient(storage, Patience(self._wait, lambda _line: None)), name)
         self._own: int | None = None
         self._seen: dict[int, tuple[object, float]] = {}
         self._looked = time.monotonic()
@@ -59,19 +59,14 @@ class Heartbeat:
         self._over.set()
         self._thread.join(timeout=2 * self._beat)
 
-    def mark(self, trial_id: int | None) -> None:
+    def mark(self, number: int | None) -> None:
         """Mark a trial from now on; None for none."""
-        self._own = trial_id
+        self._own = number
 
     def give_up(self, *, counts: bool) -> None:
-        """Leave this worker's trial to the others, if it has one; to be called when the thread has stopped.
-
-        Args:
-            counts: Whether the trial may be why the worker ends.
-        """
+        """Leave its trial to the others, once the thread has stopped; with `counts`, it may be why it ends."""
         if self._own is not None:
-            trial = self._storage.get_trial(self._own)
-            retire(self._study, trial) if counts else put_back(self._study, trial)
+            retire(self._trials, self._own) if counts else put_back(self._trials, self._own)
 
     def look(self) -> list[int]:
         """Mark this worker's trial, and retire the trials of dead workers; return the numbers of these."""
@@ -79,18 +74,16 @@ class Heartbeat:
         passed, self._looked = min(self._beat, now - self._looked), now
         if own is not None:
             self._set_mark(own)
-        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         seen, retired = dict[int, tuple[object, float]](), list[int]()
-        for trial in running:
-            identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
-            if identity == own:
+        for trial in self._trials.all(TrialState.RUNNING):
+            if trial.number == own:
                 continue
             mark = trial.user_attrs.get(MARK)
-            before, still = self._seen.get(identity, (None, -passed))
+            before, still = self._seen.get(trial.number, (None, -passed))
             still = still + passed if before == mark else 0.0
             if still < self._grace:
-                seen[identity] = mark, still
-            elif retire(self._study, trial):
+                seen[trial.number] = mark, still
+            elif retire(self._trials, trial.number):
                 retired.append(trial.number)
         self._seen = seen
         return retired
@@ -108,44 +101,42 @@ class Heartbeat:
         if self._over.wait(seconds):
             raise StoppedError
 
-    def _set_mark(self, identity: int) -> None:
+    def _set_mark(self, number: int) -> None:
         try:
-            self._storage.set_trial_user_attr(identity, MARK, time.monotonic())
+            self._trials.set_attribute(number, MARK, time.monotonic())
         except optuna.exceptions.UpdateFinishedTrialError:  # it ended meanwhile, or was retired: see `finish`
-            self._own = None if self._own == identity else self._own
+            self._own = None if self._own == number else self._own
 
 
-def put_back(study: optuna.Study, trial: FrozenTrial) -> bool:
+def put_back(trials: Trials, number: int) -> bool:
     """Put a trial in the queue again that its worker leaves to others; return whether it was still there to leave.
 
     It is the same trial, and no retry: no worker died of it.
     """
-    storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - a study has no public way to it, nor a trial
     with suppress(optuna.exceptions.UpdateFinishedTrialError):  # it was retired meanwhile
-        if trial.user_attrs.get(HELD):
-            storage.set_trial_user_attr(identity, HELD, value=False)
-        return storage.set_trial_state_values(identity, TrialState.WAITING)
+        if trials.get(number).user_attrs.get(HELD):
+            trials.set_attribute(number, HELD, value=False)
+        return trials.set_state(number, TrialState.WAITING)
     return False
 
 
-def retire(study: optuna.Study, trial: FrozenTrial) -> bool:
+def retire(trials: Trials, number: int) -> bool:
     """End a trial whose worker is dead, and put its plan in the queue again; return whether this call did.
 
     A plan that more than `MOST_RETRIES` workers died of is not: the trial then says of how many.
     """
-    storage, identity = study._storage, trial._trial_id  # noqa: SLF001 - as above
-    whole = copy.copy(storage.get_trial(identity))
+    whole = copy.copy(trials.get(number))
     if whole.state is not TrialState.RUNNING:
         return False
     died = len(retries_of(whole)) + 1
     whole.user_attrs = {name: value for name, value in whole.user_attrs.items() if name != HELD}
     try:  # the state is last: the plan would be lost if this worker died in between
         if died > MOST_RETRIES:
-            storage.set_trial_user_attr(identity, GIVEN_UP, died)
+            trials.set_attribute(number, GIVEN_UP, died)
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                RetryHeartbeatStaleTrialCallback()(study, whole)
-        return storage.set_trial_state_values(identity, TrialState.FAIL)
+                RetryHeartbeatStaleTrialCallback()(trials.study, whole)
+        return trials.set_state(number, TrialState.FAIL)
     except optuna.exceptions.UpdateFinishedTrialError:  # it ended after all, or another worker was quicker
         return False

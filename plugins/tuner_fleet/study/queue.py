@@ -4,9 +4,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
+from uuid import uuid4
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.errors import RunError
@@ -20,8 +22,8 @@ from tuner.search.setting import Setting
 from tuner.search.trials.journal import CONSTRAINT, record_constraints, sampler_of, values_of
 from tuner.search.trials.queue import Queue
 from tuner.search.trials.seeds import seeded
-from tuner_fleet.artifacts.weights import SharedWeights, file_of, new_name
-from tuner_fleet.storage.finish import Ending, SharedStorage
+from tuner_fleet.artifacts.weights import SharedWeights, file_of
+from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.claims import (
     ENDED,
     PAUSE,
@@ -51,6 +53,7 @@ from tuner_fleet.study.content import (
     as_line,
     is_of_its_worker,
     record_in,
+    weights_in,
 )
 from tuner_fleet.study.heard import Heard
 from tuner_fleet.study.heartbeat import Heartbeat, put_back, retire
@@ -86,49 +89,54 @@ class SharedQueue(Queue):
     lock, and nobody who decides: a promotion goes to whoever makes its trial first.
 
     Args:
-        study: Optuna's.
+        trials: The study's.
         setting: This worker's.
         place: Who this worker is.
         heartbeat: Marks its trials.
+
+    Attributes:
+        heard: The trials that this worker knows to have ended.
     """
 
-    def __init__(self, study: optuna.Study, setting: Setting, place: Place, heartbeat: Heartbeat) -> None:
-        super().__init__(study, setting, ())
+    def __init__(self, trials: Trials, setting: Setting, place: Place, heartbeat: Heartbeat) -> None:
+        super().__init__(trials.study, setting, ())
         self.seed = seeded(setting.seed, place.worker)
-        self._place, self._heartbeat = place, heartbeat
+        self._trials, self._place, self._heartbeat = trials, place, heartbeat
         self._template = TrialPlan(model=setting.model, task=setting.task)
-        self._heard = Heard(setting, place.kinds)
-        self._trials, self._mine = list[FrozenTrial](), dict[int, FrozenTrial]()
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        self.heard = Heard(setting, place.kinds)
+        self._listed, self._mine = list[FrozenTrial](), dict[int, FrozenTrial]()
+        for trial in trials.all(TrialState.RUNNING):
             if trial.user_attrs.get(WORKER) == place.worker:  # this one left it in an earlier session
-                retire(study, trial)
+                retire(trials, trial.number)
         self.records = self._look()
-        self._told = self._heard.paced()
-        lines = (as_line(record) for _, record in sorted(self._heard.records.items()))
+        self._told = self.heard.paced()
+        lines = (as_line(record) for _, record in sorted(self.heard.records.items()))
         write_private(setting.folder / TRIALS, "".join(lines))
         if place.weights is not None:
-            place.weights.adopt(self._trials, place.worker, setting.folder, self._heard.fronts)
+            own = (trial for trial in self._listed if trial.user_attrs.get(WORKER) == place.worker)
+            names = {trial.number: name for trial in own if (name := weights_in(trial)) is not None}
+            place.weights.adopt(names, setting.folder, self.heard.fronts)
 
     def catch_up(self, floor: float) -> None:
         """Do nothing: the database is what counts, and this worker's folder was brought up to it."""
 
     def news(self) -> Sequence[TrialRecord]:
         """Return the trials that other workers have finished since the last call, with costs as on this device."""
-        before = set(self._heard.records)
+        before = set(self.heard.records)
         seen = self._look()
-        for number in sorted(self._heard.records.keys() - before):
-            append_record(self._setting.folder, self._heard.records[number])
+        for number in sorted(self.heard.records.keys() - before):
+            append_record(self._setting.folder, self.heard.records[number])
         return seen
 
     def done(self, _records: Sequence[TrialRecord]) -> int:
         """Return how many trials count, on whatever kind of device: this one need not have heard of all."""
-        return super().done(list(self._heard.records.values()))
+        return super().done(list(self.heard.records.values()))
 
     def known(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """Return records that were heard before, with costs as they are expected on this device by now."""
-        before, self._told = self._told, self._heard.paced()
-        raw = (self._heard.records[record.trial] for record in records)
-        return records if before is self._told else self._heard.here(raw)
+        before, self._told = self._told, self.heard.paced()
+        raw = (self.heard.records[record.trial] for record in records)
+        return records if before is self._told else self.heard.here(raw)
 
     @property
     def is_shared(self) -> bool:
@@ -147,16 +155,16 @@ class SharedQueue(Queue):
     @property
     def kinds(self) -> Mapping[str, Kind]:
         """Kinds of devices that are known by now."""
-        return self._heard.kinds
+        return self.heard.kinds
 
     @property
     def begun(self) -> int:
         """Return how many trials there were at the last look."""
-        return len(self._trials)
+        return len(self._listed)
 
     def is_taken(self, plan: TrialPlan) -> bool:
         """Return whether another worker is trying a plan now, or it waits to be tried again."""
-        return is_in(self._trials, TAKEN, key_of(plan))
+        return is_in(self._listed, TAKEN, key_of(plan))
 
     def learnable(self, rung: int, records: Sequence[TrialRecord]) -> list[FrozenTrial]:
         """Return the trials that a sampler may learn from, with costs as on this device.
@@ -164,12 +172,12 @@ class SharedQueue(Queue):
         What a device of another kind refused is left out: it is no limit of this one's.
         """
         by_number, found = {record.trial: record for record in records}, list[FrozenTrial]()
-        for trial in self._trials:
+        for trial in self._listed:
             record = by_number.get(trial.number)
             if trial.state not in ENDED or record is None:
                 continue
             if trial.state is TrialState.COMPLETE and record.rung == rung:
-                found.append(self._heard.translated(trial, record))
+                found.append(self.heard.translated(trial, record))
             elif trial.state is TrialState.PRUNED:
                 found.append(trial)
         return found
@@ -180,13 +188,11 @@ class SharedQueue(Queue):
 
     def waiting(self, lowest: int) -> Trial | None:
         """Return the next trial in the queue that is for this worker and its kind of device."""
-        storage = self.study._storage  # noqa: SLF001 - a study has no public way to it
-        while (trial := next_waiting(self._trials, {self._setting.kind, self._place.worker})) is not None:
-            identity = trial._trial_id  # noqa: SLF001 - Optuna's storages know a trial by nothing else
+        while (trial := next_waiting(self._listed, {self._setting.kind, self._place.worker})) is not None:
             with suppress(optuna.exceptions.UpdateFinishedTrialError):
-                if is_void(trial, self._trials):
-                    storage.set_trial_state_values(identity, TrialState.FAIL)
-                elif storage.set_trial_state_values(identity, TrialState.RUNNING):
+                if is_void(trial, self._listed):
+                    self._trials.set_state(trial.number, TrialState.FAIL)
+                elif self._trials.set_state(trial.number, TrialState.RUNNING):
                     return self._begun(trial, lowest)
             self._refresh()  # another worker was quicker, and may have the plan of the next one too
         return None
@@ -194,7 +200,7 @@ class SharedQueue(Queue):
     def is_begun(self) -> bool:
         """Return whether all trials that were asked for are begun; then wait a moment: a worker may die of its own."""
         most = self._setting.limits.trials
-        running = sum(trial.state is TrialState.RUNNING for trial in self._trials)
+        running = sum(trial.state is TrialState.RUNNING for trial in self._listed)
         if most is None or self.done(()) + running < most:
             return False
         self._place.rest(PAUSE)
@@ -206,28 +212,22 @@ class SharedQueue(Queue):
             self._place.rest(PAUSE)
             return None
         attributes = {**place, WORKER: self._place.worker, KIND: self._setting.kind}
-        if composed is None or plan is None:
-            made = create_trial(state=TrialState.RUNNING, user_attrs=attributes)
-        else:
+        ranges = dict[str, BaseDistribution]()
+        if composed is not None and plan is not None:
             attributes |= {KEY: key_of(plan), HELD: True}
-            made = create_trial(
-                state=TrialState.RUNNING,
-                params=composed.searched,
-                distributions=ranges_of(composed),
-                user_attrs=attributes,
-            )
+            ranges = ranges_of(composed)
+        values = {} if composed is None else composed.searched
+        made = create_trial(state=TrialState.RUNNING, params=values, distributions=ranges, user_attrs=attributes)
         made.datetime_start = datetime.now()  # noqa: DTZ005 - as Optuna's own
-        storage = self.study._storage  # noqa: SLF001 - as above
-        identity = storage.create_new_trial(self.study._study_id, made)  # noqa: SLF001 - as above
-        self._heartbeat.mark(identity)
+        number = self._trials.make(made)
+        self._heartbeat.mark(number)
         self._refresh()
-        mine = self._trial_of(identity)
-        most, heard = self._setting.limits.trials, self._heard.numbers
-        if has_another(mine, self._trials, heard) or is_beyond(mine, self._trials, heard, most, self.done(())):
+        mine, most, heard = self._listed[number], self._setting.limits.trials, self.heard.numbers
+        if has_another(mine, self._listed, heard) or is_beyond(mine, self._listed, heard, most, self.done(())):
             self._heartbeat.mark(None)
-            storage.set_trial_state_values(identity, TrialState.FAIL)
+            self._trials.set_state(number, TrialState.FAIL)
             return None
-        return self._trial(mine)
+        return self._trial(number)
 
     def hold(self, trial: Trial, plan: TrialPlan) -> bool:
         """Note what a trial trains; False where another worker trains it: then it is tried when that has ended.
@@ -235,40 +235,36 @@ class SharedQueue(Queue):
         What was made with its plan was compared with the others then: `claim`. What a trial of the queue trains is
         known to nobody before it is composed.
         """
-        key, identity = key_of(plan), trial._trial_id  # noqa: SLF001 - as above
-        if trial.number not in self._mine and trial.user_attrs.get(KEY) == key:
+        key, number = key_of(plan), trial.number
+        if number not in self._mine and trial.user_attrs.get(KEY) == key:
             return True
-        storage = self.study._storage  # noqa: SLF001 - as above
         try:
-            storage.set_trial_user_attr(identity, KEY, key)
-            if is_ours(identity, key, self._looked, self._heard.numbers, self._place.rest):
-                storage.set_trial_user_attr(identity, HELD, value=True)
+            self._trials.set_attribute(number, KEY, key)
+            if is_ours(number, key, self._refresh, self.heard.numbers, self._place.rest):
+                self._trials.set_attribute(number, HELD, value=True)
                 return True
         except optuna.exceptions.UpdateFinishedTrialError:
             self._heartbeat.mark(None)
-            self._place.say(LOST.format(trial.number))
+            self._place.say(LOST.format(number))
             return False
         self._heartbeat.mark(None)  # before another worker begins it, whose death would go unnoticed
-        put_back(self.study, self._trial_of(identity))
+        put_back(self._trials, number)
         return False
 
     def finish(self, trial: Trial, record: TrialRecord, floor: float) -> bool:
         """Report a trial to the study, and keep it here then; False where it was given to another worker meanwhile."""
         constraints = {CONSTRAINT + name: value for name, value in record_constraints(record, floor).items()}
         values = values_of(record, self._setting.objectives)
-        state = TrialState.PRUNED if values is None else TrialState.COMPLETE
-        storage = cast("SharedStorage", self.study._storage)  # noqa: SLF001 - as above
-        identity, weights = trial._trial_id, self._place.weights  # noqa: SLF001 - as above
-        file = file_of(self._setting.folder, record.trial)
+        file, weights = file_of(self._setting.folder, record.trial), self._place.weights
         if weights is not None:  # devices of other kinds may have joined that have finished nothing yet
-            self._heard.learn_kinds(self.study.user_attrs)
-        is_shared = weights is not None and self._heard.is_on_front(record)
-        name = new_name(file) if is_shared else None  # None too: what is tried again may have the name it had
+            self.heard.learn_kinds(self.study.user_attrs)
+        is_shared = weights is not None and file.is_file() and self.heard.is_on_front(record)
+        name = str(uuid4()) if is_shared else None  # None too: what is tried again may have the name it had
         self._heartbeat.mark(None)
         try:
-            storage.end_trial(identity, Ending(state, values, {RECORD: record.to_dict(), ARTIFACT: name}, constraints))
+            self._trials.end(trial.number, values, {RECORD: record.to_dict(), ARTIFACT: name}, constraints)
         except optuna.exceptions.UpdateFinishedTrialError:
-            kept = storage.get_trial(identity)
+            kept = self._trials.get(trial.number)
             if kept.state not in ENDED or kept.user_attrs.get(WORKER) != self._place.worker:
                 self._place.say(LOST.format(record.trial))
                 return False
@@ -276,14 +272,14 @@ class SharedQueue(Queue):
             refuses = self._place.worker if is_of_its_worker(record) else self._setting.kind
             self.study.add_trial(offered(self._mine[trial.number], refuses))  # others may have room for it
         append_record(self._setting.folder, record)
-        self._heard.add(record)
+        self.heard.add(record)
         if weights is not None:
             weights.send(record.trial, file, name)
         return True
 
     def unwanted(self, records: Sequence[TrialRecord], front_here: Collection[int]) -> set[int]:
         """Return the trials that are on no kind's front."""
-        unwanted = {record.trial for record in records} - set(front_here) - self._heard.fronts
+        unwanted = {record.trial for record in records} - set(front_here) - self.heard.fronts
         if self._place.weights is not None:
             self._place.weights.drop(unwanted)
         return unwanted
@@ -291,8 +287,8 @@ class SharedQueue(Queue):
     def _look(self) -> list[TrialRecord]:
         """Return what was finished since the last look, by anybody, as it is on this device."""
         self._refresh()
-        found, heard = list[TrialRecord](), self._heard
-        for trial in self._trials:
+        found, heard = list[TrialRecord](), self.heard
+        for trial in self._listed:
             if trial.number in heard.numbers or not trial.state.is_finished():
                 continue
             heard.numbers.add(trial.number)
@@ -313,25 +309,18 @@ class SharedQueue(Queue):
             found.append(record)
         return heard.here(found)
 
-    def _refresh(self) -> None:
-        self._trials = self.study.get_trials(deepcopy=False)
-
-    def _looked(self) -> list[FrozenTrial]:
-        self._refresh()
-        return self._trials
-
-    def _trial_of(self, identity: int) -> FrozenTrial:
-        return next(trial for trial in self._trials if trial._trial_id == identity)  # noqa: SLF001 - as above
+    def _refresh(self) -> list[FrozenTrial]:
+        self._listed = self._trials.all()
+        return self._listed
 
     def _begun(self, trial: FrozenTrial, lowest: int) -> Trial:
-        """Take a trial over that waited, or that was begun."""
-        storage, identity = self.study._storage, trial._trial_id  # noqa: SLF001 - as above
-        self._heartbeat.mark(identity)
+        """Take a trial over that waited."""
+        self._heartbeat.mark(trial.number)
         for name, value in begun_by(self._place.worker, self._setting.kind, trial, lowest).items():
-            storage.set_trial_user_attr(identity, name, value)
+            self._trials.set_attribute(trial.number, name, value)
         self._mine[trial.number] = trial
-        return self._trial(trial)
+        return self._trial(trial.number)
 
-    def _trial(self, trial: FrozenTrial) -> Trial:
-        self.study.sampler = sampler_of(self._setting.sampler, seeded(self.seed, trial.number))
-        return Trial(self.study, trial._trial_id)  # noqa: SLF001 - Optuna has no public way to take up a running trial
+    def _trial(self, number: int) -> Trial:
+        self.study.sampler = sampler_of(self._setting.sampler, seeded(self.seed, number))
+        return self._trials.take_up(number)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from optuna.storages import BaseStorage
+
 from tuner.errors import RunError
 from tuner.files import write_private
 from tuner.results.folder import TRIALS, RunInfo, write_run
@@ -12,8 +14,7 @@ from tuner.results.records.trial import SCORED, TrialRecord
 from tuner_fleet.address import Address
 from tuner_fleet.artifacts.place import read_artifacts
 from tuner_fleet.artifacts.weights import fetch_weights, file_of
-from tuner_fleet.storage.patient import close, open_storage
-from tuner_fleet.study.content import as_line, find_study, info_of, record_in
+from tuner_fleet.study.content import as_line, find_study, info_of, record_in, weights_in
 from tuner_fleet.study.device import this_device
 
 
@@ -22,26 +23,18 @@ class Reader:
 
     Args:
         address: Where it is.
+        storage: The same, opened.
 
     Raises:
-        RunError: It cannot be opened, or there is none.
+        RunError: There is none.
     """
 
-    def __init__(self, address: Address) -> None:
-        self.address, self._storage = address, open_storage(address, exists=True)
-        try:
-            self._study = find_study(self._storage, address)
-        except BaseException:
-            close(self._storage)
-            raise
-
-    def close(self) -> None:
-        """Give up the connection."""
-        close(self._storage)
+    def __init__(self, address: Address, storage: BaseStorage) -> None:
+        self.address, self._trials = address, find_study(storage, address)
 
     def finished(self) -> int:
         """Return how many trials have ended."""
-        return sum(trial.state.is_finished() for trial in self._study.get_trials(deepcopy=False))
+        return sum(trial.state.is_finished() for trial in self._trials.all())
 
     def fetch(self, number: int, artifacts: str | Path, folder: Path) -> None:
         """Copy the weights of a trial into the folder of a run, from where the workers put them.
@@ -49,10 +42,10 @@ class Reader:
         Raises:
             TunerError: They are not there, or cannot be read.
         """
-        trial = next((one for one in self._study.get_trials(deepcopy=False) if one.number == number), None)
-        if trial is None:
+        trials = self._trials.all()
+        if not 0 <= number < len(trials):
             raise RunError(f"the study {self.address.shown} has no trial {number}")
-        fetch_weights(read_artifacts(artifacts), trial, file_of(folder, number))
+        fetch_weights(read_artifacts(artifacts), number, weights_in(trials[number]), file_of(folder, number))
 
     def write(self, folder: Path) -> None:
         """Write the study into a folder as the run that it would be on one device.
@@ -60,7 +53,7 @@ class Reader:
         Raises:
             RunError: What the study says of itself cannot be believed.
         """
-        attributes, trials = self._study.user_attrs, self._study.get_trials(deepcopy=False)
+        attributes, trials = self._trials.study.user_attrs, self._trials.all()
         info, found, damaged = info_of(attributes, self.address), list[TrialRecord](), 0
         for trial in trials:
             try:

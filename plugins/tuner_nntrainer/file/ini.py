@@ -13,7 +13,7 @@ from tuner.reading import MOST_DEPTH, read_text
 from tuner_nntrainer.file.keys import BACKBONE, SECTIONS, check_keys
 from tuner_nntrainer.file.operations import OPERATIONS, start
 from tuner_nntrainer.file.sections import Section, choice, positive, shape, sources, truth, word
-from tuner_nntrainer.network.embedding import check_embeddings
+from tuner_nntrainer.network.checks import check_embeddings
 from tuner_nntrainer.network.layers import FUNCTIONS, Activation, Flatten, Input, Operation
 from tuner_nntrainer.network.network import LOSSES, OPTIMISERS, Layer, LayerInput, Network, network
 

@@ -172,21 +172,13 @@ class Lstm:
 
 
 @dataclass(frozen=True, slots=True)
-class Gru:
-    """A gated recurrent unit over the height (time), reading the width (features).
+class Gru(Lstm):
+    """A gated recurrent unit, which has what an LSTM has.
 
     Attributes:
-        unit: Hidden values.
-        sequences: Whether the output is the hidden state after every step, not after the last.
-        bias: Whether there are biases.
-        one_bias: Whether the gates have one bias, not one of the input and one of the hidden state.
         reset_after: Whether the reset gate multiplies the candidate's matrix product, not what is multiplied.
     """
 
-    unit: int
-    sequences: bool = False
-    bias: bool = True
-    one_bias: bool = False
     reset_after: bool = True
 
 

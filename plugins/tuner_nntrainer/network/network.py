@@ -11,8 +11,7 @@ from typing import Literal, get_args
 
 from tuner.errors import ModelError, nearest
 from tuner_nntrainer.network.layers import Activation, Function, Input, MultiOut, Operation, Shape, Split
-from tuner_nntrainer.network.rules import traits
-from tuner_nntrainer.network.traits import Traits
+from tuner_nntrainer.network.rules import Traits, traits
 
 LossName = Literal["mse", "cross"]
 OptimiserName = Literal["sgd", "adam"]

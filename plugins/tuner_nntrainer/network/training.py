@@ -13,7 +13,7 @@ from tuner.planner.memory.placement import Tensor
 from tuner_nntrainer.network.layers import Addition, BatchNormalization, Input, MultiOut
 from tuner_nntrainer.network.lifetimes import Lifespan, Mode, Orders, Request, merged, together
 from tuner_nntrainer.network.network import Network, Node, OptimiserName
-from tuner_nntrainer.network.traits import VALUE_BYTES, Sharing, values
+from tuner_nntrainer.network.rules import VALUE_BYTES, Sharing, values
 
 #: Tensors that each optimiser keeps of every trained weight.
 STATE: Mapping[OptimiserName, tuple[str, ...]] = {"sgd": (), "adam": ("m", "v")}

@@ -9,20 +9,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from tuner_nntrainer.network.layers import (
-    Activation,
-    BatchNormalization,
-    Conv1d,
-    Conv2d,
-    Dropout,
-    Embedding,
-    FullyConnected,
-    Gru,
-    Lstm,
-    Operation,
-    Pooling2d,
-    Shape,
-)
+from tuner_nntrainer.network import layers
+from tuner_nntrainer.network.layers import Shape
 from tuner_nntrainer.network.network import Initialiser, Node, Start
 
 #: What each initialiser does to a weight [outputs, inputs, ...].
@@ -90,7 +78,7 @@ def module_of(node: Node, shapes: Sequence[Shape]) -> nn.Module | None:
     return module
 
 
-def _pooling(layer: Pooling2d, _shape: Shape) -> nn.Module:
+def _pooling(layer: layers.Pooling2d, _shape: Shape) -> nn.Module:
     match layer.pooling:
         case "global_max":
             return nn.AdaptiveMaxPool2d(1)
@@ -101,17 +89,17 @@ def _pooling(layer: Pooling2d, _shape: Shape) -> nn.Module:
     return nn.AvgPool2d(layer.size, layer.stride)
 
 
-def _activation(layer: Activation, _shape: Shape) -> nn.Module:
+def _activation(layer: layers.Activation, _shape: Shape) -> nn.Module:
     return {"relu": nn.ReLU(), "sigmoid": nn.Sigmoid(), "tanh": nn.Tanh(), "softmax": nn.Softmax(-1)}[layer.function]
 
 
-def _recurrent(layer: Lstm | Gru, shape: Shape) -> nn.Module:
-    kind = nn.LSTM if isinstance(layer, Lstm) else nn.GRU
+def _recurrent(layer: layers.Lstm, shape: Shape) -> nn.Module:
+    kind = nn.GRU if isinstance(layer, layers.Gru) else nn.LSTM
     inner = kind(shape[2], layer.unit, bias=layer.bias, batch_first=True)
     return Recurrent(inner, shape, sequences=layer.sequences)
 
 
-def _convolution(layer: Conv2d, shape: Shape) -> nn.Module:
+def _convolution(layer: layers.Conv2d, shape: Shape) -> nn.Module:
     top, bottom, left, right = _sides(layer, shape)
     even = (top, left) if (top, left) == (bottom, right) else (0, 0)
     convolution = nn.Conv2d(shape[0], layer.filters, layer.kernel, layer.stride, even, bias=layer.bias)
@@ -120,7 +108,7 @@ def _convolution(layer: Conv2d, shape: Shape) -> nn.Module:
     return nn.Sequential(nn.ZeroPad2d((left, right, top, bottom)), convolution)
 
 
-def _sides(layer: Conv2d, shape: Shape) -> tuple[int, int, int, int]:
+def _sides(layer: layers.Conv2d, shape: Shape) -> tuple[int, int, int, int]:
     """Return the padding at the top, bottom, left and right; of an odd "same" the larger half comes last."""
     if layer.padding == "valid":
         return 0, 0, 0, 0
@@ -133,7 +121,7 @@ def _sides(layer: Conv2d, shape: Shape) -> tuple[int, int, int, int]:
     return sides[0], sides[1], sides[2], sides[3]
 
 
-def _norm(layer: BatchNormalization, shape: Shape) -> nn.Module:
+def _norm(layer: layers.BatchNormalization, shape: Shape) -> nn.Module:
     kind = nn.BatchNorm2d if shape[0] > 1 else nn.BatchNorm1d if shape[1] == 1 else WidthNorm
     return kind(shape[0] if shape[0] > 1 else shape[2], eps=layer.epsilon, momentum=1 - layer.momentum)
 
@@ -151,15 +139,15 @@ def _initialise(module: nn.Module, start: Start) -> None:
 
 
 #: Makes the module of a layer, given the shape of what it reads.
-_MAKERS: Mapping[type[Operation], Callable[..., nn.Module]] = {
-    FullyConnected: lambda layer, shape: nn.Linear(shape[2], layer.unit, layer.bias),
-    Conv1d: lambda layer, shape: _convolution(layer.flat, shape),
-    Conv2d: _convolution,
-    Pooling2d: _pooling,
-    BatchNormalization: _norm,
-    Activation: _activation,
-    Dropout: lambda layer, _: nn.Dropout(layer.rate),
-    Embedding: lambda layer, shape: Rows(layer.size, layer.width, single=shape[2] == 1),
-    Lstm: _recurrent,
-    Gru: _recurrent,
+_MAKERS: Mapping[type[layers.Operation], Callable[..., nn.Module]] = {
+    layers.FullyConnected: lambda layer, shape: nn.Linear(shape[2], layer.unit, layer.bias),
+    layers.Conv1d: lambda layer, shape: _convolution(layer.flat, shape),
+    layers.Conv2d: _convolution,
+    layers.Pooling2d: _pooling,
+    layers.BatchNormalization: _norm,
+    layers.Activation: _activation,
+    layers.Dropout: lambda layer, _: nn.Dropout(layer.rate),
+    layers.Embedding: lambda layer, shape: Rows(layer.size, layer.width, single=shape[2] == 1),
+    layers.Lstm: _recurrent,
+    layers.Gru: _recurrent,
 }

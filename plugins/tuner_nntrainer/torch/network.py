@@ -12,25 +12,15 @@ import torch
 from torch import nn
 
 from tuner_nntrainer.file.ini import read_ini
-from tuner_nntrainer.network.layers import (
-    Addition,
-    Concat,
-    Conv1d,
-    Conv2d,
-    Flatten,
-    Input,
-    MultiOut,
-    Pooling2d,
-    Shape,
-    Split,
-)
+from tuner_nntrainer.network import layers
+from tuner_nntrainer.network.checks import check_trainable
+from tuner_nntrainer.network.layers import Shape
 from tuner_nntrainer.network.network import Network, Node
-from tuner_nntrainer.network.trainable import check_trainable
 from tuner_nntrainer.torch.layers import module_of
 from tuner_nntrainer.torch.weights import load_weights
 
 #: Layers that read maps, whatever their height.
-OF_MAPS = (Conv2d, Conv1d, Pooling2d, Concat, Split)
+OF_MAPS = (layers.Conv2d, layers.Conv1d, layers.Pooling2d, layers.Concat, layers.Split)
 
 
 def from_ini(file: str, weights: str = "") -> "FileNetwork":
@@ -100,20 +90,20 @@ def _outputs(node: Node, read: list[torch.Tensor], module: nn.Module | None) -> 
     if module is not None:
         value = module(read[0])
         return [_formed(value, shape) if isinstance(operation, OF_MAPS) else value]
-    if isinstance(operation, Addition):
+    if isinstance(operation, layers.Addition):
         return [reduce(add, read)]
-    if isinstance(operation, MultiOut):
+    if isinstance(operation, layers.MultiOut):
         return read * operation.outputs
-    if isinstance(operation, Concat | Split):
+    if isinstance(operation, layers.Concat | layers.Split):
         along = _is_along_vectors(node)
         axis = 1 if along else operation.axis
         size = shape[operation.axis - 1]
-        joined = isinstance(operation, Concat)
+        joined = isinstance(operation, layers.Concat)
         parts = (
             [torch.cat(read, axis)] if joined else [read[0].narrow(axis, at * size, size) for at in range(node.outputs)]
         )
         return parts if along else [_formed(part, shape) for part in parts]
-    if isinstance(operation, Input | Flatten):
+    if isinstance(operation, layers.Input | layers.Flatten):
         return [_formed(read[0], shape)]
     raise TypeError(f"no module for {operation}")
 
@@ -121,7 +111,7 @@ def _outputs(node: Node, read: list[torch.Tensor], module: nn.Module | None) -> 
 def _is_along_vectors(node: Node) -> bool:
     """Return whether a layer joins or divides vectors along their width, which need not become maps for that."""
     operation, shape = node.operation, node.traits.shape
-    return isinstance(operation, Concat | Split) and operation.axis == 3 and _is_vector(shape)  # noqa: PLR2004 - width
+    return isinstance(operation, layers.Concat | layers.Split) and operation.axis == 3 and _is_vector(shape)  # noqa: PLR2004 - width
 
 
 def _formed(value: torch.Tensor, shape: Shape) -> torch.Tensor:

@@ -12,6 +12,7 @@ from tuner.backends.base import Session
 from tuner.backends.torch import clock as clocks
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.clock import Clock
+from tuner.plan.example import example_model
 from tuner.planner.device import TRAIN_PASSES, nominal, rates_from
 from tuner.task import Task
 

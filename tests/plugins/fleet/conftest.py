@@ -1,6 +1,8 @@
 """Workers of one study, in this process; and a real PostgreSQL for what only a database shows."""
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -8,17 +10,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.fleet.servers import MARIADB_FOLDER, MariaDB, PostgreSQL, Server, running
 from tests.search import conftest as search
+from tuner.plugin.compose import Composed
+from tuner.plugin.sources import preferred_values
 from tuner.results.folder import Identity, RunInfo
 from tuner.results.kinds import Device
 from tuner.results.records.config import Budget, RunConfig
+from tuner.results.records.trial import TrialRecord
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import Setting
 from tuner.search.study import Study
 from tuner_fleet.address import read_address
+from tuner_fleet.artifacts.weights import SharedWeights
+from tuner_fleet.storage.opening import opened
+from tuner_fleet.storage.trials import Trials
+from tuner_fleet.study.heartbeat import Heartbeat
 from tuner_fleet.study.join import SharedStudy
 from tuner_fleet.study.queue import SharedQueue
 
@@ -33,12 +43,17 @@ BOARD, PHONE = Device("Board", "aarch64", 4, 2), Device("Phone", "aarch64", 1, 1
 class Worker:
     """One worker: its study, step by step, and what it shares."""
 
-    def __init__(self, study: Study, shared: SharedStudy, queue: SharedQueue, folder: Path) -> None:
-        self.study, self.shared, self.queue, self.folder = study, shared, queue, folder
+    def __init__(self, study: Study, shared: SharedStudy, queue: SharedQueue, trials: Trials, folder: Path) -> None:
+        self.study, self.shared, self.queue, self.trials, self.folder = study, shared, queue, trials, folder
+        self.sender: SharedWeights | None = None
 
     def begin(self) -> Any:
         """Take the next trial, and do not finish it."""
-        self.study._hear()
+        self.hear()
+        return self.next()
+
+    def next(self) -> Any:
+        """Take the next trial, without a look at what the others have finished."""
         return self.study._next()
 
     def step(self) -> None:
@@ -49,34 +64,70 @@ class Worker:
 
     def end(self, trial: Any) -> None:
         """Carry a trial through, unless another worker trains its plan."""
-        record = self.study._try(trial)
+        record = self.train(trial)
         if record is not None:
-            self.study._keep(trial, record)
+            self.keep(trial, record)
 
-    def retired(self) -> list[int]:
-        """Look at the others' marks until they have stood still for more than a second; return whom it retired."""
-        heartbeat, found = self.shared._heartbeat, list[int]()
-        assert heartbeat is not None
-        heartbeat._beat = 0.6  # as if so much time passed between two looks, at most
-        for _ in range(4):
-            heartbeat._looked -= 0.6
-            found += heartbeat.look()
-        return found
+    def train(self, trial: Any) -> TrialRecord | None:
+        """Carry a trial through, and keep nothing of it; None where another worker trains its plan."""
+        return self.study._try(trial)
 
-    def settle(self) -> None:
-        """Wait until the store has what it is to have, or does not answer."""
-        weights = self.shared._weights
-        if weights is None:
-            return
-        for _ in range(100):
-            weights._begin()
-            if not weights._thread.is_alive():
-                return
-            weights._thread.join(10)
+    def keep(self, trial: Any, record: TrialRecord | None) -> None:
+        """Finish a trial."""
+        assert record is not None
+        self.study._keep(trial, record)
 
     def hear(self) -> None:
         """Look at what the others have finished."""
         self.study._hear()
+
+    def reason_to_end(self) -> str:
+        """Return why it would end now."""
+        return self.study._reason_to_end(0)
+
+    def vary(self) -> Composed:
+        """Return a plan that the study suggests."""
+        chosen = self.study._vary()
+        assert chosen is not None
+        return chosen
+
+    def composed(self, trial: FrozenTrial) -> Composed:
+        """Return the plan of a trial."""
+        return self.study._compose(preferred_values(trial.params))
+
+    def weights(self, number: int) -> Path:
+        """Return the file of a trial's weights in its folder."""
+        return self.study._weights(number)
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """What marks its trials."""
+        assert self.shared.heartbeat is not None
+        return self.shared.heartbeat
+
+    def retired(self, meanwhile: Callable[[], object] = lambda: None) -> list[int]:
+        """Look at the others' marks until they have stood still for 1.8 seconds; return whom it retired."""
+        now, found = time.monotonic(), list[int]()
+        for _ in range(4):
+            now += 0.6
+            meanwhile()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("tuner_fleet.study.heartbeat.time", SimpleNamespace(monotonic=lambda: now))  # noqa: B023
+                found += self.heartbeat.look()
+        return found
+
+    def settle(self) -> None:
+        """Wait until the store has what it is to have, or does not answer."""
+        if self.sender is not None:
+            self.sender.settle(60, Interrupt())
+
+    def rests(self, rest: Callable[[float], None]) -> None:
+        """Let something happen each time that it waits for others."""
+        self.queue._place = replace(self.queue._place, rest=rest)
+
+    def states(self) -> list[TrialState]:
+        """Return the states of the study's trials."""
+        return [trial.state for trial in self.trials.all()]
 
 
 @pytest.fixture
@@ -87,7 +138,6 @@ def address(tmp_path: Path) -> str:
 @pytest.fixture
 def join(begin: Begin, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Join]:
     """Begin the study at `address`, or join it, in a folder of its own; threads of heartbeats begin with `beat`."""
-    opened: list[SharedStudy] = []
     numbers = count()  # a worker's name is part of its seed
     named = SimpleNamespace(token_hex=lambda nbytes: f"{next(numbers):0{2 * nbytes}x}")
     monkeypatch.setattr("tuner_fleet.study.join.secrets", named)
@@ -105,12 +155,17 @@ def join(begin: Begin, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         grace: float = 2.0,
         artifacts: Path | None = None,
         worker: str = "",
+        interrupt: Interrupt | None = None,
+        end: float | None = None,
         **settings: Any,
     ) -> Worker:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        shared = SharedStudy(read_address(at), (listener or Listener()).say, Interrupt(), None, artifacts)
-        opened.append(shared)
+        say = (listener or Listener()).say
+        weights = None if artifacts is None else SharedWeights(artifacts, say)
+        storage = stack.enter_context(opened(read_address(at)))
+        shared = SharedStudy(read_address(at), storage, say, interrupt or Interrupt(), end, weights)
+        stack.callback(shared.leave)
         shared.device = replace(device, trial_bytes=limits.memory_bytes)
         made: list[SharedQueue] = []
 
@@ -131,11 +186,12 @@ def join(begin: Begin, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         changed: dict[str, Any] = {"folder": folder, "kind": shared.kind}
         study = begin(limits, queue_of=queue_of, deterministic=False, step_seconds=1e-3 * slower, **changed, **settings)
-        return Worker(study, shared, made[0], folder)
+        made_worker = Worker(study, shared, made[0], Trials(storage, shared.address.study), folder)
+        made_worker.sender = weights
+        return made_worker
 
-    yield go
-    for shared in opened:
-        shared.leave()
+    with ExitStack() as stack:
+        yield go
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from tuner.errors import TunerError, UsageError
 from tuner.reading import is_address
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.patient import open_storage
+from tuner_fleet.storage.opening import opened
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,15 @@ def test_a_slash_too_few_makes_no_folder_of_it() -> None:
     assert not is_address("C:/runs/digits")
 
 
+def open_one(address: str) -> None:
+    with opened(read_address(address)):
+        pass
+
+
 def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pymysql", "MySQLdb"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(TunerError, match=r"this needs pymysql, which is not installed: pip install .*\[mysql\]"):
-        open_storage(read_address("mysql://h/d"))
+        open_one("mysql://h/d")
     with pytest.raises(TunerError, match=r"mysql\+mysqldb://h/d needs MySQLdb, which is not installed: pip install it"):
-        open_storage(read_address("mysql+mysqldb://h/d"))
+        open_one("mysql+mysqldb://h/d")

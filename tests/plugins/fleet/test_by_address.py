@@ -16,7 +16,7 @@ from tuner.results.records.config import RunConfig, RunRequest
 from tuner.results.records.origin import mark_of
 from tuner.results.run import Run
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.patient import close, open_storage
+from tuner_fleet.storage.opening import opened
 from tuner_fleet.study.content import RUN
 from tuner_fleet.worker import look_up
 
@@ -56,10 +56,9 @@ def named(join: Join, address: str) -> Named:
     def name(*, own: bool = False, marked: RunConfig | None = None, **changed: Any) -> None:
         config = RunConfig(**{"task": "digits", "space": "smoke", **changed})
         mark = mark_of(marked or config) if own or marked else "0" * 64
-        storage = open_storage(read_address(address))
-        study = optuna.load_study(study_name="tuner", storage=storage)
-        study.set_user_attr(RUN, {**study.user_attrs[RUN], "config": asdict(config), "mark": mark})
-        close(storage)
+        with opened(read_address(address)) as storage:
+            study = optuna.load_study(study_name="tuner", storage=storage)
+            study.set_user_attr(RUN, {**study.user_attrs[RUN], "config": asdict(config), "mark": mark})
 
     return name
 

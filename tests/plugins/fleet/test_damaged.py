@@ -4,11 +4,13 @@ import itertools
 import json
 import random
 import sqlite3
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState, create_trial
 
 from tests.plugins.fleet.conftest import PHONE, Join
 from tuner.errors import RunError, UsageError
@@ -19,7 +21,7 @@ from tuner.results.scores.objectives import OBJECTIVES
 from tuner.results.scores.pareto import front
 from tuner_fleet.address import read_address
 from tuner_fleet.kinds import as_seen
-from tuner_fleet.study import reader as fetching
+from tuner_fleet.storage.opening import opened
 from tuner_fleet.study.claims import RETRIES
 from tuner_fleet.study.content import FIRST, NOT_FOR, RECORD
 from tuner_fleet.study.reader import Reader
@@ -58,12 +60,12 @@ def test_a_damaged_record_does_not_keep_others_from_being_read(join: Join, addre
     worker = join("one")
     for _ in range(2):
         worker.step()
-    first, second = worker.queue.study.get_trials(deepcopy=False)[:2]
-    _overwrite(address, first._trial_id, RECORD, {"state": 5})
-    reader, folder = Reader(read_address(address)), tmp_path / "copy"
+    first, second = worker.trials.all()[:2]
+    _overwrite(address, first.number, RECORD, {"state": 5})
+    folder = tmp_path / "copy"
     folder.mkdir()
-    reader.write(folder)
-    reader.close()
+    with opened(read_address(address)) as storage:
+        Reader(read_address(address), storage).write(folder)
     lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["trial"] for line in lines] == [second.number]
     assert read_run(folder).ended.endswith("1 damaged left out")
@@ -77,7 +79,7 @@ def test_attributes_that_nobody_can_have_meant_are_put_right(join: Join, attribu
     waiting = worker.queue.study.get_trials(deepcopy=False)
     assert waiting
     for trial in waiting:
-        worker.queue.study._storage.set_trial_user_attr(trial._trial_id, attribute, value)
+        worker.trials.set_attribute(trial.number, attribute, value)
     for _ in range(3):
         worker.step()
     assert [record.state for record in worker.study.records] == ["done"] * 3
@@ -86,8 +88,16 @@ def test_attributes_that_nobody_can_have_meant_are_put_right(join: Join, attribu
 @pytest.mark.parametrize("history", [[10**6], 5, ["x"], [-1], {}])
 def test_a_history_that_cannot_be_is_none(join: Join, history: Any) -> None:
     worker = join("one", Budget(trials=3))
-    for trial in worker.queue.study.get_trials(deepcopy=False):
-        worker.queue.study._storage.set_trial_system_attr(trial._trial_id, RETRIES, history)
+    for trial in worker.trials.all():
+        worker.trials.set_state(trial.number, TrialState.FAIL)
+        worker.queue.study.add_trial(
+            create_trial(
+                state=TrialState.WAITING,
+                params=trial.params,
+                distributions=trial.distributions,
+                system_attrs={RETRIES: history},
+            )
+        )
     for _ in range(3):
         worker.step()
     assert [record.state for record in worker.study.records] == ["done"] * 3
@@ -104,35 +114,27 @@ def test_a_heartbeat_survives_an_error(join: Join, monkeypatch: pytest.MonkeyPat
         return []
 
     monkeypatch.setattr("tuner_fleet.study.heartbeat.Heartbeat.look", look)
-    worker = join("one", beat=0.01)
-    heartbeat = worker.shared._heartbeat
-    assert heartbeat is not None
-    for _ in range(1000):
-        if len(seen) > 2:
-            break
-        heartbeat._over.wait(0.01)
+    join("one", beat=0.01)
+    end = time.monotonic() + 20
+    while len(seen) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
     assert len(seen) > 2
-    assert heartbeat._thread.is_alive()
 
 
-def test_who_asks_for_a_study_that_is_not_there_leaves_no_connection(
-    join: Join, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_for_a_study_that_is_not_there_is_told_so(join: Join, address: str) -> None:
     join("one")
-    closed = list[object]()
-    monkeypatch.setattr(fetching, "close", closed.append)
-    with pytest.raises(RunError, match="there is no study 'another'"):
-        Reader(read_address(f"{address}#another"))
-    assert len(closed) == 1
+    another = read_address(f"{address}#another")
+    with opened(another) as storage, pytest.raises(RunError, match="there is no study 'another'"):
+        Reader(another, storage)
 
 
 def test_workers_that_claim_the_last_trial_at_the_same_moment_do_not_exceed_the_number(join: Join) -> None:
     workers = [join(f"worker-{number}", Budget(trials=20)) for number in range(4)]
-    while len(workers[0].queue._heard.records) < 19:
+    while len(workers[0].study.records) < 19:
         workers[0].step()
     for worker in workers:
         worker.hear()
-    begun = [trial for worker in workers if (trial := worker.study._next()) is not None]  # nobody hears in between
+    begun = [trial for worker in workers if (trial := worker.next()) is not None]  # nobody hears in between
     assert len(begun) == 1
 
 
@@ -153,27 +155,28 @@ def test_the_first_plans_are_not_lost_with_the_worker_that_made_the_study(
 
 def test_fronts_are_those_of_all_trials_however_they_were_heard(join: Join) -> None:
     numbers = random.Random(2)
-    board, phone = join("board", Budget(trials=40)), join("phone", Budget(trials=40), device=PHONE, slower=30.0)
+    limits = Budget(trials=40)
+    board, phone = join("board", limits), join("phone", limits, device=PHONE, slower=30.0)
     for worker in [board, phone] * 20:
         trial = worker.begin()
-        record = None if trial is None else worker.study._try(trial)
+        record = None if trial is None else worker.train(trial)
         if record is not None:
             values = {**record.values, "local_accuracy": numbers.random()}
             record = replace(record, values=values)
-            heard, expected = worker.queue._heard, set[int]()
+            heard, expected = worker.queue.heard, set[int]()
             is_on_front = heard.is_on_front(record)
-            worker.study._keep(trial, record)
+            worker.keep(trial, record)
             groups: dict[str, list[Any]] = {}
             for one in heard.records.values():
                 groups.setdefault(one.kind, []).append(one)
             for kind in heard.kinds:
                 for records in groups.values():
-                    seen = [as_seen(one, kind, heard.kinds, worker.study._setting.limits) for one in records]
+                    seen = [as_seen(one, kind, heard.kinds, limits) for one in records]
                     there = comparable([one for one in seen if one is not None])
-                    expected |= set(front(there, worker.study._setting.objectives))
+                    expected |= set(front(there, OBJECTIVES))
             assert heard.fronts == expected
             assert (record.trial in heard.fronts) == is_on_front
-    assert len(board.queue._heard.kinds) == 2
+    assert len(board.queue.heard.kinds) == 2
 
 
 def test_the_front_is_what_nothing_beats() -> None:
@@ -200,6 +203,7 @@ def _overwrite(address: str, trial: int, name: str, value: object) -> None:
     """Change an attribute of a trial that has ended, as who may write to the database can."""
     connection = sqlite3.connect(address.removeprefix("sqlite:///"))
     with connection:
-        query = "UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ? AND key = ?"
+        trials = "SELECT trial_id FROM trials WHERE number = ?"
+        query = f"UPDATE trial_user_attributes SET value_json = ? WHERE trial_id = ({trials}) AND key = ?"  # noqa: S608
         assert connection.execute(query, (json.dumps(value), trial, name)).rowcount == 1
     connection.close()

@@ -1,7 +1,6 @@
 """Trials of the queue: what they train is known once they are begun, and no other worker trains it too."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from optuna.trial import TrialState
 
 from tests.plugins.fleet.conftest import PHONE, Worker
 from tuner.plugin.compose import Composed
-from tuner.plugin.sources import preferred_values
 from tuner.results.records.config import Budget
 from tuner.search.trials.journal import RUNG
 from tuner_fleet.study.claims import LOOKS, key_of
@@ -22,7 +20,7 @@ LOST = "trial 0 was given to another worker meanwhile: it does not count"
 
 def anchor_of(worker: Worker) -> Composed:
     """Return the plan of the study's first trial, as if a worker suggested it."""
-    return worker.study._compose(preferred_values(worker.queue.study.get_trials()[0].params))
+    return worker.composed(worker.trials.all()[0])
 
 
 def suggested(worker: Worker, chosen: Composed) -> Any:
@@ -69,7 +67,7 @@ def test_a_first_plan_that_another_worker_suggested_waits_until_that_has_ended(
     assert taken is not None
     if ends == "unheard":
         other.end(taken)
-    assert one.study._try(trial) is None
+    assert one.train(trial) is None
     states = {each.number: each.state for each in one.queue.study.get_trials()}
     assert states[trial.number] is TrialState.WAITING
     if ends == "with its worker":
@@ -92,7 +90,7 @@ def trained_alike(one: Worker, other: Worker) -> list[Any]:
     one.queue.enqueue(anchor, {})
     trials = [one.begin()]
     for each in other.queue.study.get_trials()[1:3]:
-        other.queue.study._storage.set_trial_state_values(each._trial_id, TrialState.FAIL)
+        other.trials.set_state(each.number, TrialState.FAIL)
     other.hear()
     trials.append(other.begin())
     for each in trials:
@@ -106,7 +104,7 @@ def meanwhile(worker: Worker, happens: Callable[[], object]) -> None:
     def rest(_seconds: float) -> None:
         happens()
 
-    worker.queue._place = replace(worker.queue._place, rest=rest)
+    worker.rests(rest)
 
 
 @pytest.mark.parametrize("first", ["lower", "higher"])
@@ -115,12 +113,12 @@ def test_of_two_first_plans_that_train_the_same_the_lower_one_is_trained(join: J
     lower, higher = trained_alike(one, other)
     before, records = one.queue.study.get_trials(), list[Any]()
     if first == "lower":
-        meanwhile(one, lambda: records.append(other.study._try(higher)))
-        kept = one.study._try(lower)
+        meanwhile(one, lambda: records.append(other.train(higher)))
+        kept = one.train(lower)
     else:
         meanwhile(other, pytest.fail)  # it need not wait
-        records.append(other.study._try(higher))
-        kept = one.study._try(lower)
+        records.append(other.train(higher))
+        kept = one.train(lower)
     assert records == [None]
     assert kept is not None
     after = one.queue.study.get_trials()
@@ -130,7 +128,7 @@ def test_of_two_first_plans_that_train_the_same_the_lower_one_is_trained(join: J
     meanwhile(other, int)
     other.hear()
     assert other.queue.waiting(0) is None  # until the lower one has ended
-    one.study._keep(lower, kept)
+    one.keep(lower, kept)
     steps(one, other)
     assert len(stand_in.trained()) == len(set(stand_in.trained()))
     ended = one.queue.study.get_trials()[higher.number]
@@ -143,14 +141,14 @@ def test_a_higher_trial_that_is_settled_has_its_plan(join: Join, settled: str) -
     lower, higher = trained_alike(one, other)
     if settled == "before":
         lower.set_user_attr(KEY, "not composed yet")
-        assert other.study._try(higher) is not None
+        assert other.train(higher) is not None
 
     def settle() -> None:  # it looked before the lower one noted what it trains
         rests.append(1)
         higher.set_user_attr(HELD, value=True)
 
     meanwhile(one, settle)
-    assert one.study._try(lower) is None
+    assert one.train(lower) is None
     assert len(rests) == (settled == "meanwhile")
     assert one.queue.study.get_trials()[lower.number].state is TrialState.WAITING
 
@@ -160,7 +158,7 @@ def test_a_worker_that_dies_before_it_settles_is_not_waited_for(join: Join, stan
     lower, higher = trained_alike(one, dead)
     rests = list[int]()
     meanwhile(one, lambda: rests.append(1))
-    assert one.study._try(lower) is None
+    assert one.train(lower) is None
     assert len(rests) == LOOKS - 1
     assert one.retired() == [higher.number]
     steps(one)
@@ -173,20 +171,20 @@ def test_a_plan_that_every_worker_puts_in_the_queue_is_trained_once(join: Join, 
     workers = [join(f"{number}", Budget(trials=20)) for number in range(5)]
     anchor, queue = anchor_of(workers[0]), workers[0].queue
     for each in queue.study.get_trials():
-        queue.study._storage.set_trial_state_values(each._trial_id, TrialState.FAIL)
+        workers[0].trials.set_state(each.number, TrialState.FAIL)
     for worker in workers:
         worker.queue.enqueue(anchor, {})
     trials = [worker.begin() for worker in workers]
     for each in trials:
         each.set_user_attr(KEY, key_of(anchor.plan))
     begun = queue.begun
-    records = [worker.study._try(trial) for worker, trial in reversed(list(zip(workers, trials, strict=True)))]
+    records = [worker.train(trial) for worker, trial in reversed(list(zip(workers, trials, strict=True)))]
     assert [record is None for record in records] == [True, True, True, True, False]
     for worker in workers:
         worker.hear()
         assert worker.queue.waiting(0) is None
     assert queue.begun == begun
-    workers[0].study._keep(trials[0], records[-1])
+    workers[0].keep(trials[0], records[-1])
     for worker in workers[1:]:
         worker.step()
     assert stand_in.trained() == [anchor.plan.key()]
@@ -196,7 +194,7 @@ def test_a_plan_that_every_worker_puts_in_the_queue_is_trained_once(join: Join, 
 def test_a_worker_that_loses_the_race_for_a_trial_does_not_begin_the_next_of_its_plan(join: Join) -> None:
     one, other = join("one"), join("other")
     for trial, worker in zip(trained_alike(one, other), (one, other), strict=True):
-        put_back(worker.queue.study, worker.queue.study.get_trials()[trial.number])
+        put_back(worker.trials, trial.number)
     other.hear()  # both wait
     assert one.begin().number == 0
     assert other.queue.waiting(0) is None
@@ -208,8 +206,8 @@ def test_a_plan_that_one_kind_refused_is_begun_by_one_worker_of_another(join: Jo
     large, third = join("large"), join("third")
     (back,) = [each for each in large.queue.study.get_trials() if "not-for" in each.user_attrs]
     for each in large.queue.study.get_trials()[1:3]:
-        large.queue.study._storage.set_trial_state_values(each._trial_id, TrialState.FAIL)
-    trial, chosen = large.begin(), large.study._compose(preferred_values(back.params))
+        large.trials.set_state(each.number, TrialState.FAIL)
+    trial, chosen = large.begin(), large.composed(back)
     assert trial.number == back.number
     assert large.queue.hold(trial, chosen.plan)
     assert suggested(third, chosen) is None
@@ -223,7 +221,7 @@ def test_what_the_sampler_suggests_is_known_to_the_others(join: Join) -> None:
         one.step()
     trial = one.begin()
     assert trial.params == {}
-    record = one.study._try(trial)
+    record = one.train(trial)
     assert record is not None
     assert record.plan is not None
     other.hear()
@@ -236,6 +234,6 @@ def test_a_trial_that_was_given_to_another_before_it_was_composed_is_not_trained
     slow, other = join("slow", listener=heard), join("other", grace=1.0)
     trial = slow.begin()
     assert other.retired() == [trial.number]
-    assert slow.study._try(trial) is None
+    assert slow.train(trial) is None
     assert heard.lines[-1] == LOST
     assert stand_in.trained() == []

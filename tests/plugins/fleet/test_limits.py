@@ -20,7 +20,7 @@ from tuner.results.kinds import Kind
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.patient import close, open_storage
+from tuner_fleet.storage.opening import opened
 from tuner_fleet.study.content import KINDS, RECORD, WORKER
 
 Join = Callable[..., Any]
@@ -82,15 +82,15 @@ def test_trials_that_are_killed_on_another_kind_count_towards_the_end(join: Join
     phone, board = join("phone", Budget(trials=2), device=PHONE), join("board", Budget(trials=2))
     for _ in range(2):
         trial = phone.begin()
-        record = phone.study._try(trial)
-        phone.study._keep(
+        record = phone.train(trial)
+        phone.keep(
             trial, replace(record, state="killed", values={}, reason="--memory: ...", constraint={"memory": 0.1})
         )
-    assert phone.study._reason_to_end(0) == "2 trials are done"
+    assert phone.reason_to_end() == "2 trials are done"
     board.hear()
     assert board.study.records == []
     assert board.begin() is None
-    assert board.study._reason_to_end(0) == "2 trials are done"
+    assert board.reason_to_end() == "2 trials are done"
 
 
 @pytest.mark.parametrize("state", ["rejected", "killed"])
@@ -98,15 +98,14 @@ def test_trials_that_are_killed_on_another_kind_count_towards_the_end(join: Join
 def test_the_end_and_the_disk_of_a_worker_bind_nobody_else(join: Join, state: str, limit: str) -> None:
     late, other = join("late"), join("other")
     trial = late.begin()
-    record = late.study._try(trial)
+    record = late.train(trial)
     ended = replace(record, state=state, values={}, reason=f"--{limit}: ...", constraint={limit: 0.1})
-    late.study._keep(trial, ended)
+    late.keep(trial, ended)
     other.hear()
     assert other.study.records == []
-    assert other.study._seen == {}
     late.hear()
     assert late.study.records == [ended]
-    waiting = [one for one in other.queue._trials if one.state is TrialState.WAITING]
+    waiting = [one for one in other.trials.all() if one.state is TrialState.WAITING]
     again = [one for one in waiting if one.params == trial.params]
     assert len(again) == (state == "rejected")  # of a killed one, whoever suggests it may train it
     taken = [late.queue.waiting(0) for _ in waiting]
@@ -144,8 +143,8 @@ def test_a_worker_that_measured_less_leaves_the_rates_to_whoever_measures_all(jo
     third = join("third", rates=replace(RATES, step_seconds=9.0))
     published = third.queue.study.user_attrs[KINDS + BOARD.name]
     assert published["rates"]["step_seconds"] == 7.0
-    first.queue._heard.learn_kinds(first.queue.study.user_attrs)
-    assert first.queue._heard.kinds[BOARD.name].rates.step_seconds == 7.0
+    first.queue.heard.learn_kinds(first.queue.study.user_attrs)
+    assert first.queue.heard.kinds[BOARD.name].rates.step_seconds == 7.0
     assert second.shared.kind == BOARD.name
 
 
@@ -160,13 +159,12 @@ class Visit(Heard):
         """Let the phone join after the first trial."""
         if record.trial:
             return
-        storage = open_storage(read_address(self._address))
-        study = optuna.load_study(study_name="tuner", storage=storage)
-        study.set_user_attr(KINDS + PHONE.name, asdict(Kind(PHONE, RATES)))
-        mine = study.get_trials(states=(TrialState.COMPLETE,))[0]
-        mine.user_attrs = {RECORD: {**mine.user_attrs[RECORD], "kind": PHONE.name}, WORKER: "phone"}
-        study.add_trial(mine)
-        close(storage)
+        with opened(read_address(self._address)) as storage:
+            study = optuna.load_study(study_name="tuner", storage=storage)
+            study.set_user_attr(KINDS + PHONE.name, asdict(Kind(PHONE, RATES)))
+            mine = study.get_trials(states=(TrialState.COMPLETE,))[0]
+            mine.user_attrs = {RECORD: {**mine.user_attrs[RECORD], "kind": PHONE.name}, WORKER: "phone"}
+            study.add_trial(mine)
 
 
 @pytest.mark.slow

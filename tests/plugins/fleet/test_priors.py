@@ -17,6 +17,7 @@ from tuner.results.kinds import Device
 from tuner.results.prior.file import read_prior
 from tuner.results.records.config import Budget
 from tuner_fleet.address import read_address
+from tuner_fleet.storage.opening import opened
 from tuner_fleet.study.reader import Reader
 from tuner_priors.portfolio import build_prior
 from tuner_report.diff import diff, open_pair
@@ -65,9 +66,8 @@ def test_a_prior_takes_accuracies_of_all_kinds_and_seconds_of_the_kind_shown(ful
 def test_trials_that_two_places_hold_count_once(full: str, tmp_path: Path, heard: Any) -> None:
     copied = tmp_path / "copy"
     copied.mkdir()
-    reader = Reader(read_address(full))
-    reader.write(copied)
-    reader.close()
+    with opened(read_address(full)) as storage:
+        Reader(read_address(full), storage).write(copied)
     lines = copied / "trials.jsonl"
     lines.write_text("".join(lines.read_text().splitlines(keepends=True)[:5]))
     prior = build_prior([str(copied), str(RECORDED / "digits" / "run"), full], heard.say)

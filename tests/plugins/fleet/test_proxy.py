@@ -1,21 +1,21 @@
 """Optuna's proxy as `python -m tuner_fleet.proxy` serves it."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 
-from tuner_fleet import proxy
 from tuner_fleet.address import read_address
 from tuner_fleet.proxy import main
-from tuner_fleet.storage.patient import close, open_storage
+from tuner_fleet.storage.opening import opened
 
 URL = "postgresql://me:s3cret@127.0.0.1:1/db"
 
@@ -25,60 +25,53 @@ def address(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'study.db'}"
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Serve until a function returns, which is given the proxy's address; return the exit code."""
-
-    def serve(arguments: list[str], ask: Callable[[str], object]) -> int:
-        def announced(line: str) -> None:
-            ask(line.partition(" ")[0])
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(proxy, "print_line", announced)
-        return main([*arguments, "--host", "127.0.0.1", "--port", "0"])
-
-    return serve
-
-
-def make_study(name: str) -> Callable[[str], None]:
-    def make(url: str) -> None:
-        storage = open_storage(read_address(url))
-        optuna.create_study(storage=storage, study_name=name).set_user_attr("one", [1, None])
-        close(storage)
-
-    return make
+@contextmanager
+def serving(*arguments: str, **variables: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    """Serve in a process; give it, and what it announced."""
+    command = [sys.executable, "-m", "tuner_fleet.proxy", *arguments, "--host", "127.0.0.1"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests in the background ignore it
+    ) as process:
+        limit = threading.Timer(120, process.kill)
+        limit.start()
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+            limit.cancel()
 
 
-def test_a_study_is_made_through_the_proxy(served: Callable[..., int], address: str) -> None:
-    assert served([address], make_study("one")) == 0
-    storage = open_storage(read_address(address))
-    study = optuna.load_study(study_name="one", storage=storage)
-    assert study.user_attrs == {"one": [1, None]}
-    close(storage)
-
-
-def test_a_variable_may_hold_the_address(
-    served: Callable[..., int], address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_database_that_a_variable_names_is_served_until_ctrl_c_and_one_port_has_one_proxy(
+    address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TUNER_RUN_STUDY", address)
-    assert served([], make_study("one")) == 0
+    with serving("--port", "0", TUNER_RUN_STUDY=address) as (process, line):
+        assert line.endswith(f"serves {address}; Ctrl-C ends it\n")
+        url = line.partition(" ")[0]
+        with opened(read_address(url)) as storage:
+            optuna.create_study(storage=storage, study_name="one").set_user_attr("one", [1, None])
+        assert main([address, "--host", "127.0.0.1", "--port", url.rpartition(":")[2]]) == 1
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1].splitlines()
+    assert process.returncode == 0
+    assert [line for line in said if "ev_epoll1_linux" not in line] == []  # gRPC may log as it is shut down
+    error = capsys.readouterr().err
+    assert error.startswith("tuner: port ")
+    assert error.endswith("give another --port or --host\n")
+    with opened(read_address(address)) as storage:
+        assert optuna.load_study(study_name="one", storage=storage).user_attrs == {"one": [1, None]}
+
+
+def test_no_address_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TUNER_RUN_STUDY", "")
     with pytest.raises(SystemExit):
         main([])
     assert "give the address of the database, or set TUNER_RUN_STUDY" in capsys.readouterr().err
-
-
-def test_one_port_has_one_proxy(served: Callable[..., int], address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    codes = list[int]()
-
-    def second(url: str) -> None:
-        codes.append(main([address, "--host", "127.0.0.1", "--port", url.rpartition(":")[2]]))
-
-    assert served([address], second) == 0
-    assert codes == [1]
-    line = capsys.readouterr().err
-    assert line.startswith("tuner: port ")
-    assert line.endswith("give another --port\n")
 
 
 def test_a_port_of_another_program_is_refused(address: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,26 +102,3 @@ def test_a_password_in_the_list_of_processes_is_warned_of(
 def test_a_proxy_of_a_proxy_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grpc://127.0.0.1:9"]) == 1
     assert "must be that of a database, got that of a proxy" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_command_serves_until_ctrl_c(address: str) -> None:
-    command = [sys.executable, "-m", "tuner_fleet.proxy", address, "--host", "127.0.0.1", "--port", "0"]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests in the background ignore it
-    ) as process:
-        limit = threading.Timer(120, process.kill)
-        limit.start()
-        assert process.stdout is not None
-        line: Any = process.stdout.readline()
-        assert line.endswith(f"serves {address}; Ctrl-C ends it\n")
-        make_study("one")(line.partition(" ")[0])
-        process.send_signal(signal.SIGINT)
-        said = process.communicate()[1].splitlines()
-        assert [line for line in said if "ev_epoll1_linux" not in line] == []  # gRPC may log as it is shut down
-        limit.cancel()
-    assert process.returncode == 0

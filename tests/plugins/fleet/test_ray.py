@@ -1,55 +1,42 @@
 """Workers that Ray starts: what each is started with, what it says, and its end."""
 
+import _thread
+import platform
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from tuner.cli.app import add_commands, app
 from tuner.errors import RunError
-from tuner_fleet.display import Display
-from tuner_fleet.process import News, Part, Process, Worker
+from tuner_fleet.process import Part, Worker, work
 from tuner_fleet.ray import main, part_of, places_in
 
 URL = "postgresql://me:s3cret@host/db"
-#: Stands for the command `tuner`: says what it was asked, then waits to be ended, if it is to.
+#: Stands for the command `tuner`: says what it was asked, and what to do next, which nobody is to see.
 PROGRAM = """
 import os, signal, sys, time
 print("trial 0 done", file=sys.stderr, flush=True)
+print("next: tuner show one", file=sys.stderr, flush=True)
 print(os.environ["TUNER_RUN_STUDY"], *sys.argv[1:], file=sys.stderr, flush=True)
 def end(*_):
     print("put back", file=sys.stderr, flush=True)
     sys.exit(130)
 signal.signal(signal.SIGTERM, end)
-if "--wait" in sys.argv:
-    time.sleep(60)
 """
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put a program in the place of Python, which is to run `tuner`; return the folder that it is started in."""
     file = tmp_path / "program"
-    file.write_text(f"#!{sys.executable}\n{PROGRAM}")
+    file.write_text(f"#!{sys.executable}\n{PROGRAM}{request.param}\n")
     file.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(file))
     return tmp_path
-
-
-def heard(process: Process, lines: int) -> News:
-    """Wait until a worker has said so many lines."""
-    end, all_lines = time.monotonic() + 30, tuple[str, ...]()
-    while time.monotonic() < end:
-        news = process.news()
-        all_lines += news.lines
-        if len(all_lines) >= lines:
-            return News(news.device, all_lines, news.exit_code)
-        time.sleep(0.02)
-    raise AssertionError(all_lines)
 
 
 @pytest.mark.parametrize(
@@ -138,41 +125,34 @@ def test_more_cores_than_any_device_has_are_refused_before_anything_waits(
         places_in(nodes, {"CPU": 4.0}, 4)
 
 
-def test_a_worker_that_is_killed_is_said_to_be(program: Path) -> None:
-    process = Process(Part(("run", "--wait"), str(program), {"TUNER_RUN_STUDY": URL}))
-    heard(process, 2)
-    assert process._process is not None
-    process._process.kill()
-    process._reader.join(timeout=30)
-    news = process.news()
-    assert news.lines == ("ended by SIGKILL; what was finished is kept",)
-    assert news.exit_code == -signal.SIGKILL
+@pytest.mark.parametrize(
+    ("program", "ended"),
+    [
+        ("", (0, f"{URL} -P -m tuner run")),
+        ("sys.exit(3)", (3, f"{URL} -P -m tuner run")),
+        ("os.kill(os.getpid(), signal.SIGKILL)", (-signal.SIGKILL, "ended by SIGKILL; what was finished is kept")),
+    ],
+    indirect=["program"],
+)
+def test_what_a_worker_says_is_passed_on_and_its_end_noted(
+    program: Path, ended: tuple[int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = work(Part(("run",), str(program), {"TUNER_RUN_STUDY": URL}))
+    assert (found.exit_code, found.last) == ended
+    assert found.device == platform.node()
+    assert capsys.readouterr().err == f"trial 0 done\n{URL} -P -m tuner run\n"
 
 
-def test_a_worker_is_a_process_that_is_ended_as_by_ctrl_c(program: Path) -> None:
-    process = Process(Part(("run", "--wait"), str(program), {"TUNER_RUN_STUDY": URL}))
-    assert heard(process, 2).lines == ("trial 0 done", f"{URL} -P -m tuner run --wait")
-    assert process.news().exit_code is None
-    process.end()
-    process._reader.join(timeout=30)
-    news = process.news()
-    assert news.lines == ("put back",)
-    assert news.exit_code == 130
+@pytest.mark.parametrize("program", ["time.sleep(60)"], indirect=True)
+def test_a_worker_that_ray_cancels_is_ended_as_by_ctrl_c(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timer = threading.Timer(2.0, _thread.interrupt_main)  # as Ray does
+    timer.start()
+    found = work(Part(("run",), str(program), {"TUNER_RUN_STUDY": URL}))
+    assert (found.exit_code, found.last) == (None, "interrupted; what was finished is kept")
+    assert capsys.readouterr().err.endswith("\nput back\n")
 
 
 def test_a_folder_that_a_device_does_not_have_is_said_so(tmp_path: Path) -> None:
-    news = Process(Part((), str(tmp_path / "none"))).news()
-    assert news.exit_code == 1
-    assert news.lines[0].endswith(": start from a folder that every device has")
-
-
-def test_a_trial_that_all_workers_hear_of_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    workers = [Worker(1, "one"), Worker(2, "other")]
-    display = Display(workers, Console(stderr=True))
-    display.hear(workers[0], News("board", ("trial 0 done", "ended: 1 trial is done", "next: tuner show one"), 0))
-    display.hear(workers[1], News("phone", ("trial 0 done",), None))
-    assert capsys.readouterr().err == "worker 1: trial 0 done\nworker 1: ended: 1 trial is done\n"
-    assert workers == [
-        Worker(1, "one", "board", 0, "ended: 1 trial is done"),
-        Worker(2, "other", "phone", None, "trial 0 done"),
-    ]
+    found = work(Part((), str(tmp_path / "none")))
+    assert found.exit_code == 1
+    assert found.last.endswith(": start from a folder that every device has")

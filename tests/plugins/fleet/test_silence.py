@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from sqlalchemy import create_engine, event
 
 from benchmarks.fleet.servers import Server
 from tuner.errors import RunError
+from tuner.search.processes.guard import Interrupt
 from tuner_fleet.address import read_address
-from tuner_fleet.storage.drivers import DEFAULTS, engine_arguments
-from tuner_fleet.storage.patient import Patience, close, open_storage, patient
+from tuner_fleet.storage.opening import DEFAULTS, engine_arguments, opened
+from tuner_fleet.storage.patience import Patience, patient
+from tuner_fleet.storage.trials import Trials
 
 Join = Callable[..., Any]
 #: Seconds after which a stopped server continues, so that who waits for it fails and does not hang.
@@ -52,32 +53,24 @@ def stopped(server: Server) -> Iterator[None]:
                 thread.join(MOST_SECONDS)
 
 
-def pool_of(storage: Any) -> Any:
-    """Return the connections of a database's storage."""
-    return storage._backend.engine.pool
-
-
 @pytest.mark.parametrize("reason", ["interrupt", "time"])
 def test_a_worker_ends_while_its_database_is_silent(join: Join, server: Server, reason: str) -> None:
-    worker = join("one", at=f"{server.url}#silent-{reason}")
-    trial, pool = worker.begin(), pool_of(worker.shared._plain)
+    interrupt, end = Interrupt(), time.monotonic() + (6.0 if reason == "time" else 3600.0)
+    worker = join("one", at=f"{server.url}#silent-{reason}", interrupt=interrupt, end=end)
+    trial = worker.begin()
     with stopped(server):
         began = time.monotonic()
         if reason == "interrupt":
-            worker.shared._interrupt.ask()
+            interrupt.ask()
             with pytest.raises(KeyboardInterrupt):
                 worker.hear()
         else:
-            worker.shared._end = began
             with pytest.raises(RunError, match="did not answer until the time was up"):
                 worker.hear()
         worker.shared.leave()
         assert time.monotonic() - began < MOST_SECONDS / 2
-    pool.dispose()
-    later = open_storage(read_address(server.url))
-    study = optuna.load_study(study_name=f"silent-{reason}", storage=later)
-    assert trial.number in [one.number for one in study.get_trials()]
-    close(later)
+    with opened(read_address(server.url)) as later:
+        assert trial.number in [one.number for one in Trials(later, f"silent-{reason}").all()]
 
 
 def test_a_connection_that_is_given_up_is_not_used_again(server: Server) -> None:
@@ -87,22 +80,19 @@ def test_a_connection_that_is_given_up_is_not_used_again(server: Server) -> None
     def over(_seconds: float) -> None:
         raise OverError
 
-    plain = open_storage(read_address(server.url))
-    storage, pool = patient(plain, Patience(over, print)), pool_of(plain)
-    storage.get_all_studies()
-    assert pool.checkedout() == 0
-    with stopped(server):
-        for given_up in (1, 2):
-            with pytest.raises(OverError):
-                storage.get_all_studies()
-            assert pool.checkedout() == given_up
-    assert isinstance(plain.get_all_studies(), list)
-    close(plain)
+    with opened(read_address(server.url)) as plain:
+        storage = patient(plain, Patience(over, print))
+        storage.get_all_studies()
+        with stopped(server):
+            for _ in range(2):
+                with pytest.raises(OverError):
+                    storage.get_all_studies()
+        assert isinstance(plain.get_all_studies(), list)
 
 
 def test_who_is_silent_is_waited_for_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner_fleet.storage.patient.LEFT_SECONDS", 0.01)
-    monkeypatch.setattr("tuner_fleet.storage.patient.SILENT_SECONDS", 0.05)
+    monkeypatch.setattr("tuner_fleet.storage.patience.LEFT_SECONDS", 0.01)
+    monkeypatch.setattr("tuner_fleet.storage.patience.SILENT_SECONDS", 0.05)
     answers, lines, waited = threading.Event(), list[str](), list[float]()
 
     def wait(seconds: float) -> None:

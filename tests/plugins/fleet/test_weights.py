@@ -18,16 +18,16 @@ from tuner.commands.runs.source import run_to_export
 from tuner.errors import RunError, TunerError, UsageError
 from tuner.results.records.config import Budget
 from tuner.search.processes.guard import Interrupt
-from tuner_fleet.artifacts.folder import FolderStore
-from tuner_fleet.artifacts.weights import SharedWeights, name_of
-from tuner_fleet.study.content import ARTIFACT
+from tuner_fleet.artifacts.stores import FolderStore, open_writable
+from tuner_fleet.artifacts.weights import SharedWeights
+from tuner_fleet.study.content import ARTIFACT, weights_in
 
 Join = Callable[..., Worker]
 
 
 def write_weights(worker: Worker, number: int) -> Path:
     """Write weights that hold a trial's number."""
-    file = worker.study._weights(number)
+    file = worker.weights(number)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"weights {number}")
     return file
@@ -36,10 +36,10 @@ def write_weights(worker: Worker, number: int) -> Path:
 def carry(worker: Worker) -> None:
     """Carry a trial through."""
     trial = worker.begin()
-    record = worker.study._try(trial)
+    record = worker.train(trial)
     assert record is not None
     write_weights(worker, trial.number)
-    worker.study._keep(trial, record)
+    worker.keep(trial, record)
 
 
 def train(worker: Worker) -> None:
@@ -49,14 +49,14 @@ def train(worker: Worker) -> None:
 
 
 def weights_of(worker: Worker) -> SharedWeights:
-    assert worker.shared._weights is not None
-    return worker.shared._weights
+    assert worker.sender is not None
+    return worker.sender
 
 
 def named(worker: Worker) -> dict[int, str]:
     """Return the names of weights, by trial."""
     trials = worker.queue.study.get_trials()
-    return {trial.number: name for trial in trials if (name := name_of(trial)) is not None}
+    return {trial.number: name for trial in trials if (name := weights_in(trial)) is not None}
 
 
 def names_in(place: Path) -> set[str]:
@@ -115,10 +115,9 @@ def test_weights_that_nobody_needs_are_removed_and_not_sent_either(
     one.settle()
     away.rename(place)
     sent = list[str]()
-    monkeypatch.setattr(weights._store, "write", lambda name, _content: sent.append(name))
+    monkeypatch.setattr(FolderStore, "write", lambda _, name, _content: sent.append(name))
     weights.drop({8})
-    weights._ask_at = time.monotonic()
-    one.settle()
+    weights.leave(5.0, Interrupt())
     assert sent == []
 
 
@@ -137,7 +136,7 @@ def test_no_trial_is_lost_where_weights_cannot_be_sent_for_a_while(
         "that it is there; until then, weights stay in this worker's folder"
     )
     away.rename(place)
-    weights_of(one)._ask_at = time.monotonic()  # as if the pause were over
+    weights_of(one).leave(5.0, Interrupt())  # does not wait for the pause
     for _ in range(2):
         train(one)
     assert f"{place} takes weights again" in heard.lines
@@ -151,11 +150,11 @@ def test_a_store_that_does_not_answer_is_not_asked_after_each_trial(
     one = join("one", artifacts=tmp_path / "shared")
     asked = list[str]()
 
-    def write(name: str, _content: object) -> None:
+    def write(_: object, name: str, _content: object) -> None:
         asked.append(name)
         raise RunError("away")
 
-    monkeypatch.setattr(weights_of(one)._store, "write", write)
+    monkeypatch.setattr(FolderStore, "write", write)
     for _ in range(3):
         train(one)
     assert len(asked) == 1
@@ -170,7 +169,6 @@ def test_weights_that_an_earlier_session_could_not_send_are_sent_by_the_next(
     train(one)
     sent = names_in(place)
     place.rename(away)
-    (one.folder / "trials" / "0" / WEIGHTS).write_text("weights 0, and what was not sent")
     train(one)
     one.shared.leave()
     assert heard.lines[-1] == (
@@ -183,7 +181,7 @@ def test_weights_that_an_earlier_session_could_not_send_are_sent_by_the_next(
     join("one", artifacts=place, worker="one").settle()
     assert exported(address, 1, place) == "weights 1"
     assert sent < names_in(place)
-    assert exported(address, 0, place) == "weights 0"  # it was there: not sent again
+    assert exported(address, 0, place) == "weights 0"
 
 
 def test_what_could_not_be_removed_is_removed_later(
@@ -193,41 +191,35 @@ def test_what_could_not_be_removed_is_removed_later(
     one = join("one", artifacts=place, worker="one")
     for _ in range(5):
         train(one)
-    weights, names, trials = weights_of(one), named(one), one.queue.study.get_trials()
+    weights, names = weights_of(one), named(one)
     first, second, *rest = sorted(names)
 
-    def deny(name: str) -> None:
+    def deny(_: object, name: str) -> None:
         denied.append(name)
         raise RunError("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(weights._store, "remove", deny)
+        patch.setattr(FolderStore, "remove", deny)
         weights.drop({first})
         one.settle()
         assert denied == [names[first]]
         names[99] = str(uuid4())
-        weights._ask_at = time.monotonic()
-        weights.send(99, one.study._weights(first), names[99])
-        one.settle()
+        weights.send(99, one.weights(first), names[99])
+        weights.leave(5.0, Interrupt())
         assert names[99] in names_in(place)  # what is to be removed is not in its way
-        weights._ask_at = time.monotonic()
-    one.settle()
+    weights.leave(5.0, Interrupt())
     assert names_in(place) == set(names.values()) - set(denied)
 
     weights.drop({99, first})
     one.settle()
     del names[99]
-    assert first not in weights._names  # and is not removed again after each trial
-    weights._names.clear()  # a new session knows nothing
-    one.study._weights(second).unlink()
-    weights.adopt(trials, "another worker", one.folder, ())
-    one.settle()
-    assert names[second] in names_in(place)
-    weights.adopt(trials, "one", one.folder, rest)
-    one.settle()
+    one.weights(second).unlink()
+    later = SharedWeights(place, print)  # a new session knows nothing
+    later.adopt(names, one.folder, rest)
+    later.settle(60, Interrupt())
     assert names_in(place) == {names[number] for number in rest}
-    weights.drop(rest)  # it has taken over those too
-    one.settle()
+    later.drop(rest)  # it has taken over those too
+    later.settle(60, Interrupt())
     assert names_in(place) == set()
 
 
@@ -258,41 +250,46 @@ def test_a_plan_that_is_tried_again_has_no_weights_of_the_worker_that_died(
 
 
 @pytest.fixture
-def hanging(join: Join, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
-    """A worker whose store takes nothing and does not say so."""
-    one, over = join("one", artifacts=tmp_path / "shared", listener=heard), Event()
-    monkeypatch.setattr(weights_of(one)._store, "write", lambda *_: over.wait(20))
-    yield one
+def hanging(join: Join, tmp_path: Path, heard: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Join]:
+    """Let a worker join whose store takes nothing and does not say so."""
+    over, joined = Event(), list[Worker]()
+
+    def go(**settings: Any) -> Worker:
+        joined.append(join("one", artifacts=tmp_path / "shared", listener=heard, **settings))
+        monkeypatch.setattr(FolderStore, "write", lambda *_: over.wait(20))
+        return joined[0]
+
+    yield go
     over.set()
-    one.settle()
+    joined[0].settle()
 
 
-def test_a_store_that_hangs_delays_no_trial(hanging: Worker) -> None:
+def test_a_store_that_hangs_delays_no_trial(hanging: Join) -> None:
+    one = hanging()
     began = time.monotonic()
     for _ in range(3):
-        carry(hanging)
+        carry(one)
     assert time.monotonic() - began < 5
-    assert len(hanging.study.records) == 3
+    assert len(one.study.records) == 3
 
 
 @pytest.mark.parametrize("ends", ["the time", "Ctrl-C before", "Ctrl-C meanwhile", "the longest wait"])
 def test_a_store_that_hangs_does_not_delay_the_end(
-    hanging: Worker, heard: Any, monkeypatch: pytest.MonkeyPatch, ends: str
+    hanging: Join, heard: Any, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    carry(hanging)
-    shared = hanging.shared
-    if ends == "the time":
-        shared._end = time.monotonic() + 1.0
-    elif ends == "the longest wait":
-        monkeypatch.setattr("tuner_fleet.artifacts.weights.LAST", 0.2)
-    else:
-        timer = Timer(0.3 if ends == "Ctrl-C meanwhile" else 0.0, setattr, (shared._interrupt, "asked", True))
+    interrupt = Interrupt()
+    one = hanging(interrupt=interrupt, end=time.monotonic() + (10.0 if ends == "the time" else 3600.0))
+    carry(one)
+    if ends == "the longest wait":
+        monkeypatch.setattr("tuner_fleet.artifacts.weights.CLOSING_SECONDS", 0.2)
+    elif ends != "the time":
+        timer = Timer(0.3 if ends == "Ctrl-C meanwhile" else 0.0, interrupt.ask)
         timer.start()
         if ends == "Ctrl-C before":
             timer.join()
     began = time.monotonic()
-    shared.leave()
-    assert time.monotonic() - began < 5
+    one.shared.leave()
+    assert time.monotonic() - began < 15
     assert heard.lines[-1].startswith("warning: the weights of trial 0 were not sent to ")
 
 
@@ -301,11 +298,11 @@ def test_the_end_waits_for_weights_that_are_being_sent(
 ) -> None:
     one, written = join("one", artifacts=tmp_path / "shared", listener=heard), list[str]()
 
-    def write(name: str, _content: object) -> None:
+    def write(_: object, name: str, _content: object) -> None:
         time.sleep(0.3)
         written.append(name)
 
-    monkeypatch.setattr(weights_of(one)._store, "write", write)
+    monkeypatch.setattr(FolderStore, "write", write)
     carry(one)
     one.shared.leave()
     assert written == [named(one)[0]]
@@ -325,18 +322,6 @@ def test_the_end_asks_a_store_again_that_did_not_answer_a_moment_ago(
     assert exported(address, 0, place) == "weights 0"
 
 
-def test_the_database_is_closed_whatever_the_weights_meet(
-    join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, closed = join("one", artifacts=tmp_path / "shared"), list[object]()
-    with monkeypatch.context() as patch:
-        patch.setattr("tuner_fleet.study.join.close", closed.append)
-        patch.setattr(weights_of(one), "leave", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            one.shared.leave()
-    assert closed == [one.shared._plain]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "file"),
     [(None, 0o700, 0o600), (0o2770, 0o2770, 0o660), (0o755, 0o755, 0o600), (0o1777, 0o1777, 0o660)],
@@ -351,8 +336,7 @@ def test_a_folder_keeps_its_mode_and_its_files_are_for_whoever_may_write_there(
         folder.chmod(before)
     umask = os.umask(umask)
     try:
-        store = FolderStore(folder)
-        store.check()
+        store = open_writable(folder)
         assert names_in(folder) == set()
         store.write("weights", BytesIO(b"weights"))
     finally:
@@ -391,6 +375,6 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
         def read(self, *_: Any) -> bytes:
             raise OSError(errno.ESTALE, "the drive is gone")
 
-    with pytest.raises(RunError, match="the drive is gone"):
+    with pytest.raises(OSError, match="the drive is gone"):
         store.write("weights", Torn())
     assert names_in(tmp_path) == set()

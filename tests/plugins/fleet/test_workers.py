@@ -15,10 +15,10 @@ from tuner.errors import RunError
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS
 from tuner.results.records.config import Budget
-from tuner.results.records.trial import Outcome
 from tuner.results.run import Run
-from tuner.search.processes.guard import JobResult
 from tuner_fleet.address import read_address
+from tuner_fleet.storage.opening import opened
+from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.claims import RETRIES, is_void
 from tuner_fleet.study.content import RECORD, RUN
 from tuner_fleet.study.reader import Reader
@@ -36,7 +36,7 @@ def test_two_workers_share_the_trials_and_train_no_plan_twice(join: Join, stand_
         one.step()
         other.step()
     one.hear()
-    assert one.study._reason_to_end(0) == other.study._reason_to_end(0) == "6 trials are done"
+    assert one.reason_to_end() == other.reason_to_end() == "6 trials are done"
     trained = stand_in.trained()
     assert len(trained) == len(set(trained)) == 6
     assert [record.trial for record in one.study.records] == [record.trial for record in other.study.records]
@@ -56,7 +56,7 @@ def test_of_two_who_claim_a_plan_at_the_same_time_the_first_has_it(join: Join) -
     for _ in range(3):
         one.step()
     one.hear(), other.hear()
-    chosen = one.study._vary()
+    chosen = one.vary()
     assert chosen is not None
     place = {"rung": 0}
     other.queue.is_taken = lambda _plan: False  # it looked before the first one began
@@ -72,17 +72,17 @@ def test_all_trials_begun_are_waited_for_and_no_more_is_begun(join: Join) -> Non
     assert all(trials)
     third = join("third", Budget(trials=2))
     assert third.begin() is None
-    assert third.study._reason_to_end(0) == ""
+    assert third.reason_to_end() == ""
     one.end(trials[0])
     other.end(trials[1])
     third.hear()
-    assert third.study._reason_to_end(0) == "2 trials are done"
+    assert third.reason_to_end() == "2 trials are done"
 
 
 def test_the_trial_of_a_dead_worker_is_tried_again_and_counts_once(join: Join, heard: Any) -> None:
     dead, other = join("dead", listener=heard), join("other", grace=1.0)
     lost = dead.begin()
-    record = dead.study._try(lost)
+    record = dead.train(lost)
     lost.set_constraint("useless", 9.0)  # it died while it finished the trial
     assert other.retired() == [lost.number]
     other.hear()
@@ -94,7 +94,7 @@ def test_the_trial_of_a_dead_worker_is_tried_again_and_counts_once(join: Join, h
     assert [trial.params for trial in again] == [lost.params]
     assert again[0].number in numbers
     assert again[0].constraints["useless"] < 1.0
-    dead.study._keep(lost, record)  # it was only slow
+    dead.keep(lost, record)  # it was only slow
     assert lost.number not in {record.trial for record in dead.study.records}
     assert heard.lines[-1] == f"trial {lost.number} was given to another worker meanwhile: it does not count"
     assert lost.number not in {json.loads(line)["trial"] for line in (dead.folder / TRIALS).read_text().splitlines()}
@@ -104,7 +104,7 @@ def chosen_by(worker: Worker) -> Composed:
     """Return a plan that the study of a worker suggests."""
     for _ in range(3):
         worker.step()
-    chosen = worker.study._vary()
+    chosen = worker.vary()
     assert chosen is not None
     return chosen
 
@@ -138,30 +138,32 @@ def test_a_plan_begun_between_failing_and_return_is_not_begun_again(join: Join) 
     assert other.queue.waiting(0) is not None
 
 
-def test_a_worker_that_dies_while_it_puts_a_plan_back_loses_nothing(join: Join) -> None:
+def test_a_worker_that_dies_while_it_puts_a_plan_back_loses_nothing(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dead, dying, other = join("dead"), join("dying", grace=1.0), join("other", grace=1.0)
     lost = dead.begin()
-    storage = dying.shared._heartbeat._storage
-    storage.set_trial_state_values = lambda *_arguments: False  # it is killed before that
-    dying.retired()
+    with monkeypatch.context() as patch:
+        patch.setattr(Trials, "set_state", lambda *_: False)  # it is killed before that
+        dying.retired()
     for _ in range(2):
         other.step()
     other.hear()
     assert other.queue.waiting(0) is None  # the lost trial may end after all
     assert other.retired() == [lost.number]
     other.hear()
-    again = [one for one in other.queue._trials if one.system_attrs.get(RETRIES) == [lost.number]]
-    assert [is_void(one, other.queue._trials) for one in again] == [False, True]
+    again = [one for one in other.trials.all() if one.system_attrs.get(RETRIES) == [lost.number]]
+    assert [is_void(one, other.trials.all()) for one in again] == [False, True]
     assert other.begin().number == again[0].number
 
 
-def test_a_trial_that_ends_after_all_is_not_tried_again(join: Join) -> None:
+def test_a_trial_that_ends_after_all_is_not_tried_again(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, other = join("slow"), join("other", grace=1.0)
     chosen = chosen_by(slow)
     trial = slow.queue.claim(chosen, chosen.plan, {"rung": 0})
-    heartbeat = other.shared._heartbeat
-    heartbeat._storage.set_trial_state_values = lambda *_arguments: slow.end(trial)
-    assert other.retired() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Trials, "set_state", lambda *_: slow.end(trial))
+        assert other.retired() == []
     other.hear()
     assert other.queue.waiting(0) is None
     assert not other.queue.is_taken(chosen.plan)
@@ -174,7 +176,7 @@ def test_of_two_who_claim_a_plan_one_may_die_before_it_gives_up(join: Join) -> N
     begun = one.queue.claim(chosen, chosen.plan, {"rung": 0})
     assert begun is not None
     second = copy.copy(running(one)[0])
-    dead.queue.study._storage.create_new_trial(dead.queue.study._study_id, second)  # it is killed then
+    dead.trials.make(second)  # it is killed then
     one.end(begun)
     (retired,) = other.retired()
     other.hear()
@@ -189,12 +191,8 @@ def states_of_retries(worker: Worker, number: int) -> list[TrialState]:
 def test_a_worker_that_marks_its_trial_is_left_alone(join: Join) -> None:
     slow, other = join("slow"), join("other", grace=1.0)
     trial = slow.begin()
-    heartbeat = other.shared._heartbeat
-    heartbeat._beat = 0.6
-    for _ in range(6):
-        slow.shared._heartbeat.look()
-        heartbeat._looked -= 0.6
-        assert heartbeat.look() == []
+    for _ in range(3):
+        assert other.retired(meanwhile=slow.heartbeat.look) == []
     assert [one.number for one in running(other)] == [trial.number]
 
 
@@ -256,29 +254,20 @@ def test_a_kind_refuses_for_itself_and_another_tries(join: Join) -> None:
     assert large.queue.learnable(0, []) == []
 
 
-def test_a_study_is_shown_as_a_run_by_kind(
-    join: Join, address: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_shown_as_a_run_by_kind(join: Join, address: str, tmp_path: Any) -> None:
     board, phone = join("board"), join("phone", device=PHONE, slower=10.0)
-    session = phone.study._sessions["misbehaving"]
-    really = session.try_train
-
-    def slowly(*job: Any) -> JobResult[Outcome]:
-        done = really(*job)
-        assert done.value is not None
-        values = {**done.value.values, "train_seconds": 10 * done.value.values["train_seconds"]}
-        return replace(done, value=replace(done.value, values=values))
-
-    monkeypatch.setattr(session, "try_train", slowly)
     for _ in range(3):
         board.step()
-        phone.step()
+        trial = phone.begin()
+        record = phone.train(trial)
+        values = {**record.values, "train_seconds": 10 * record.values["train_seconds"]}
+        phone.keep(trial, replace(record, values=values))
     folder = tmp_path / "copy"
     folder.mkdir()
-    reader = Reader(read_address(address))
-    reader.write(folder)
-    assert reader.finished() == 6
-    reader.close()
+    with opened(read_address(address)) as storage:
+        reader = Reader(read_address(address), storage)
+        reader.write(folder)
+        assert reader.finished() == 6
     seconds = {}
     for device in (BOARD, PHONE):
         run = Run.open(folder, kind=device.name[:4])
@@ -294,10 +283,8 @@ def test_a_study_is_shown_as_a_run_by_kind(
 @pytest.mark.parametrize("content", [{"state": "done", "plan": {"split": -1}}, {"state": "done", "plan": None}])
 def test_a_damaged_record_is_left_out(content: Any, join: Join, heard: Any) -> None:
     one = join("one")
-    storage = one.queue.study._storage
     trial = one.begin()
-    storage.set_trial_user_attr(trial._trial_id, RECORD, content)
-    storage.set_trial_state_values(trial._trial_id, TrialState.PRUNED)
+    one.trials.end(trial.number, None, {RECORD: content}, {})
     other = join("other", listener=heard)
     assert other.study.records == []
     assert any(line.startswith("warning: the record of trial 0 in the study cannot be read") for line in heard.lines)

@@ -20,8 +20,7 @@ from tuner_nntrainer.network.layers import (
     Shape,
     Split,
 )
-from tuner_nntrainer.network.rules import traits
-from tuner_nntrainer.network.traits import Traits
+from tuner_nntrainer.network.rules import Traits, traits
 
 
 def of(layer: Operation, *shapes: Shape) -> Traits:

@@ -9,9 +9,8 @@ from tuner.plan.parts import RecipePlan
 from tuner_nntrainer.file.data import data_files
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.file.recipe import read_recipe
-from tuner_nntrainer.network.embedding import row_numbers
+from tuner_nntrainer.network.checks import check_trainable, frozen_parameters, row_numbers
 from tuner_nntrainer.network.network import Node
-from tuner_nntrainer.network.trainable import check_trainable, frozen_parameters
 
 ADAM = "[Optimizer]\ntype = adam\n"
 LAYERS = "[in]\ntype = input\ninput_shape = 1:2:6\n[fc]\ntype = fully_connected\nunit = 2\n"

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tuner.distribution import SWITCH
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import import_file
 from tuner.reading import kind_of, path_from
@@ -51,7 +52,8 @@ def open_task(
     if kind_of(path) in {"file", "special"}:
         raise TaskError(
             f"{text}: a task must be {', '.join(reader.noun for reader in readers.values())} or file.py:function, "
-            f"got {path.suffix or 'a file without an ending'!r}"
+            f"got {path.suffix or 'a file without an ending'!r}: if a plugin reads such files, install it, or take it "
+            f"out of {SWITCH}"
         )
     if kind_of(path) == "folder":
         raise TaskError(f"{text}: no task.toml in this folder: `tuner init {text}` writes one for a folder of photos")

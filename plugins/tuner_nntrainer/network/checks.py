@@ -1,10 +1,55 @@
-"""Which model files can be trained and not only planned: every refusal in one line."""
+"""Networks that can be planned, and those that can be trained too: every refusal in one line."""
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from tuner.arrays import Array, RowNumbers
 from tuner.errors import ModelError
-from tuner_nntrainer.network.layers import Gru, Input, Lstm, Pooling2d
+from tuner_nntrainer.network.layers import Embedding, Flatten, Gru, Input, Lstm, MultiOut, Pooling2d, Split
 from tuner_nntrainer.network.network import Network, Node
+
+
+def check_embeddings(network: Network) -> None:
+    """Require that every embedding reads the input, whole or in parts.
+
+    Raises:
+        ModelError: One reads values that a layer computes.
+    """
+    for _ in row_numbers(network):
+        pass
+
+
+def row_numbers(network: Network) -> Iterator[tuple[Node, RowNumbers]]:
+    """Yield each embedding, and which values of a flattened sample it reads, int64.
+
+    Raises:
+        ModelError: One reads values that a layer computes.
+    """
+    for node in network.nodes:
+        if isinstance(node.operation, Embedding):
+            places = _places(network, *node.inputs[0])
+            if places is None:
+                raise ModelError(
+                    f"layer {node.name!r}: an embedding must read the input, or a part of it that split gives, as its "
+                    "values are row numbers: move it to the front"
+                )
+            yield node, places.reshape(-1)
+
+
+def _places(network: Network, at: int, output: int) -> Array | None:
+    """Return the places in a flattened sample of a node's output; None where the node computes."""
+    node = network.nodes[at]
+    if isinstance(node.operation, Input):
+        return np.arange(np.prod(node.operation.shape)).reshape(node.operation.shape)
+    if not isinstance(node.operation, Split | MultiOut | Flatten):
+        return None
+    before = _places(network, *node.inputs[0])
+    if before is None or isinstance(node.operation, MultiOut):
+        return before
+    if isinstance(node.operation, Split):
+        return np.array_split(before, node.operation.outputs, axis=node.operation.axis - 1)[output]
+    return before.reshape(1, 1, -1)
 
 
 def check_trainable(network: Network) -> None:
@@ -46,7 +91,7 @@ def _refusals(network: Network) -> Iterator[str]:
 def _unlike_torch(node: Node) -> str:
     """Return why PyTorch has no such layer; empty where it has."""
     operation = node.operation
-    if isinstance(operation, Lstm | Gru) and operation.bias and operation.one_bias:
+    if isinstance(operation, Lstm) and operation.bias and operation.one_bias:
         return "integrate_bias = true is planned only, as PyTorch's layer has two biases: remove it to train"
     if isinstance(operation, Gru) and not operation.reset_after:
         return "reset_after = false is planned only, as PyTorch's GRU resets after: remove it to train"
