@@ -10,10 +10,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
-from tuner.search.trials.importance import varied_knobs
 
 from tuner.plan.parts import Scalar
-from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.records.trial import TrialRecord, comparable, varied_knobs
 from tuner.results.run import Run
 from tuner.results.scores.frame import columns
 from tuner.results.views.answer import answer

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from tuner.plan.parts import Scalar
-from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.records.trial import SCORED, TrialRecord, varied_knobs
 from tuner.results.scores.objectives import Objective
 
 #: Trials of a rung from which an importance is more than chance, and the share of them that counts as good.
@@ -53,15 +53,6 @@ def knob_importance(records: Sequence[TrialRecord], objective: Objective) -> dic
         evaluator = PedAnovaImportanceEvaluator(target_quantile=GOOD)
         shares = get_param_importances(study, evaluator=evaluator)
     return {name: share for name, share in shares.items() if math.isfinite(share)}
-
-
-def varied_knobs(records: Sequence[TrialRecord]) -> dict[str, list[Scalar]]:
-    """Return the values of each knob that had more than one."""
-    seen: dict[str, list[Scalar]] = {}
-    for record in records:
-        for name, value in record.knobs.items():
-            seen.setdefault(name, []).append(value)
-    return {name: values for name, values in seen.items() if len(set(values)) > 1}
 
 
 def _distribution(values: Sequence[Scalar]) -> BaseDistribution:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.results.test_kinds import FAST, KINDS, SLOW, SMALL
 
 from tests.cli.printed import printed_json
+from tests.plugins.fleet.test_kinds import FAST, KINDS, SLOW, SMALL
 from tuner.cli.app import call
 from tuner.results.kinds import Device
 from tuner.results.run import Run

@@ -155,3 +155,12 @@ def binding(name: str) -> str:
     """Return the name of a record's constraint for people."""
     texts = {"failed": "failures", "diverged": "diverged trainings", "support": "missing support of the backend"}
     return texts.get(name, f"--{name}")
+
+
+def varied_knobs(records: Sequence[TrialRecord]) -> dict[str, list[Scalar]]:
+    """Return the values of each knob that had more than one."""
+    seen: dict[str, list[Scalar]] = {}
+    for record in records:
+        for name, value in record.knobs.items():
+            seen.setdefault(name, []).append(value)
+    return {name: values for name, values in seen.items() if len(set(values)) > 1}
