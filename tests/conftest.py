@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def warm(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("cold") is None:
             patch.setattr("tuner.search.processes.server.subprocess", Processes)
+        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # not when this process began
         yield
 
 

@@ -18,8 +18,8 @@ from tuner.task.data.samples import ArraySamples, Samples, Subset
 from tuner.task.file.sections import path_of
 from tuner.task.file.variables import expand
 from tuner.task.partition import stratified_holdout
-from tuner.task.spec import GivenTraining, InputSpec, ModelSpec
-from tuner.task.task import Domain, Task
+from tuner.task.spec import InputSpec, ModelSpec
+from tuner.task.task import Domain, GivenTraining, Task
 from tuner_nntrainer.file.data import DataFiles, data_files
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.file.recipe import read_recipe

@@ -10,7 +10,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import StrategyError, compose
 from tuner.plugin.core import build_host, given_plans, with_given
 from tuner.plugin.sources import preferred_values
-from tuner.task.spec import GivenTraining
+from tuner.task.task import GivenTraining
 
 RECIPE = RecipePlan(epochs=1500, batch_size=7, optimiser="sgd", schedule="constant", momentum=0.0)
 

@@ -27,7 +27,7 @@ from tuner.task import Task
 from tuner.task.builtin import digits
 from tuner.task.file.load import READERS, open_task
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
-from tuner.task.spec import GivenTraining
+from tuner.task.task import GivenTraining
 
 #: Name of the strategy of the training that a task asks for.
 GIVEN = "given"

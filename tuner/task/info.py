@@ -10,8 +10,8 @@ from tuner.targets.strata import class_counts
 from tuner.task.data.readable import changed, left_out
 from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
-from tuner.task.spec import GivenTraining, InputSpec, LabelMap
-from tuner.task.task import Task
+from tuner.task.spec import InputSpec, LabelMap
+from tuner.task.task import GivenTraining, Task
 
 
 @dataclass(frozen=True, slots=True)

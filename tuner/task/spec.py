@@ -1,12 +1,9 @@
 """What a task file says about model and input, as frozen data; no file is opened."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.errors import TaskError
-
-if TYPE_CHECKING:  # a process that only predicts has no plan
-    from tuner.plan.parts import RecipePlan
 
 #: Labels of a sample by one name that stands for them all.
 LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
@@ -31,19 +28,6 @@ class Pretrain:
     epochs: int
     learning_rate: float
     batch_size: int = 64
-
-
-@dataclass(frozen=True, slots=True)
-class GivenTraining:
-    """A training that the task itself asks for: it is tried before the search begins.
-
-    Attributes:
-        recipe: How it trains.
-        frozen_parameters: Number of learnable values that it leaves alone: those of the first blocks.
-    """
-
-    recipe: "RecipePlan"
-    frozen_parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,29 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.errors import TaskError
+from tuner.plan.parts import RecipePlan
 from tuner.reading import text_from
 from tuner.targets import SINGLE_LABEL, LossKind, LossSettings, Targets, TargetScale, targets_of
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
 from tuner.task.inputs import input_kind
-from tuner.task.spec import GivenTraining, InputSpec, LabelMap, ModelSpec
+from tuner.task.spec import InputSpec, LabelMap, ModelSpec
 
 MOST_NAME_BYTES = 200
 _HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTraining:
+    """A training that the task itself asks for: it is tried before the search begins.
+
+    Attributes:
+        recipe: How it trains.
+        frozen_parameters: Number of learnable values that it leaves alone: those of the first blocks.
+    """
+
+    recipe: RecipePlan
+    frozen_parameters: int = 0
 
 
 @dataclass(frozen=True)
