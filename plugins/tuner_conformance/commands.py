@@ -8,14 +8,14 @@ from cyclopts import App, Parameter
 
 from tuner.cli.options import Json, print_line
 
-bundle_app = App(name="bundle", help="Check that a device computes from a bundle what another one did.")
+bundle_app = App(name="bundle", help="Check that two devices compute the same from a bundle.")
 
 
 @bundle_app.command
 def conformance(
     bundle: Path, /, *, out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None, json_output: Json = False
 ) -> None:
-    """Write what this device computes from a bundle, for other devices and runtimes to be compared with.
+    """Write what this device computes from a bundle, to compare other devices and runtimes with it.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def check(
     conformance_set: Annotated[Path | None, Parameter(name="--set")] = None,
     json_output: Json = False,
 ) -> None:
-    """Compute what a bundle's conformance set holds, and compare: predictions, images, training steps, the gate.
+    """Compare this device's results with a bundle's conformance set: predictions, images, training steps, the gate.
 
     Parameters
     ----------

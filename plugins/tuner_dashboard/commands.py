@@ -13,7 +13,7 @@ def dashboard(run: str, /, *, port: int = 0) -> None:
     run
         A run's folder, or the address of a study that several workers share.
     port
-        Port to listen on [default: any that is free].
+        Port to listen on; 0 for any that is free.
     """
     from tuner.commands.runs.source import shown_place
     from tuner_dashboard.server import serve_dashboard

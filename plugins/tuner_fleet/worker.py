@@ -31,9 +31,9 @@ def worker(
     study
         The study's address, such as postgresql://host/db or grpc://host:13000.
     task
-        The study's task, where its file is elsewhere here, or the study was not begun on this device.
+        The study's task, if its file has another path here or the study was begun on another device.
     space
-        The study's search space, likewise.
+        The study's search space, in the same cases.
     """
     named, asked = look_up(read_address(study), task, space, request)
     run(named, request=replace(asked, study=study), json_output=json_output)

@@ -7,12 +7,12 @@ from cyclopts import App
 
 from tuner.cli.options import Json, OutFile, note, print_line, stdout_console
 
-prior_app = App(name="prior", help="Plans that did well on earlier tasks, for tuner run --prior to try first.")
+prior_app = App(name="prior", help="Keep plans that did well on earlier tasks; tuner run --prior tries them first.")
 
 
 @prior_app.command(name="build")
 def build(*runs: str, out: OutFile = Path("prior.toml"), json_output: Json = False) -> None:
-    """Write the plans of runs' fronts as a prior, with what they are expected to bring; it names nobody and no file.
+    """Write the plans of runs' fronts and their expected results as a prior, a file without names or paths.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def build(*runs: str, out: OutFile = Path("prior.toml"), json_output: Json = Fal
 
 @prior_app.command(name="show")
 def show(file: Path, /, *, json_output: Json = False) -> None:
-    """Show the tasks that a prior was built from, and its plans with what they are expected to bring.
+    """Show the tasks that a prior was built from, and its plans with their expected results.
 
     Parameters
     ----------

@@ -28,9 +28,9 @@ def report(
     out
         The file, which is replaced if it exists.
     with_photos
-        Put up to eight of the user's validation photos into the file: those that the best trial has wrong.
+        Put up to eight of the user's validation photos into the file: those that the best trial gets wrong.
     task
-        The run's task, where its file is elsewhere by now, or the run was not made on this device.
+        The run's task, if its file has moved or the run was made on another device.
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.limits import CommandLimits
@@ -63,7 +63,7 @@ def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
     one
         A run's folder, or the address of a study that several workers share.
     other
-        What to compare it with, likewise.
+        The other run's folder, or a study's address.
     """
     from tuner_report.diff import diff as compare
     from tuner_report.diff import format_diff, open_pair

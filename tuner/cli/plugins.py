@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SLOW_SECONDS = 0.5
 
 plugins_app = App(
-    name="plugins", help="List the installed plugins; say why one takes no part; check one; write a new one."
+    name="plugins", help="List the installed plugins; say why one is not used; check one; write a new one."
 )
 
 
@@ -58,7 +58,7 @@ def _state(plugin: "Plugin") -> str:
 
 @plugins_app.command(name="why")
 def why(name: str, /, *, space: str | None = None, plugin: LocalPlugins = (), json_output: Json = False) -> None:
-    """Say why a plugin or a strategy is refused, switched off or takes no part, or that all is well.
+    """Say whether a plugin or a strategy is used, and if not, why.
 
     Parameters
     ----------

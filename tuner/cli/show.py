@@ -41,7 +41,7 @@ def show(
     plot
         Draw the front, how it grew, and where the time went, as text.
     kind
-        Of a study that ran on several kinds of devices, the one whose costs and front are shown: its first letters.
+        For a study that ran on several kinds of devices: first letters of the kind whose costs and front are shown.
     """
     from tuner.commands.bundles.card import card_at
     from tuner.errors import UsageError

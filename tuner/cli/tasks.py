@@ -43,7 +43,7 @@ def init(
     model
         A model of torchvision, such as resnet18, or a function of yours that builds one, such as net.py:build.
     weights
-        File of the model's weights, or a name that torchvision fetches, such as IMAGENET1K_V1 [default: a file here].
+        File of the model's weights, or a name that torchvision fetches, such as IMAGENET1K_V1 [default: a local file].
     global_
         Photos of classes that the model knows already, to measure what it forgets.
     out
@@ -161,7 +161,7 @@ def describe(
     task
         A task.toml, a file.py:function, the name of a built-in task, or a model.ini.
     plan
-        A plan.toml, as a bundle holds it, to estimate the cost of; only for a task.
+        A plan.toml, such as a bundle's, whose cost is estimated; only for a task.
     picture
         SVG file to write, with the memory over a training step: of a model.ini, or of a task with --plan.
     """

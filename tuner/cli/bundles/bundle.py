@@ -42,19 +42,19 @@ def export(
     out
         The bundle's folder, which must be empty or not exist yet.
     pick
-        best, knee, fastest, smallest, safest, a trial's number, or an expression; see docs/commands.md.
+        best, knee, fastest, smallest, safest, a trial's number, or an expression; see docs/commands/export.md.
     trainable
         Let the bundle train again without PyTorch; it then holds features of global samples.
     int8
         Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
     int8_loss
-        With --int8: refuse if it lowers an accuracy by more than so many points (1).
+        With --int8: refuse if an accuracy falls by more than this many points [default: 1].
     web
         Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
     web_runtime
-        With --web: the folder dist of the npm package onnxruntime-web, where tuner was installed without it.
+        With --web: the folder dist of the npm package onnxruntime-web, if tuner was installed without it.
     task
-        The run's task, where its file is elsewhere by now, or the run was not made on this device.
+        The run's task, if its file has moved or the run was made on another device.
     artifacts
         Of a study: the folder, or s3://BUCKET/PREFIX, where its workers put the weights of the front.
     """

@@ -45,9 +45,9 @@ def watch(
     window
         Time of day within which a round of training may start, such as 01:00-05:30.
     any_time
-        Start rounds whether or not the device is idle, charging and cool.
+        Start rounds even if the device is busy, on battery or hot; --window is then ignored.
     round_time
-        Time after which a round trains no further models to be judged by, such as 10m.
+        Time after which a round trains no further models to judge by, such as 10m; it trains two at least.
     keep
         Largest size of the samples kept, such as 256MB; the oldest are removed.
     """

@@ -62,7 +62,7 @@ def export(
         int8_loss: Points of an accuracy that int8 may cost at most; 1 where it is not given.
         web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
             package onnxruntime-web for it, where tuner was installed without that.
-        task: The run's task, where its file is elsewhere by now, or the run was not made on this device.
+        task: The run's task, if its file has moved or the run was made on another device.
         plugins: Files of local plugins of the run, likewise.
         time: Limit on the whole call, such as ``"5m"``.
         memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.

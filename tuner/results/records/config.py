@@ -42,7 +42,7 @@ class RunRequest:
         trials: Limit on the number of trials.
         forget_at_most: Limit on the loss of global accuracy against the untouched model, such as 3%.
         stop_when_flat: End after this time without a better front, such as 60s.
-        keep_going: Use all of --time, even if nothing is left to gain that the validation samples could show.
+        keep_going: Use all of --time, even if no further gain is expected that the validation samples could show.
         backend: Use only this backend: torch, onnxruntime, or one of a plugin [default: any that is installed].
         seed: The study's seed: the same seed suggests the same plans.
         deterministic: Make the run repeatable: one thread, costs computed from FLOPs; it ends after --trials only.
