@@ -15,7 +15,7 @@ from benchmarks.alternatives.problem import Problem, divided, drawn, thinned, wi
 from benchmarks.alternatives.sounds import sounds, spoken
 from benchmarks.lib.places import DATA
 from benchmarks.lib.setup import Joined, clothing
-from benchmarks.search.prior_tasks import person
+from benchmarks.search.prior import person
 from tuner.task import Domain, FileSamples, InputSpec, ModelSpec, Samples, Subset, Task, stratified_holdout
 from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
