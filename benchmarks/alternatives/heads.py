@@ -160,11 +160,30 @@ def ranpac(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> S
     return lambda rows: head(projected(rows))
 
 
-def dense(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:
-    """Return a linear layer after fifty epochs of Adam."""
+def class_means(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:  # noqa: ARG001 - a `Fit`
+    """Return the nearest class mean, of features that are centred and of length 1.
+
+    Source: SimpleShot (Wang et al., 2019).
+    """
+    centre = x.mean(0)
+
+    def unit(rows: Array) -> Doubles:
+        shifted = rows.astype(np.float64) - centre
+        result: Doubles = shifted / (np.linalg.norm(shifted, axis=1, keepdims=True) + 1e-12)
+        return result
+
+    rows, means = unit(x), np.full((classes, x.shape[1]), np.inf)
+    for label in np.unique(y):
+        means[label] = rows[y == label].mean(0)
+    return lambda others: -np.stack([((unit(others) - mean) ** 2).sum(1) for mean in means], axis=1)
+
+
+def dense_layer(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> tuple[Floats, Floats]:
+    """Return weight [classes, features] and bias [classes] of a linear layer after fifty epochs of Adam."""
     torch.manual_seed(seed)
-    scale, layer = standardised(x), nn.Linear(x.shape[1], classes)
-    inputs, labels = torch.from_numpy(scale(x)), torch.from_numpy(y)
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    layer = nn.Linear(x.shape[1], classes)
+    inputs, labels = torch.from_numpy(((x - mean) / deviation).astype(np.float32)), torch.from_numpy(y)
     weights = torch.from_numpy(class_weights(y, classes, balanced=balanced)).float()
     optimiser = torch.optim.Adam(layer.parameters(), RATE)
     for _ in range(EPOCHS):
@@ -173,13 +192,14 @@ def dense(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Sc
             optimiser.zero_grad()
             (loss / len(rows)).backward()  # type: ignore[no-untyped-call]  # torch has no types here
             optimiser.step()
+    weight = layer.weight.detach().numpy() / deviation
+    return weight.astype(np.float32), (layer.bias.detach().numpy() - weight @ mean).astype(np.float32)
 
-    def scores(rows: Array) -> Array:
-        with torch.inference_mode():
-            answer: Array = layer(torch.from_numpy(scale(rows))).numpy()
-        return answer
 
-    return scores
+def dense(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:
+    """Return the scores of `dense_layer`."""
+    weight, bias = dense_layer(x, y, classes, balanced=balanced, seed=seed)
+    return lambda rows: rows @ weight.T + bias
 
 
 HEADS: Mapping[str, Fit] = {
@@ -187,5 +207,6 @@ HEADS: Mapping[str, Fit] = {
     "ridge": ridge,
     "lda": lda,
     "ranpac": ranpac,
+    "class means": class_means,
     "dense layer, 50 epochs": dense,
 }

@@ -1,6 +1,6 @@
 """A task with its tests, and how the user's samples of `benchmarks.alternatives` are divided."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from tuner.task import Domain, Samples, Subset, Task, stratified_holdout
 VALIDATION = 0.2
 #: Share of the user's samples that a seed leaves out, where the task has its own `local.val`.
 LEFT_OUT = 0.1
+#: Samples that are left of a rare class, those of `local.val` included.
+RARE = 10
+#: Share of the user's classes that nobody trains on, where strangers are to be refused.
+STRANGERS = 0.3
 
 
 class Together(Joined):
@@ -36,12 +40,16 @@ class Problem:
         test: Local test samples.
         global_test: Global test samples; None for a task without global data.
         whole: Whether an answer is for a whole sound, as the mean over its patches.
+        rare: Label of which the user has ten samples; None where no class was cut.
+        strangers: Test samples of classes that nobody trains on; None where no class was left out.
     """
 
     task: Task
     test: Samples
     global_test: Samples | None = None
     whole: bool = False
+    rare: int | None = None
+    strangers: Samples | None = None
 
     @property
     def own(self) -> Samples:
@@ -80,3 +88,37 @@ def thinned(samples: Samples, seed: int) -> Samples:
     _, first, places = np.unique(origins, return_index=True, return_inverse=True)
     kept, _ = stratified_holdout(samples.labels[first], LEFT_OUT, seed)
     return Subset(samples, np.flatnonzero(np.isin(places, kept)))
+
+
+def with_rare_class(problem: Problem, seed: int) -> Problem:
+    """Return a problem whose class with the most test samples, the same for every seed, is cut to ten samples."""
+    local, label = problem.task.local, int(np.bincount(problem.test.labels).argmax())
+    most = (round(RARE * (1 - VALIDATION)), round(RARE * VALIDATION))
+
+    def cut(samples: Samples, count: int) -> Samples:
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(samples.labels == label))[:count]
+        return Subset(samples, np.sort(np.concatenate([np.flatnonzero(samples.labels != label), rows])))
+
+    own = Domain(cut(local.train, most[0]), cut(local.val, most[1]))
+    return replace(problem, task=replace(problem.task, local=own), rare=label)
+
+
+def with_strangers(problem: Problem) -> Problem:
+    """Return a problem without the last three tenths of the user's classes, whose test samples are the strangers.
+
+    Raises:
+        ValueError: The user's classes are not the last ones.
+    """
+    task, test = problem.task, problem.test
+    mine = sorted(task.local_labels)
+    left = len(task.labels) - max(1, round(STRANGERS * len(mine)))
+    if mine != list(range(mine[0], len(task.labels))) or left <= mine[0]:
+        raise ValueError(f"the user's classes must be the last ones, got {mine}")
+
+    def kept(samples: Samples) -> Samples:
+        return Subset(samples, np.flatnonzero(samples.labels < left))
+
+    own = Domain(kept(task.local.train), kept(task.local.val))
+    fewer = replace(task, local=own, labels=task.labels[:left], local_labels=tuple(range(mine[0], left)))
+    strangers = Subset(test, np.flatnonzero(test.labels >= left))
+    return replace(problem, task=fewer, test=kept(test), strangers=strangers)

@@ -11,11 +11,11 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.alternatives.problem import Problem, divided, drawn, thinned
+from benchmarks.alternatives.problem import Problem, divided, drawn, thinned, with_rare_class, with_strangers
 from benchmarks.alternatives.sounds import sounds, spoken
 from benchmarks.lib.places import DATA
 from benchmarks.lib.setup import Joined, clothing
-from benchmarks.search.prior_tasks import person
+from benchmarks.search.prior import person
 from tuner.task import Domain, FileSamples, InputSpec, ModelSpec, Samples, Subset, Task, stratified_holdout
 from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
@@ -103,7 +103,18 @@ def muscles(seed: int) -> Problem:
     return without_tests(person("male13"), seed)
 
 
-TASKS: Mapping[str, Callable[[int], Problem]] = {
+def rare(name: str, seed: int) -> Problem:
+    """Return a task with one class cut to ten samples."""
+    return with_rare_class(ORDINARY[name](seed), seed)
+
+
+def unknown(name: str, seed: int) -> Problem:
+    """Return a task with some of the user's classes left out."""
+    return with_strangers(ORDINARY[name](seed))
+
+
+#: Tasks that all arms are compared on.
+ORDINARY: Mapping[str, Callable[[int], Problem]] = {
     "sign": partial(photos, "sign"),
     "objects": partial(photos, "objects"),
     "clothing": garments,
@@ -112,4 +123,10 @@ TASKS: Mapping[str, Callable[[int], Problem]] = {
     "esc10": sounds,
     "spoken": spoken,
     "emg": muscles,
+}
+#: The same, and those that ask one thing of some of them.
+TASKS: Mapping[str, Callable[[int], Problem]] = {
+    **ORDINARY,
+    **{f"rare-{name}": partial(rare, name) for name in ("sign", "clothing")},
+    **{f"unknown-{name}": partial(unknown, name) for name in ("sign", "objects", "clothing", "cifar", "digits")},
 }

@@ -3,7 +3,8 @@
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from torch.nn import functional
 
 from benchmarks.alternatives.arms import BATCH, MIXED, Part, Subject
 from benchmarks.alternatives.claims import Result
-from benchmarks.alternatives.heads import ridge
+from benchmarks.alternatives.heads import dense_layer, ridge
 from benchmarks.alternatives.problem import Problem, Together, drawn
-from tuner.arrays import Array, Floats, RowNumbers
+from tuner.arrays import Array, Floats, Labels, RowNumbers
 from tuner.augment.maps import augment
 from tuner.backends.torch.model.head import head_of
 from tuner.ridge.solve import LinearHead
@@ -24,10 +25,14 @@ from tuner.task import Samples, normalise
 
 #: Epochs of the stored tail.
 TAIL_EPOCHS = 8
-#: Learning rate of the stored tail, constant.
-TAIL_RATE = 3e-4
-#: A second learning rate, tried where old classes are to be kept: it forgets less.
-GENTLE_RATE = 1e-4
+#: Learning rates of the stored tail, constant; the first is used where there is no time to choose.
+TAIL_RATES = (3e-4, 1e-4, 1e-3)
+#: The same where the tail begins with a linear probe, which large rates would undo.
+PROBED_RATES = (1e-4, 3e-4, 3e-5)
+#: Steps that tell how long a step takes.
+TIMED_STEPS = 5
+#: Most global samples that a rate is judged by.
+JUDGED = 500
 #: Samples of a step of the stored tail.
 TAIL_BATCH = 16
 #: Label smoothing of the stored tail.
@@ -40,23 +45,30 @@ RECIPE_RATE = 2e-3
 MOST_EPOCHS = 20
 
 
-def stored_tail(problem: Problem, seed: int) -> list[Result]:
+def stored_tail(problem: Problem, seed: int, allowed: float, *, probed: bool = False) -> list[Result]:
     """Return what training the blocks after half of the FLOPs reaches, each input computed once.
 
     Where the user's classes come beside old ones, 2,000 global samples are mixed in; where she has the classes of
     others, the tail is trained without any, and again with them.
+
+    Args:
+        problem: The problem.
+        seed: Seed.
+        allowed: Seconds; those that are left choose the learning rate.
+        probed: Whether the head begins as a linear probe of what it reads.
     """
-    subject, mixed = Subject(problem), problem.mixed(MIXED, seed)
+    subject, mixed, began = Subject(problem), problem.mixed(MIXED, seed), time.perf_counter()
     cut = half_of([block.flops for block in subject.model.info.blocks])
     own, old = subject.stored(problem.own, cut), None if mixed is None else subject.stored(mixed, cut)
-    results = list[Result]()
-    for name, others in (("stored tail", None), ("stored tail + global", old)):
-        if (others is None) is (problem.adds_classes or name.endswith("global")):
-            continue
-        together = mixed if others is not None else None
-        results += _tail(subject, cut, own, others, together, name, TAIL_RATE, seed)
-        if problem.adds_classes:
-            results += _tail(subject, cut, own, others, together, f"{name}, {GENTLE_RATE:.0e}", GENTLE_RATE, seed)
+    name, results = f"{'LP-FT' if probed else 'stored tail'} {allowed:.0f} s", list[Result]()
+    rates = PROBED_RATES if probed else TAIL_RATES
+    if not problem.adds_classes:
+        alone = began + (old.seconds if old is not None else 0)  # its seconds are not this arm's
+        results += StoredTail(subject, cut, own, None, None, name, rates, probed, seed).results(alone, allowed)
+    if old is not None:
+        since = began if problem.adds_classes else time.perf_counter() - own.seconds - old.seconds
+        arm = StoredTail(subject, cut, own, old, mixed, f"{name} + global", rates, probed, seed)
+        results += arm.results(since, allowed)
     return results
 
 
@@ -66,41 +78,112 @@ def half_of(flops: list[int]) -> int:
     return 1 + int(np.argmin(np.abs(before - sum(flops) / 2)))
 
 
-def _tail(
-    subject: Subject, cut: int, own: Part, old: Part | None, mixed: Samples | None, name: str, rate: float, seed: int
-) -> list[Result]:
-    """Train a tail; return the results of its own head, and of one solved again on the trained features."""
-    problem, began = subject.problem, time.perf_counter()
-    torch.manual_seed(seed)
-    tail, parts = copy.deepcopy(subject.model.tail(cut)), [own, *([] if old is None else [old])]
-    x, y = (torch.from_numpy(np.concatenate([getattr(part, key) for part in parts])) for key in ("x", "y"))
-    freeze_norms(tail.train())
-    optimiser = torch.optim.AdamW(tail.parameters(), rate)
-    for _ in range(TAIL_EPOCHS):
-        for rows in torch.split(torch.randperm(len(y)), TAIL_BATCH):
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredTail:
+    """A tail that is trained on stored features.
+
+    Attributes:
+        subject: The problem and its model.
+        cut: Block that the tail begins with.
+        own: Features of the user's samples, those of `local.val` last.
+        old: Features of global samples that are mixed in; None without.
+        mixed: These samples.
+        name: Name of the arm.
+        rates: Learning rates to choose from.
+        probed: Whether the head begins as a linear probe.
+        seed: Seed.
+    """
+
+    subject: Subject
+    cut: int
+    own: Part
+    old: Part | None
+    mixed: Samples | None
+    name: str
+    rates: Sequence[float]
+    probed: bool
+    seed: int
+
+    def _rows(self, count: int) -> tuple[Floats, Labels]:
+        """Return the first so many of the user's samples, and the mixed ones."""
+        parts = [(self.own.x[:count], self.own.y[:count]), *([] if self.old is None else [(self.old.x, self.old.y)])]
+        x, y = (np.concatenate(values) for values in zip(*parts, strict=True))
+        return x, y
+
+    def begun(self, count: int) -> nn.Module:
+        """Return the tail as it is before it trains."""
+        tail = copy.deepcopy(self.subject.model.tail(self.cut)).eval()
+        if self.probed:
+            x, y = self._rows(count)
+            rows, places = np.unique(y, return_inverse=True)
+            found = dense_layer(_read(tail, x)[1], places, len(rows), balanced=self.old is not None, seed=self.seed)
+            with torch.no_grad():
+                for value, solved in zip(_head(tail).parameters(), found, strict=True):
+                    value[rows] = torch.from_numpy(solved).reshape(value[rows].shape)
+        return tail
+
+    def trained(self, tail: nn.Module, count: int, rate: float, most: int | None = None) -> nn.Module:
+        """Train a tail on so many of the user's samples, for eight epochs or at most so many steps."""
+        torch.manual_seed(self.seed)
+        x, y = map(torch.from_numpy, self._rows(count))
+        freeze_norms(tail.train())
+        optimiser = torch.optim.AdamW(tail.parameters(), rate)
+        order = [rows for _ in range(TAIL_EPOCHS) for rows in torch.split(torch.randperm(len(y)), TAIL_BATCH)]
+        for rows in order[:most]:
             loss = functional.cross_entropy(tail(x[rows]), y[rows], label_smoothing=SMOOTHING)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             optimiser.step()
-    tail.eval()
-    seconds = sum(part.seconds for part in parts) + time.perf_counter() - began
-    tests = [problem.test, *([] if problem.global_test is None else [problem.global_test])]
-    read = [(samples, *_read(tail, subject.stored(samples, cut).x)) for samples in tests]
-    began = time.perf_counter()
-    kept = subject.answered(_read(tail, own.x)[1], problem.own)
-    known = None if old is None or mixed is None else subject.answered(_read(tail, old.x)[1], mixed)
-    scores = solved_again(tail, problem, kept, known)
-    solving = time.perf_counter() - began
-    flags, again = list[tuple[int, ...]](), list[tuple[int, ...]]()
-    for samples, logits, features in read:
-        flags.append(subject.right(softmax(logits), samples))
-        means, labels = subject.answered(features, samples)
-        again.append(tuple(int(flag) for flag in scores(means).argmax(1) == labels))
-    has_known = len(tests) > 1
-    return [
-        Result(name, seconds, flags[0], flags[1] if has_known else None),
-        Result(f"{name}, solved again", seconds + solving, again[0], again[1] if has_known else None),
-    ]
+        return tail.eval()
+
+    def chosen_rate(self, until: float) -> float:
+        """Return the rate that does best on validation data, of as many as there is time for beside the last fit."""
+        problem, began, count = self.subject.problem, time.perf_counter(), len(self.subject.problem.task.local.train)
+        start = self.begun(count)
+        begun = time.perf_counter()
+        self.trained(copy.deepcopy(start), count, self.rates[0], TIMED_STEPS)
+        steps = TAIL_EPOCHS * -(-len(self._rows(len(self.own.y))[1]) // TAIL_BATCH)
+        a_fit = begun - began + (time.perf_counter() - begun) / TIMED_STEPS * steps
+        judges = [(problem.task.local.val, self.own.x[count:])]
+        if problem.adds_classes and problem.task.global_ is not None:
+            known = drawn(problem.task.global_.val, JUDGED, self.seed)
+            judges.append((known, self.subject.stored(known, self.cut).x))
+        affordable = int((until - time.perf_counter()) / a_fit) - 1
+        if affordable < 2:  # one is no choice
+            return self.rates[0]
+
+        def score(rate: float) -> float:
+            tail = self.trained(copy.deepcopy(start), count, rate)
+            right = [self.subject.right(softmax(_read(tail, x)[0]), samples) for samples, x in judges]
+            return float(np.mean([np.mean(flags) for flags in right]))
+
+        return max(self.rates[:affordable], key=score)
+
+    def results(self, began: float, allowed: float) -> list[Result]:
+        """Return the results of the tail's own head, and of one solved again on the trained features."""
+        problem, subject = self.subject.problem, self.subject
+        rate = self.chosen_rate(began + allowed)
+        tail = self.trained(self.begun(len(self.own.y)), len(self.own.y), rate)
+        seconds = time.perf_counter() - began
+        tests = [problem.test, *([] if problem.global_test is None else [problem.global_test])]
+        read = [(samples, *_read(tail, subject.stored(samples, self.cut).x)) for samples in tests]
+        began = time.perf_counter()
+        kept = subject.answered(_read(tail, self.own.x)[1], problem.own)
+        known = None
+        if self.old is not None and self.mixed is not None:
+            known = subject.answered(_read(tail, self.old.x)[1], self.mixed)
+        scores = solved_again(tail, problem, kept, known)
+        solving = time.perf_counter() - began
+        flags, again = list[tuple[int, ...]](), list[tuple[int, ...]]()
+        for samples, logits, features in read:
+            flags.append(subject.right(softmax(logits), samples))
+            means, labels = subject.answered(features, samples)
+            again.append(tuple(int(flag) for flag in scores(means).argmax(1) == labels))
+        has_known, note = len(tests) > 1, f"rate {rate:.0e}"
+        return [
+            Result(self.name, seconds, flags[0], flags[1] if has_known else None, note),
+            Result(f"{self.name}, solved again", seconds + solving, again[0], again[1] if has_known else None, note),
+        ]
 
 
 def solved_again(

@@ -10,8 +10,6 @@ PostgreSQL or MariaDB (`benchmarks.fleet.servers`); it does not wait for the dis
 
 - `throughput`: 1, 2, 4, 8 and 16 workers; storage seconds are all that a worker waits for from its last trial's end to
   this one's, and what of it each kind of call takes.
-- `scale`: the same by workers whose trials take 0.1 s, and by workers that ask the proxy; and what a queueing network
-  (`benchmarks.fleet.scale`), from the times of single calls, expects of these and of up to 1,000 workers.
 - `kills`: eight workers with trials of 0.5 s on two rungs and a heartbeat of 0.5 s; one of them is killed (SIGKILL) at
   a random moment, and another joins, 20 times. Each puts three first plans in the queue and three of a prior, of a pool
   of 60 plans that all suggest too. Finished rungs are those that a worker noted as finished.
@@ -29,24 +27,18 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-import psutil
 from optuna.trial import TrialState
 
-from benchmarks.fleet.costs import measure_costs
 from benchmarks.fleet.kinds import measure_kinds
-from benchmarks.fleet.levels import Level, measure_level
-from benchmarks.fleet.processes import TRIALS, Fleet, fill
-from benchmarks.fleet.scale import cost_rows, predicted_here, proxy_of, scale_rows
+from benchmarks.fleet.processes import TRIALS, Fleet, Level, fill, measure_level
 from benchmarks.fleet.servers import MariaDB, PostgreSQL, Server, running
 from benchmarks.fleet.worker import MODEL, TASK, Shape, shape_of
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from tuner_fleet.study.content import WORKER
 
 LEVELS, QUICK = (1, 2, 4, 8, 16), (1, 2, 4)
-PAD, SHORT, SECONDS, QUICK_SECONDS = 2.0, 0.1, 10.0, 6.0
-#: Trials that run while others are read, and how often each call is timed.
-RUNNING, QUICK_RUNNING, TIMES, QUICK_TIMES = (16, 250, 1000), (4, 16), 100, 10
-LINEAR, FACTOR = 0.9, 1.25
+PAD, SECONDS, QUICK_SECONDS = 2.0, 10.0, 6.0
+LINEAR = 0.9
 #: Most of a trial of 30 s that the storage may take.
 STORAGE_MS = 3000.0
 #: First plans that each worker puts in the queue, and as many of a prior.
@@ -74,24 +66,12 @@ class Bench:
         """Return the model and the task of padded trials."""
         return (MODEL, TASK) if self.task is None else shape_of(self.task)
 
-    @cached_property
-    def full(self) -> str:
-        """Return the address of a study that is full."""
+    def levels(self) -> list[Level]:
+        """Return what 1 to 16 workers do with trials of 2 s, in a study that is full."""
         url = f"{self.server.url}#full"
         fill(self.server, url, self.folder, self.shape)
-        return url
-
-    @cached_property
-    def levels(self) -> list[Level]:
-        """Return what 1 to 16 workers do with trials of 2 s."""
-        return self.measured(self.full, PAD, self.counts, self.seconds)
-
-    def measured(
-        self, url: str, pad: float, counts: Sequence[int], seconds: float, proxy: psutil.Process | None = None
-    ) -> list[Level]:
-        """Return what so many workers do with trials of so many seconds."""
-        fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=pad, of=self.shape)
-        levels = [measure_level(fleet, workers, pad, seconds, proxy) for workers in counts]
+        fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=PAD, of=self.shape)
+        levels = [measure_level(fleet, workers, PAD, self.seconds) for workers in self.counts]
         fleet.drain()
         return levels
 
@@ -104,7 +84,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--database", choices=DATABASES, default="postgresql")
-    parser.add_argument("--task", help="a task's name or file, whose plans throughput, scale and kinds take")
+    parser.add_argument("--task", help="a task's name or file, whose plans throughput and kinds take")
     options = parser.parse_args()
     rows: list[Row] = []
     claims: list[Claim] = []
@@ -118,7 +98,8 @@ def main() -> None:
 
 def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
     """Measure how many trials a second so many workers finish, and what the storage takes of each."""
-    first, last = bench.levels[0], bench.levels[-1]
+    levels = bench.levels()
+    first, last = levels[0], levels[-1]
     rows: list[Row] = [
         {
             "workers": level.workers,
@@ -130,13 +111,13 @@ def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
             "database's processor ms": 1e3 * level.database,
             "cores free": level.cores,
         }
-        for level in bench.levels
+        for level in levels
     ]
     linear = last.rate / last.workers / first.rate
     parts = ", ".join(
         f"{name} {1e3 * taken:.0f} ms in {count:.1f} calls" for name, (count, taken) in last.calls.items()
     )
-    return [*rows, *call_rows("database", first), *call_rows("database", last)], [
+    return [*rows, *call_rows(first), *call_rows(last)], [
         Claim(
             f"{last.workers} workers finish at least {LINEAR} times {last.workers} times as many trials as one "
             "(2 s each, padded)",
@@ -154,47 +135,11 @@ def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
     ]
 
 
-def call_rows(asked: str, level: Level) -> list[Row]:
+def call_rows(level: Level) -> list[Row]:
     """Return the table of what each call takes of a trial."""
     return [
-        {"asked": asked, "workers": level.workers, "call": name, "calls a trial": count, "ms a trial": 1e3 * taken}
+        {"of workers": level.workers, "call": name, "calls a trial": count, "ms a trial": 1e3 * taken}
         for name, (count, taken) in sorted(level.calls.items(), key=lambda item: -item[1][1])
-    ]
-
-
-def of_scale(bench: Bench) -> tuple[list[Row], list[Claim]]:
-    """Time single calls, and say from them what up to a thousand workers finish."""
-    long = bench.levels
-    short = bench.measured(bench.full, SHORT, bench.counts, bench.seconds / 2)
-    running, times = (QUICK_RUNNING, QUICK_TIMES) if bench.quick else (RUNNING, TIMES)
-    with proxy_of(bench.full) as (url, proxy):
-        (behind,) = bench.measured(url, PAD, bench.counts[-1:], bench.seconds, proxy)
-        costs = measure_costs((bench.full, url), proxy, running, times)
-    rows: list[Row] = []
-    worst = 1.0
-    for levels in (long, short):
-        for level in levels:
-            expected = predicted_here(level, costs[0])
-            worst = max(worst, expected / level.rate, level.rate / expected)
-            rows.append(
-                {
-                    "pause of a trial, s": level.pad,
-                    "workers": level.workers,
-                    "measured a second": level.rate,
-                    "expected a second": expected,
-                    "measured of expected": level.rate / expected,
-                    "processor ms a trial": 1e3 * (level.processor + level.database),
-                    "cores free": level.cores,
-                }
-            )
-    asked = call_rows("proxy", behind)
-    asked.append(
-        {"asked": "proxy", "workers": behind.workers, "call": "its own processor", "ms a trial": 1e3 * behind.proxy}
-    )
-    claim = f"the queueing network expects what 1 to {bench.counts[-1]} workers finish, by a factor of at most {FACTOR}"
-    names = "database", "proxy"
-    return [*rows, *asked, *cost_rows(names, costs), *scale_rows(names, costs)], [
-        Claim(claim, "project's bound", f"{worst:.2f}", worst <= FACTOR)
     ]
 
 
@@ -258,7 +203,7 @@ def of_kinds(bench: Bench) -> tuple[list[Row], list[Claim]]:
     return measure_kinds(bench.server.url, bench.folder / "kinds", bench.task or "digits", quick=bench.quick)
 
 
-PARTS = {"throughput": of_throughput, "scale": of_scale, "kills": of_kills, "stop": of_stop, "kinds": of_kinds}
+PARTS = {"throughput": of_throughput, "kills": of_kills, "stop": of_stop, "kinds": of_kinds}
 
 if __name__ == "__main__":
     main()

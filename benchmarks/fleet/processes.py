@@ -1,12 +1,18 @@
-"""The processes of `benchmarks.fleet`: workers that join, work, are killed and drain; and a study that is full."""
+"""The processes of `benchmarks.fleet`: workers that join, work, are killed and drain, a proxy; and a full study."""
 
 import json
 import math
 import multiprocessing
+import os
 import random
+import re
+import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -16,7 +22,18 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
 from benchmarks.fleet.servers import Server
-from benchmarks.fleet.worker import DRAIN, FINISHED, QUEUED, READY, Part, Shape, Worker, give_order, work
+from benchmarks.fleet.worker import (
+    DRAIN,
+    FINISHED,
+    QUEUED,
+    READY,
+    Part,
+    Shape,
+    Worker,
+    give_order,
+    storage_seconds,
+    work,
+)
 from tuner.search.trials.journal import RUNG
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.opening import opened
@@ -174,3 +191,89 @@ def database_seconds() -> float:
     """Return the processor time of the server's processes."""
     found = [one for one in psutil.Process().children(recursive=True) if one.name() in SERVERS]
     return float(sum(one.cpu_times().user + one.cpu_times().system for one in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What so many workers did in some time.
+
+    Attributes:
+        workers: How many they are.
+        pad: Seconds of a trial in which its worker sleeps.
+        trials: That they finished.
+        rate: Trials a second.
+        calls: By method of the storage, calls a trial and their seconds.
+        processor: Seconds of the workers' processors a trial.
+        database: Seconds of the database's processors a trial.
+        cores: That other programs of the machine left, in the mean.
+    """
+
+    workers: int
+    pad: float
+    trials: int
+    rate: float
+    calls: Mapping[str, tuple[float, float]]
+    processor: float
+    database: float
+    cores: float
+
+    @property
+    def storage_ms(self) -> float:
+        """Milliseconds a trial that a worker waits for the storage."""
+        return 1e3 * sum(seconds for _, seconds in self.calls.values())
+
+
+def measure_level(fleet: Fleet, workers: int, pad: float, seconds: float) -> Level:
+    """Let so many workers work for some time.
+
+    Args:
+        fleet: Those that have joined; others are started.
+        workers: How many are to work.
+        pad: See `Level`.
+        seconds: How long.
+    """
+    fleet.start(workers - len(fleet.processes))
+    name, before = f"level-{workers}", _clocks()
+    fleet.order(name, seconds)
+    found = fleet.results(name)
+    passed, database, busy = (now - then for now, then in zip(_clocks(), before, strict=True))
+    trials, own = sum(one["trials"] for one in found), sum(one["processor"] for one in found)
+    others = max(0.0, busy - own - database)
+    return Level(
+        workers,
+        pad,
+        trials,
+        sum(one["trials"] / one["seconds"] for one in found),
+        storage_seconds(found),
+        own / trials,
+        database / trials,
+        max(0.1, (os.cpu_count() or 1) - others / passed),
+    )
+
+
+def _clocks() -> tuple[float, float, float]:
+    return time.monotonic(), database_seconds(), _busy()
+
+
+def _busy() -> float:
+    """Return the processor time of all programs since the machine was started."""
+    times = psutil.cpu_times()
+    return float(
+        sum(times) - times.idle - times.iowait - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    )
+
+
+@contextmanager
+def proxy_of(url: str) -> Iterator[str]:
+    """Give the address of a proxy in front of a database."""
+    study = url.partition("#")[2]
+    port = re.sub(r".*:(\d+)/.*", r"\1", url)
+    own = str(int(port) + 1)
+    command = [sys.executable, "-m", "tuner_fleet.proxy", url, "--port", own]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None or not process.stdout.readline():
+                raise RuntimeError("the proxy does not start")
+            yield f"grpc://localhost:{own}#{study}"
+        finally:
+            process.terminate()

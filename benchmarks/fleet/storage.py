@@ -14,7 +14,7 @@ from optuna.distributions import FloatDistribution
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState, create_trial
 
-from benchmarks.fleet.scale import proxy_of
+from benchmarks.fleet.processes import proxy_of
 from benchmarks.fleet.servers import PostgreSQL, running
 from benchmarks.lib.report import Row, benchmark_parser, finish
 from tuner_fleet.address import read_address
@@ -29,7 +29,7 @@ def main() -> None:
     options = benchmark_parser(__doc__).parse_args()
     with ExitStack() as stack:
         server = stack.enter_context(running(PostgreSQL))
-        proxy, _ = stack.enter_context(proxy_of(server.url))
+        proxy = stack.enter_context(proxy_of(server.url))
         ways = {"database": server.url, "proxy": proxy}
         storages = {name: stack.enter_context(opened(read_address(url))) for name, url in ways.items()}
         rows = measure(storages, QUICK_ROUNDS if options.quick else ROUNDS)

@@ -30,16 +30,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.lib.places import DATA, EXAMPLES
-from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, interval, times_faster
+from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, interval
 from benchmarks.lib.setup import Held, Joined, opened, plan_for, stepper
-from tuner.backends.base import Trial
-from tuner.backends.extensions import Extensions
-from tuner.backends.torch.engines.eager import EagerSteps
+from benchmarks.papers.moil_chain import at_most, cheaper, points, scored
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
@@ -201,11 +197,7 @@ def plan_of(here: Access, arm: Arm, rate: float, epochs: int) -> TrialPlan:
 
 def trained(here: Access, arm: Arm, rate: float, epochs: int, seed: int) -> list[float]:
     """Return local and global AUC after training from the given network."""
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(plan_of(here, arm, rate, epochs), seed, here.store, Path(folder) / "weights.safetensors")
-        opened_task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)
-        values = TailProcedure(trial, opened_task).carry_out().values
-    return [values["local_accuracy"], values["global_accuracy"]]
+    return [*scored(here, plan_of(here, arm, rate, epochs), seed)]
 
 
 def best(kept: Mapping[str, Sequence[float]], name: str, folds: Sequence[int], rates: Sequence[float]) -> list[float]:
@@ -249,11 +241,10 @@ def log_mel_speed(clips: int) -> float:
 
 
 def _score_rows(scores: Scores) -> list[Row]:
-    rows: list[Row] = []
-    for name, values in scores.items():
-        local, known = (interval(values[:, place]) for place in (0, 1))
-        rows.append({"arm": name, "local AUC": _pair(local), "global AUC": _pair(known)})
-    return rows
+    return [
+        {"arm": name, "local AUC": points(values[:, 0]), "global AUC": points(values[:, 1])}
+        for name, values in scores.items()
+    ]
 
 
 def _cost_rows(seconds: Mapping[str, Sequence[float]], epochs: int) -> list[Row]:
@@ -279,34 +270,25 @@ def quality(first: Scores, whole: Scores) -> list[Claim]:
     lost = whole[FULL] - whole[CACHED]
     worst = max((sign * part for part in apart.T for sign in (1, -1)), key=lambda part: sum(interval(part)))
     return [
-        _loss("stored features change the AUC by at most 0.01", "exact but for the order of sums", worst, CACHE_LOSS),
-        _loss("GDM(10 %), LF(3) and cache lose at most 1.6 points of global AUC against full",
-              "thesis: 1.6 points by GDM(0.1 %)", lost[:, 1], GLOBAL_LOSS),
-        _loss("GDM(10 %), LF(3) and cache lose at most 0.9 points of local AUC against full",
-              "thesis: 0.9 points by LF(3)", lost[:, 0], LOCAL_LOSS),
+        at_most(CACHE_LOSS, "stored features change the AUC by at most 0.01", "exact but for the order of sums",
+                worst, f"{len(worst)} folds"),
+        at_most(GLOBAL_LOSS, "GDM(10 %), LF(3) and cache lose at most 1.6 points of global AUC against full",
+                "thesis: 1.6 points by GDM(0.1 %)", lost[:, 1], f"{len(lost)} folds"),
+        at_most(LOCAL_LOSS, "GDM(10 %), LF(3) and cache lose at most 0.9 points of local AUC against full",
+                "thesis: 0.9 points by LF(3)", lost[:, 0], f"{len(lost)} folds"),
     ]  # fmt: skip
-
-
-def _loss(claim: str, reference: str, values: npt.NDArray[np.float64], bound: float) -> Claim:
-    return Claim(claim, reference, f"{_pair(interval(values))} ({len(values)} folds)",
-                 sum(interval(values)) <= bound)  # fmt: skip
 
 
 def ratios(seconds: Mapping[str, Sequence[float]], speed: float) -> list[Claim]:
     """Return what steps and the log-mel bands show."""
-    claims = []
-    for slow, fast, reference in ((LAST, CACHED, "thesis: 1.8×"), ("LF(1), GDM(10 %)", HEAD, "no figure")):
-        times, low, _ = times_faster(seconds, slow, fast)
-        measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
-        claim = f"{'LF(3)' if slow == LAST else 'LF(1)'}: an epoch on stored features is 5× faster"
-        claims.append(Claim(claim, reference, measured, low >= EPOCH_FASTER))
-    claims.append(Claim("log-mel bands take at most a 200th of real time on one core", "project's bound",
-                        f"{speed:,.0f}×, with decoding", speed >= REAL_TIME))  # fmt: skip
-    return claims
-
-
-def _pair(value: tuple[float, float]) -> str:
-    return f"{100 * value[0]:.1f} ± {100 * value[1]:.1f}"
+    return [
+        cheaper("LF(3): an epoch on stored features is {}× faster", seconds, LAST, CACHED, EPOCH_FASTER,
+                "thesis: 1.8×"),
+        cheaper("LF(1): an epoch on stored features is {}× faster", seconds, "LF(1), GDM(10 %)", HEAD, EPOCH_FASTER,
+                "no figure"),
+        Claim("log-mel bands take at most a 200th of real time on one core", "project's bound",
+              f"{speed:,.0f}×, with decoding", speed >= REAL_TIME),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

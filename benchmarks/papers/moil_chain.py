@@ -169,13 +169,18 @@ def _plan(here: Access, arm: str, rate: float, epochs: int) -> TrialPlan:
 
 def _trained(here: Access, arm: str, rate: float, epochs: int, seed: int) -> tuple[float, float]:
     """Return local and global accuracy after training from the given weights."""
-    task, plan = here.task, _plan(here, arm, rate, epochs)
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(plan, seed, here.store, Path(folder) / "weights.safetensors")
-        values = TailProcedure(trial, OpenTask(task, load(task), Extensions(), EagerSteps)).carry_out().values
-    found = values["local_accuracy"], values["global_accuracy"]
+    found = scored(here, _plan(here, arm, rate, epochs), seed)
     print(f"{arm}, {rate:g}, seed {seed}: {found[0]:.3f} local, {found[1]:.3f} global", file=sys.stderr, flush=True)
     return found
+
+
+def scored(here: Access, plan: TrialPlan, seed: int) -> tuple[float, float]:
+    """Return what a plan's training from the given weights scores: local and global."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Trial(plan, seed, here.store, Path(folder) / "weights.safetensors")
+        opened_task = OpenTask(here.task, load(here.task), Extensions(), EagerSteps)
+        values = TailProcedure(trial, opened_task).carry_out().values
+    return values["local_accuracy"], values["global_accuracy"]
 
 
 def _rates(here: Access, lane: Lane) -> dict[str, float]:
@@ -223,7 +228,7 @@ def _chain_rows(seconds: Mapping[str, Sequence[float]], totals: Mapping[str, flo
 def _score_rows(scores: Scores, given: float, rates: Mapping[str, float]) -> list[Row]:
     rows: list[Row] = [{"arm": "untouched model", "global accuracy": f"{100 * given:.1f}"}]
     for name, values in scores.items():
-        local, known = (_points(values[:, place]) for place in (0, 1))
+        local, known = (points(values[:, place]) for place in (0, 1))
         trains = "all" if ARMS[name].layers is None else str(ARMS[name].layers)
         row = {"arm": name, "blocks trained": trains, "rate": f"{rates[name]:g}"}
         rows.append({**row, "local accuracy": local, "global accuracy": known})
@@ -247,26 +252,26 @@ def quality(scores: Scores, given: float) -> list[Claim]:
     both = np.array(max((sign * part for part in apart for sign in (1, -1)), key=lambda part: sum(interval(part))))
     layers = (forgotten[THREE] - forgotten[CACHED], forgotten[MIXED] - forgotten[THREE])
     return [
-        _at_least(0.2, "the whole model, trained on local data alone, forgets at least 20 points",
+        at_least(0.2, "the whole model, trained on local data alone, forgets at least 20 points",
                   "thesis: 69 points", forgotten[FULL]),
-        _at_most(0.0, "GDM(1 %) forgets at most half of what GDM(0) does, the whole model trained",
+        at_most(0.0, "GDM(1 %) forgets at most half of what GDM(0) does, the whole model trained",
                  "thesis: 21.5 of 69 points; the figure is above the half", forgotten[MIXED] - forgotten[FULL] / 2),
-        _at_most(0.02, "GDM(1 %) costs at most 2 points of local accuracy, the whole model trained",
+        at_most(0.02, "GDM(1 %) costs at most 2 points of local accuracy, the whole model trained",
                  "thesis: at most 0.9 points", local[FULL] - local[MIXED]),
-        _at_most(GLOBAL_LOSS, "with LF(1) and GDM(1 %), at most 7.3 points are forgotten",
+        at_most(GLOBAL_LOSS, "with LF(1) and GDM(1 %), at most 7.3 points are forgotten",
                  "thesis: 6.6 points, at most 7.3", forgotten[CACHED]),
-        _at_most(LOCAL_LOSS, "LF(1) costs at most 0.9 points of local accuracy against the whole model, at GDM(1 %)",
+        at_most(LOCAL_LOSS, "LF(1) costs at most 0.9 points of local accuracy against the whole model, at GDM(1 %)",
                  "thesis: at most 0.9 points", local[MIXED] - local[CACHED]),
-        _at_most(LOCAL_LOSS, "stored features change local and global accuracy by at most 0.9 points",
+        at_most(LOCAL_LOSS, "stored features change local and global accuracy by at most 0.9 points",
                  "thesis: at most 0.9 points", both),
-        _at_most(GLOBAL_LOSS, "LF(1) forgets at most 7.3 points at every α above 0", "thesis: at most 7.3 points",
+        at_most(GLOBAL_LOSS, "LF(1) forgets at most 7.3 points at every α above 0", "thesis: at most 7.3 points",
                  forgotten[worst], f"most with {worst}"),
-        _at_most(LOCAL_LOSS, "LF(1): no α costs more than 0.9 points of local accuracy against α = 0",
+        at_most(LOCAL_LOSS, "LF(1): no α costs more than 0.9 points of local accuracy against α = 0",
                  "thesis: at most 0.9 points", costs[dearest], f"most with {dearest}"),
-        _at_least(0.0, "LF(1): all global data prevent more forgetting than 1 % do", "thesis: forgetting falls with α",
+        at_least(0.0, "LF(1): all global data prevent more forgetting than 1 % do", "thesis: forgetting falls with α",
                   forgotten[CACHED] - forgotten["LF(1), GDM(100 %)"]),
         *(
-            _at_least(0.0, f"{few} forgets less than {many}, at GDM(1 %)", "thesis: 6.6 points, and 21.5 of all",
+            at_least(0.0, f"{few} forgets less than {many}, at GDM(1 %)", "thesis: 6.6 points, and 21.5 of all",
                       difference)
             for few, many, difference in zip(("LF(1)", "LF(3)"), ("LF(3)", "the whole model"), layers, strict=True)
         ),
@@ -275,29 +280,36 @@ def quality(scores: Scores, given: float) -> list[Claim]:
 
 def ratios(seconds: Mapping[str, Sequence[float]]) -> list[Claim]:
     """Return what steps show: by how many times one is cheaper, at the lower end of the interval of its rounds."""
-    claims = []
-    for claim, slow, fast, bound, reference in (
-        ("a step of the last layer is {}× cheaper than one of the whole model", MIXED, LAST, STEP_LAST,
-         "thesis: 30.1× (slow backward kernels; 3× by multiply-adds)"),
-        ("a step on stored features is {}× cheaper than one behind frozen blocks", LAST, CACHED, STEP_STORED,
-         "thesis: 15.7×"),
-    ):  # fmt: skip
-        times, low, _ = times_faster(seconds, slow, fast)
-        measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
-        claims.append(Claim(claim.format(f"{bound:g}"), reference, measured, low >= bound))
-    return claims
+    return [
+        cheaper("a step of the last layer is {}× cheaper than one of the whole model", seconds, MIXED, LAST, STEP_LAST,
+                "thesis: 30.1× (slow backward kernels; 3× by multiply-adds)"),
+        cheaper("a step on stored features is {}× cheaper than one behind frozen blocks", seconds, LAST, CACHED,
+                STEP_STORED, "thesis: 15.7×"),
+    ]  # fmt: skip
 
 
-def _at_most(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64], why: str = "") -> Claim:
-    return Claim(claim, reference, _points(values), sum(interval(values)) <= bound, why)
+def cheaper(
+    claim: str, seconds: Mapping[str, Sequence[float]], slow: str, fast: str, bound: float, reference: str
+) -> Claim:
+    """Return the claim that steps of one arm are so many times cheaper, at the lower end of the interval."""
+    times, low, _ = times_faster(seconds, slow, fast)
+    measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
+    return Claim(claim.format(f"{bound:g}"), reference, measured, low >= bound)
 
 
-def _at_least(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64]) -> Claim:
+def at_most(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64], why: str = "") -> Claim:
+    """Return the claim that a mean is at most a bound, at the upper end of its interval."""
+    return Claim(claim, reference, points(values), sum(interval(values)) <= bound, why)
+
+
+def at_least(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64]) -> Claim:
+    """Return the claim that a mean is at least a bound, at the lower end of its interval."""
     mean, half = interval(values)
-    return Claim(claim, reference, _points(values), mean - half >= bound)
+    return Claim(claim, reference, points(values), mean - half >= bound)
 
 
-def _points(values: npt.NDArray[np.float64]) -> str:
+def points(values: npt.NDArray[np.float64]) -> str:
+    """Return the mean of shares and half of its interval, in points."""
     mean, half = interval(values)
     return f"{100 * mean:.1f} ± {100 * half:.1f}"
 

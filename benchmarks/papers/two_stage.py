@@ -3,7 +3,7 @@
 *Speed*: MobileNetV2 with ImageNet weights, clothing photos at 224 px, batch 64, cuts after f16, f13 and f10; and a
 MaxViT (convolutions and attention) of half MaxViT-T's widths, at 160 px, of which the last stage trains. It has random
 weights: only times and bytes mean something. The single stage has decoded pixels in memory, changes them at random
-(`benchmarks.papers.two_stage_pixels`), and runs them through the frozen blocks without gradients; the two-stage arm
+(`benchmarks.papers.two_stage_accuracy`), and runs them through the frozen blocks without gradients; the two-stage arm
 reads, decodes and changes 4-bit records. In both, the norms of frozen blocks are folded into convolutions, and tail and
 step are the same. Steps of both arms are interleaved. A ratio is the median over rounds, and a claim holds at the lower
 end of its 95 % interval, by ranks. An epoch is steps times the median step; end to end, filling is paid for too.
@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, median_interval
 from benchmarks.lib.setup import PAPER_CUTS, clothing, file_bytes, opened, plan_for
 from benchmarks.papers import two_stage_accuracy as accuracy
-from benchmarks.papers.two_stage_pixels import pixel_inputs
+from benchmarks.papers.two_stage_accuracy import pixel_inputs
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill

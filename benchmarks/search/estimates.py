@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
-from benchmarks.search.feasible_arms import Composer, space_of, task_from, task_of
+from benchmarks.search.feasible import Composer, space_of, task_from, task_of
 from tuner.backends.base import Trial
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan

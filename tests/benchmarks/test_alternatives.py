@@ -1,6 +1,7 @@
 """The plain arms of `benchmarks.alternatives` on small features, and what it concludes from its results."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,9 +19,12 @@ from benchmarks.alternatives.claims import (
     mean_of,
     ours,
     paired,
+    refitted,
     rows_of,
 )
 from benchmarks.alternatives.heads import HEADS, PENALTIES, class_weights, ridge
+from benchmarks.alternatives.problem import with_rare_class, with_strangers
+from benchmarks.alternatives.tasks import written_digits
 from benchmarks.alternatives.trained import half_of, one_cycle, softmax
 from tuner.arrays import Doubles, Labels
 
@@ -135,7 +139,7 @@ def test_the_best_simple_arm_is_one_that_is_quick_enough_and_answers_all_classes
 
 def test_claims_hold_at_the_unfavourable_end() -> None:
     equal = measured("digits", result(MINE, 190), result("ridge", 190))
-    assert [claim.met for claim in claims_of([equal], {"digits": [60, 300]})] == [True, False]
+    assert [claim.met for claim in claims_of([equal], {"digits": [60, 300]})] == [False, True, False]  # none of 60 s
     ahead = measured("digits", result(MINE, 198), result("ridge", 180))
     assert [claim.met for claim in claims_of([ahead], {"digits": [300]})] == [True, True]
     uncertain = measured("digits", result(MINE, 191), result("ridge", 190))  # 0.5 ± 1.0 points
@@ -144,14 +148,50 @@ def test_claims_hold_at_the_unfavourable_end() -> None:
     assert not any(claim.met for claim in claims_of([missing, ahead], {"digits": [300]})[::2])
 
 
-def test_goals_are_of_the_default_pick() -> None:
-    def goals(local: int, known: int) -> list[bool]:
-        arms = (result(MINE, local, known), result(ours(300, BEST_LOCAL), 200, 200), result("ridge", 100, 100))
+def test_goals_are_of_the_default_pick_and_where_it_was_refitted_of_that() -> None:
+    def goals(local: int, known: int, *more: Result) -> list[bool]:
+        arms = (result(MINE, local, known), result(ours(300, BEST_LOCAL), 200, 200), result("ridge", 100, 100), *more)
         claims = claims_of([measured("clothing", *arms, adds_classes=True)], {"clothing": [300]})
         return [claim.met for claim in claims if "goal" in claim.reference]
 
-    assert goals(174, 103) == [True]
-    assert goals(173, 103) == goals(174, 102) == [False]
+    assert goals(175, 105) == [True]
+    assert goals(174, 105) == goals(175, 104) == [False]
+    assert goals(100, 100, result(refitted(300), 175, 105)) == [True]
+
+
+def test_a_rare_class_counts_beside_the_others() -> None:
+    """Of 200 test samples, the last twenty are of the rare class."""
+    rare = tuple([False] * 180 + [True] * 20)
+    cut = replace(measured("rare-sign", result(MINE, 190)), rare=rare)
+    assert cut.divided(MINE, rare) == (50.0, 100.0)
+    assert rows_of(cut, 300)[0]["rare class %"] == "50.0"
+    seconds = {"sign": [300], "rare-sign": [300]}
+    assert [claim.met for claim in claims_of([cut, measured("sign", result(MINE, 200))], seconds)][-1]
+    assert not claims_of([cut], seconds)[-1].met
+    worse = replace(measured("rare-sign", result(MINE, 185)), rare=rare)
+    assert not claims_of([worse, measured("sign", result(MINE, 200))], seconds)[-1].met
+
+
+def test_strangers_are_told_on_four_of_five_tasks() -> None:
+    areas = {"sign": 0.96, "objects": 0.99, "clothing": 0.7, "cifar": 0.95, "digits": 0.97}
+    tasks = [measured(f"unknown-{name}", replace(result(MINE, 190), unknown=area)) for name, area in areas.items()]
+    seconds = {task.name: [300] for task in tasks}
+    assert [claim.met for claim in claims_of(tasks, seconds)] == [True]
+    assert [claim.met for claim in claims_of(tasks[1:], seconds)] == [False]
+    assert rows_of(tasks[0], 300)[0]["AUROC of strangers"] == "0.960"
+
+
+def test_problems_that_ask_one_thing_keep_the_rest() -> None:
+    digits = written_digits(0)
+    rare, unknown = with_rare_class(digits, 0), with_strangers(digits)
+    counts, whole = (np.bincount(problem.own.labels, minlength=10) for problem in (rare, digits))
+    assert rare.rare == 7
+    assert counts[7] == 10
+    assert (counts[8:] == whole[8:]).all()
+    assert unknown.task.labels == digits.task.labels[:9]
+    assert unknown.strangers is not None
+    assert set(unknown.strangers.labels) == {9}
+    assert set(unknown.own.labels) == set(unknown.test.labels) == {7, 8}
 
 
 def test_a_table_has_differences_to_each_comparable_arm() -> None:

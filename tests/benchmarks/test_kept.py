@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.lib.kept import Kept
-from benchmarks.papers.growth.ric_grow_claims import FULL, LENET, MOBILENET, OPT, RIC, judged, same, table
+from benchmarks.papers.growth.ric_grow import FULL, LENET, MOBILENET, OPT, RIC, judged, same, table
 from tuner.plan.parts import RecipePlan
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome

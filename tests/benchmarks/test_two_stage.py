@@ -6,8 +6,18 @@ import numpy as np
 import torch
 
 from benchmarks.papers.two_stage import BATCH, ratio_claim
-from benchmarks.papers.two_stage_accuracy import ARMS, FOUR, ONE, SHARED, SINGLE, STILL, WHOLE, Found, claims_of
-from benchmarks.papers.two_stage_pixels import changed
+from benchmarks.papers.two_stage_accuracy import (
+    ARMS,
+    FOUR,
+    ONE,
+    SHARED,
+    SINGLE,
+    STILL,
+    WHOLE,
+    Found,
+    changed,
+    claims_of,
+)
 
 LESS = ((SINGLE, 0.7), (FOUR, 0.75), (WHOLE, 0.75), (WHOLE, 0.9), (STILL, 0.9), (ONE, 0.55))
 MEAN = torch.tensor([0.5, 0.4, 0.3])[:, None, None]

@@ -1,9 +1,9 @@
 """Is every malformed input answered in one line, at once and in little memory?
 
 `benchmarks.limits.hostile.malformed` writes task files, search spaces, plans, model files, manifests, images, arrays,
-recordings, options and code that no command can use; `benchmarks.limits.hostile.cases` writes hostile bundles. The
-command line is given each in a process of its own, with a deadline and a limit on its memory. An answer is one line on
-stderr that begins with ``tuner:``, and exit code 1 or 2.
+recordings, options and code that no command can use. The command line is given each in a process of its own, with a
+deadline and a limit on its memory. An answer is one line on stderr that begins with ``tuner:``, and exit code 1 or 2.
+Hostile bundles are the subject of `benchmarks.limits.hostile.bundles`.
 """
 
 import contextlib
@@ -25,18 +25,16 @@ from typing import NoReturn
 import psutil
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
-from benchmarks.limits.hostile import cases as hostile_cases
-from benchmarks.limits.hostile import malformed
-from benchmarks.limits.hostile.malformed import Case
+from benchmarks.limits.hostile.malformed import Case, cases
 
 OUTCOMES = ("one line", "harmless", "accepted", "traceback", "several lines", "hang", "memory")
 DEADLINE_SECONDS = 60.0
 #: Address space of the process, and of those it starts: PyTorch takes half of it.
 MOST_BYTES = 12_000_000_000
 RESIDENT_BYTES = 1_000_000_000
-LEAST_CASES, LEAST_BUNDLES = 250, 100
+LEAST_CASES = 250
 #: What the forked processes need not import again.
-WARM = ("describe", "dry_run", "export", "forget", "plugins", "store", "tune", "watch")
+WARM = ("tasks.describe", "tune.dry_run", "tune.run", "bundles.export", "bundles.watch", "plugins", "store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +66,15 @@ def main() -> None:
         for command in WARM:
             importlib.import_module(f"tuner.commands.{command}")
         importlib.import_module("tuner.task.file.schema")
-        places = {name: Path(scratch) / name for name in ("inputs", "bundles")}
-        answers: dict[str, list[Answer]] = {"inputs": [], "bundles": []}
-        for name, made in (("inputs", malformed.cases), ("bundles", hostile_cases.cases)):
-            places[name].mkdir()
-            os.chdir(places[name])
-            for case in made(places[name], options.seed):
-                if options.only in case.name and not (options.quick and case.name.startswith("code: ")):
-                    answers[name].append(answer_to(case, Path(scratch)))
-                    show(answers[name][-1])
+        place, answers = Path(scratch) / "inputs", list[Answer]()
+        place.mkdir()
+        os.chdir(place)
+        for case in cases(place, options.seed):
+            if options.only in case.name and not (options.quick and case.name.startswith("code: ")):
+                answers.append(answer_to(case, Path(scratch)))
+                show(answers[-1])
         os.chdir("/")
-    finish(
-        "inputs", [row for name in answers for row in rows_of(name, answers[name])], claims_of(answers), options.json
-    )
+    finish("inputs", rows_of(answers), claims_of(answers), options.json)
 
 
 def answer_to(case: Case, scratch: Path) -> Answer:
@@ -163,13 +157,13 @@ def show(answer: Answer) -> None:
         print(f"{answer.outcome} after {answer.seconds:.1f} s: {answer.case}\n    {answer.line[:300]}", flush=True)
 
 
-def rows_of(name: str, answers: list[Answer]) -> list[Row]:
+def rows_of(answers: list[Answer]) -> list[Row]:
     """Return the outcomes by kind of input, and all of them."""
     groups: dict[str, list[Answer]] = {}
-    for answer in answers if name == "inputs" else ():
+    for answer in answers:
         groups.setdefault(answer.case.partition(":")[0], []).append(answer)
     rows: list[Row] = []
-    for kind, of_kind in {**groups, f"all {name}": answers}.items():
+    for kind, of_kind in {**groups, "all inputs": answers}.items():
         counts = Counter(answer.outcome for answer in of_kind)
         slowest = max((answer.seconds for answer in of_kind), default=0.0)
         rows.append(
@@ -178,24 +172,19 @@ def rows_of(name: str, answers: list[Answer]) -> list[Row]:
     return rows
 
 
-def claims_of(answers: dict[str, list[Answer]]) -> list[Claim]:
+def claims_of(answers: list[Answer]) -> list[Claim]:
     """Return what must hold for every input."""
-    claims = []
-    for name, least in (("inputs", LEAST_CASES), ("bundles", LEAST_BUNDLES)):
-        counts = Counter(answer.outcome for answer in answers[name])
-        total = len(answers[name])
-        good = counts["one line"] + counts["harmless"]
-        rest = ", ".join(f"{counts[one]} {one}" for one in OUTCOMES[1:] if counts[one])
-        what = "malformed inputs" if name == "inputs" else "hostile bundles"
-        claims += [
-            Claim(
-                f"at least {least} {what} are answered in one line each or are harmless: no traceback, no hang",
-                "none published: the bound is this project's",
-                f"{good} of {total}{'; ' + rest if rest else ''}",
-                good == total >= least,
-            )
-        ]
-    return claims
+    counts, total = Counter(answer.outcome for answer in answers), len(answers)
+    good = counts["one line"] + counts["harmless"]
+    rest = ", ".join(f"{counts[one]} {one}" for one in OUTCOMES[1:] if counts[one])
+    return [
+        Claim(
+            f"at least {LEAST_CASES} malformed inputs get one line each or are harmless: no traceback, no hang",
+            "none published: the bound is this project's",
+            f"{good} of {total}{'; ' + rest if rest else ''}",
+            good == total >= LEAST_CASES,
+        )
+    ]
 
 
 if __name__ == "__main__":

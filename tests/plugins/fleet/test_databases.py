@@ -15,7 +15,7 @@ from optuna.study import StudyDirection
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
-from benchmarks.fleet.scale import proxy_of
+from benchmarks.fleet.processes import proxy_of
 from benchmarks.fleet.servers import PASSWORD, Server
 from tuner.cli.app import call
 from tuner.commands.runs.source import open_run
@@ -33,7 +33,7 @@ Join = Callable[..., Any]
 @pytest.fixture(scope="module")
 def proxied(server: Server) -> Iterator[str]:
     """Optuna's proxy in front of PostgreSQL."""
-    with proxy_of(server.url) as (url, _):
+    with proxy_of(server.url) as url:
         yield url.rstrip("#")
 
 
