@@ -9,7 +9,6 @@ FOLDER/codes.safetensors has features in every width.
 import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import in_int8
 from tuner.plugin.core import load_task
-from tuner.ridge.union import UnionSettings
 from tuner.store.codec import Codec
 from tuner.task.task import Task
 from tuner_conformance.files import write_set
@@ -190,7 +188,7 @@ def write_codes(path: Path) -> None:
 def main(out: Path) -> None:
     """Make all bundles."""
     os.environ["TUNER_CACHE"] = str(out / "cache")
-    solve = TailEdit.of("closed-form", EditTraits(solves=True), **asdict(UnionSettings()))
+    solve = TailEdit.of("closed-form", EditTraits(solves=True))
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
     folders = {
         name: out / "bundles" / name

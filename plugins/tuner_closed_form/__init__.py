@@ -10,7 +10,7 @@ Guo et al., 2017, for the temperature.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tuner.plugin import (
@@ -30,57 +30,34 @@ from tuner.plugin import (
 KIND = "closed-form"
 
 
-@dataclass(frozen=True, slots=True)
-class Knobs:
-    """The decisions about a head in closed form.
+class ClosedForm(Strategy[None]):
+    """Solve for the last layer in closed form.
 
-    Attributes:
-        ridge: Ridge penalty, in samples: it pulls the weights to zero as much as so many samples pull them elsewhere.
-        prior: Factor of the log prior of the user's classes.
-        local_weight: What the user's samples count in all, where those of the global data count one.
-        scores: What scores the user's classes: a ridge head, or class means.
+    It has no knobs: what has no price is chosen in the trial (`tuner.ridge.choice`).
     """
-
-    ridge: float
-    prior: float
-    local_weight: float
-    scores: str
-
-
-class ClosedForm(Strategy[Knobs]):
-    """Solve for the last layer in closed form."""
 
     name, stage = "closed_form", Stage.SPLIT
     writes = frozenset({Stage.SHAPE})
     excludes = frozenset({"growth", "exits", "distill"})
 
-    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the same of every model
-        """Draw the penalty, the weights of prior and user, and what scores the user's classes."""
-        return Knobs(
-            ridge=draw.number("ridge", 1.0, 3000.0, start=300.0, log=True),
-            prior=draw.choice("prior", (0.0, 0.5, 1.0), start=0.0),
-            local_weight=draw.choice("local_weight", (0.3, 1.0, 3.0), start=1.0),
-            scores=draw.choice("scores", ("ridge", "means"), start="ridge"),
-        )
+    def sample(self, draw: Draw, model: ModelInfo) -> None:
+        """Draw nothing."""
 
-    def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Cut before the last block, whose layer is solved for; without classes there is no prior."""
-        if not plan.task.targets.has_classes:
-            knobs = replace(knobs, prior=0.0, scores="ridge")
-        ridge = knobs.ridge if knobs.scores == "ridge" else 300.0  # of the gate alone
-        edit = TailEdit.of(KIND, EditTraits(solves=True), **asdict(replace(knobs, ridge=ridge)))
+    def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - there are none
+        """Cut before the last block, whose layer is solved for."""
+        edit = TailEdit.of(KIND, EditTraits(solves=True))
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
-        """Return the start values with few global samples, with the usual number and with none: heads cost little."""
+        """Return the usual number of global samples, few and none: heads cost little."""
         return ({"gdm.alpha": 0.05}, {}, {"gdm.alpha": 0.0})
 
 
-def solved(tail: Tail, settings: Mapping[str, Any]) -> Any:
+def solved(tail: Tail, settings: Mapping[str, Any]) -> Any:  # noqa: ARG001 - there are none
     """Import the solver only where PyTorch is."""
     from tuner_closed_form.torch import ClosedFormTail
 
-    return ClosedFormTail(tail, settings)
+    return ClosedFormTail(tail)
 
 
 @hookimpl

@@ -1,17 +1,15 @@
 """The solver of the last layer, next to PyTorch's modules."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from torch import nn
 
 from tuner.errors import UnsupportedError
 from tuner.plugin import Solver, SolverInputs, Tail
-from tuner.ridge.solve import LinearHead, regression_head
-from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.choice import chosen, regression_ridge
+from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import MOST_FEATURES, coded, step_of
+from tuner.ridge.union import Domain, UnionSettings, regression_head, union_head
 
 
 class ClosedFormTail(nn.Module, Solver):
@@ -19,16 +17,14 @@ class ClosedFormTail(nn.Module, Solver):
 
     Args:
         tail: The tail; its head must be linear.
-        settings: Those of `tuner.ridge.union.UnionSettings`.
 
     Raises:
         UnsupportedError: The head is no linear layer with a bias, or has too many features.
     """
 
-    def __init__(self, tail: Tail, settings: Mapping[str, Any]) -> None:
+    def __init__(self, tail: Tail) -> None:
         super().__init__()
         self.inner, self.layer = tail.module, tail.head
-        self.union: UnionSettings = UnionSettings.of(settings)
         weight, bias = getattr(self.layer, "weight", None), getattr(self.layer, "bias", None)
         if not isinstance(self.layer, nn.Linear | nn.Conv2d) or weight is None or bias is None:
             raise UnsupportedError(
@@ -50,27 +46,21 @@ class ClosedFormTail(nn.Module, Solver):
         return logits
 
     def solve(self, samples: SolverInputs) -> None:
-        """Set the head's weights."""
-        step, outputs = step_of(samples.features), len(self._given.bias)
-        if not samples.targets.has_classes:
-            self._set(self._regressed(samples, step, outputs))
-            return
-        empty = Domain.empty(samples.features.shape[1], outputs, step, multi=samples.targets.several)
+        """Choose by leave-one-out what to solve with, and set the head's weights."""
+        step, outputs, targets = step_of(samples.features), len(self._given.bias), samples.targets
+        empty = Domain.empty(samples.features.shape[1], outputs, step, multi=not targets.one_class)
         codes = coded(samples.features, step)
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)
         )
+        if not targets.has_classes:
+            ridge = regression_ridge(self._given, local, known)
+            self.notes = (f"a ridge of {ridge:,.0f} samples is best by leave-one-out",)
+            self._set(regression_head(self._given, local, known, ridge))
+            return
+        self.union = chosen(local, known, UnionSettings())
+        self.notes = (f"{self.union.text} is best by leave-one-out",)
         self._set(union_head(self._given, local, known, self.union).head)
-
-    def _regressed(self, samples: SolverInputs, step: float, outputs: int) -> LinearHead:
-        codes = coded(samples.features, step)
-        empty = Sums.empty(codes.shape[1], outputs, step)
-        local, known = (
-            empty.added(codes[rows], samples.labels[rows].astype(np.float64))
-            for rows in (samples.is_local, ~samples.is_local)
-        )
-        weights = {"ridge": self.union.ridge, "local_weight": self.union.local_weight}
-        return regression_head(self._given, local, known, **weights)
 
     def _set(self, head: LinearHead) -> None:
         self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))

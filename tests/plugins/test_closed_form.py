@@ -13,6 +13,7 @@ from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import load
+from tuner.backends.torch.trial.edits.solved import solved_with
 from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.ort.session import Session
 from tuner.plan.example import example_model, example_task
@@ -23,14 +24,12 @@ from tuner.planner.device import nominal
 from tuner.planner.price import price
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.union import Domain, union_head
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner_closed_form import ClosedForm, Knobs
+from tuner_closed_form import ClosedForm
 from tuner_testing import StrategyContract
-
-KNOBS = Knobs(ridge=100.0, prior=0.0, local_weight=1.0, scores="ridge")
 
 
 class TestClosedForm(StrategyContract):
@@ -39,7 +38,7 @@ class TestClosedForm(StrategyContract):
 
 def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
     task = replace(example_task(), augment=("flip",))
-    plan = ClosedForm().apply(TrialPlan(example_model(4), task), KNOBS)
+    plan = ClosedForm().apply(TrialPlan(example_model(4), task), None)
     assert plan.split == 3
     idle = replace(
         plan, recipe=RecipePlan(epochs=7, optimiser="sgd", patience=2), loss=(LossTerm("distill", 1.0, teacher=True),)
@@ -49,14 +48,8 @@ def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
     assert describe(normal_form(plan)).startswith("solve last 1 of 4 blocks for ")
 
 
-def test_class_means_have_one_plan_whatever_the_ridge() -> None:
-    plan = TrialPlan(example_model(4), example_task())
-    means = [ClosedForm().apply(plan, replace(KNOBS, scores="means", ridge=ridge)) for ridge in (3.0, 30.0)]
-    assert means[0] == means[1]
-
-
 def test_the_estimate_has_room_for_the_sums() -> None:
-    plan = normal_form(ClosedForm().apply(TrialPlan(example_model(4), example_task()), KNOBS))
+    plan = normal_form(ClosedForm().apply(TrialPlan(example_model(4), example_task()), None))
     rates = nominal(plan.model)
     features = int(np.prod(plan.model.blocks[-1].in_shape))
     least = price(replace(plan, shape=()), rates).tensor_bytes + 8 * features**2
@@ -71,7 +64,7 @@ def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
     session = opened(TorchBackend(), task)
     plan = normal_form(
         ClosedForm().apply(
-            TrialPlan(session.model, task_info(task), data=DataPlan(0.05), cache=CachePlan("cache", 16)), KNOBS
+            TrialPlan(session.model, task_info(task), data=DataPlan(0.05), cache=CachePlan("cache", 16)), None
         )
     )
     weights, folder = tmp_path / "weights.safetensors", tmp_path / "bundle"
@@ -88,7 +81,8 @@ def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
     step = step_of(np.concatenate(parts))
     empty = Domain.empty(parts[0].shape[1], len(task.labels), step)
     local, known = (empty.added(coded(part, step), one.labels()) for part, one in zip(parts, train, strict=True))
-    direct = union_head(LinearHead(given[0], given[1]), local, known, UnionSettings(ridge=KNOBS.ridge)).head
+    direct = union_head(LinearHead(given[0], given[1]), local, known, solved_with(weights)).head
+    assert any("is best by leave-one-out" in note for note in outcome.notes)
     trained = load_file(weights)
     for name, value in zip(("weight", "bias"), (direct.weight, direct.bias), strict=True):
         (own,) = (tensor for key, tensor in trained.items() if key.endswith(name))

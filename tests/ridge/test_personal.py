@@ -6,7 +6,7 @@ import pytest
 
 from tuner.ridge.personal import personal_head
 from tuner.ridge.solve import solve, spread
-from tuner.ridge.sums import Sums, coded, one_hot, step_of
+from tuner.ridge.sums import Sums, coded, one_hot, row_weights, step_of
 from tuner.targets import MultiLabel
 
 CLASSES, FEATURES = 12, 20
@@ -69,10 +69,11 @@ def test_what_a_user_sees_first_is_answered_without_its_fold() -> None:
     assert (head.scores(features[rows]).argmax(axis=1) == labels[rows]).mean() > 0.95
     assert (unseen.argmax(axis=1) == labels[rows]).mean() < 0.7
     step, targets = step_of(features), one_hot(labels, 3)
-    every = Sums.empty(100, 3, step).added(coded(features, step), targets)
+    weights = np.concatenate([np.ones(20), row_weights(labels[rows])])
+    every = Sums.empty(100, 3, step).added(coded(features, step), targets, weights)
     inside = rows[folds == 2]
     scale = head.weight[0, 0] / solve(every, spread(every)).head.weight[0, 0]
-    without = solve(every.removed(coded(features[inside], step), targets[inside]), spread(every)).head
+    without = solve(every.removed(coded(features[inside], step), targets[inside], weights[inside]), spread(every)).head
     expected, answers = scale * without.scores(features[inside]), unseen[folds == 2]
     np.testing.assert_allclose(answers - answers[0], expected - expected[0], atol=1e-9)  # the prior is one for a fold
 

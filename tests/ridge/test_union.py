@@ -1,7 +1,5 @@
 """The union head: given head, local head and gate in one linear layer, whose probabilities are honest."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -56,7 +54,7 @@ SETTINGS = (
     UnionSettings(ridge=10),
     UnionSettings(ridge=10, gate="hard"),
     UnionSettings(scores="means"),
-    UnionSettings(ridge=10, prior=1.0, local_weight=3.0),
+    UnionSettings(ridge=10, scores="discriminant", local_weight=3.0),
 )
 
 
@@ -90,7 +88,7 @@ def test_its_probabilities_are_about_as_often_right() -> None:
 
 def test_of_no_data_that_the_model_knows_there_is_no_gate() -> None:
     local, known = both()
-    empty = Domain.empty(FEATURES, OUTPUTS, local.sums.step)
+    empty = Domain.empty(FEATURES, OUTPUTS, local.step)
     solved = union_head(given(), local, empty, UnionSettings(ridge=10))
     assert solved.numbers[2] == 0
     assert accuracy(solved.head, drawn(3, range(OLD, OUTPUTS), 100)) > 0.85
@@ -102,7 +100,7 @@ def test_a_local_class_that_the_model_knows_keeps_the_given_row_and_gains() -> N
     """The user's samples of the first two classes look otherwise than those that the given head was made for."""
     samples, others = drawn(1, range(2), 30, shift=-9.0), drawn(3, range(2), 100, shift=-9.0)
     local = domain(samples, step_of(samples[0]))
-    solved = union_head(given(), local, domain(drawn(2, range(2, OLD), 20), local.sums.step), UnionSettings(ridge=10))
+    solved = union_head(given(), local, domain(drawn(2, range(2, OLD), 20), local.step), UnionSettings(ridge=10))
     t = solved.numbers[0]
     np.testing.assert_allclose(solved.head.weight[2:], t * given().weight[2:])
     assert accuracy(solved.head, others) > accuracy(given(), others) + 0.1
@@ -119,7 +117,7 @@ def test_settings_are_checked() -> None:
             UnionSettings.of(wrong)
     local, known = both()
     with pytest.raises(TrainingError, match="needs local samples"):
-        union_head(given(), local.without(np.arange(len(local))), known, replace(SETTINGS[0], prior=0.0))
+        union_head(given(), local.without(np.arange(len(local))), known, SETTINGS[0])
 
 
 def test_a_mixture_finds_the_numbers_that_made_the_labels() -> None:
@@ -146,12 +144,12 @@ def test_of_several_labels_each_is_as_sure_as_it_is_right() -> None:
     own, known = empty.added(codes[local], truth[local]), empty.added(codes[400:700], truth[400:700])
     weight = 3 * np.eye(OUTPUTS, FEATURES)
     weight[OLD:] = 0
-    for settings in (UnionSettings(ridge=1), UnionSettings(ridge=1, prior=1.0), UnionSettings(scores="means")):
+    for settings in (UnionSettings(ridge=1), UnionSettings(scores="means")):
         head = union_head(LinearHead(weight, np.zeros(OUTPUTS)), own, known, settings).head
         probabilities = 1 / (1 + np.exp(-head.scores(features[held])))[:, OLD:]
         assert ((probabilities > 0.5) == (truth[held, OLD:] > 0)).mean() > 0.85
         assert abs(probabilities.mean() - truth[held, OLD:].mean()) < 0.05
     fewer = own.without(np.arange(100))
     again = empty.added(codes[100:400], truth[100:400])
-    assert fewer.sums.gram.tobytes() == again.sums.gram.tobytes()
+    assert fewer.sums().gram.tobytes() == again.sums().gram.tobytes()
     np.testing.assert_array_equal(fewer.labels, again.labels)

@@ -81,11 +81,14 @@ class Solver:
 
     Attributes:
         layer: The layer whose inputs it is solved from; they are flattened.
-        union: How a device solves the same head again (`tuner.ridge.union`), where that is what it solves.
+        union: How a device solves the same head again (`tuner.ridge.union`), where that is what it solves: with what
+            `solve` has chosen, and the bundle holds.
+        notes: What `solve` has chosen, for the trial's record.
     """
 
     layer: Any
     union: UnionSettings | None = None
+    notes: tuple[str, ...] = ()
 
     def solve(self, samples: SolverInputs) -> None:
         """Set the weights; a subclass overrides it."""

@@ -258,7 +258,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     check(plan)
     if plan.traits.solves or not plan.global_samples:  # a head that is solved for has weights of its own
         plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
-    if plan.traits.solves or not plan.task.labelled:
+    is_solved = plan.traits.solves or (heads.ridge > 0 and heads.mode == "exits-only")
+    if is_solved or not plan.task.labelled:  # where all is solved for, each class counts alike anyway
         plan = replace(plan, data=replace(plan.data, balance=False))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))

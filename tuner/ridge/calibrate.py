@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles
+from tuner.arrays import Array, Doubles, Labels
+from tuner.targets.strata import occurring
 
 #: Steps of Newton's method: it needs about ten.
 STEPS = 50
@@ -62,3 +63,33 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
         theta, loss, probabilities = theta - length * move, after, changed
     result: Doubles = theta / size
     return result
+
+
+def two_choices(logits: Doubles) -> Doubles:
+    """Return logits [..., n, outputs] as [..., n · outputs, 2]: of a label, and of its absence, which are zeros."""
+    flat = logits.reshape(*logits.shape[:-2], -1)
+    return np.stack([flat, np.zeros_like(flat)], axis=-1)
+
+
+def least_loss(scores: Doubles, labels: Labels, weights: Array) -> float:
+    """Return the mean loss of samples at the best scale of their scores, among the classes that occur.
+
+    With several labels a sample each is a choice of two, and an offset of all is the best one too.
+
+    Args:
+        scores: float64 [n, outputs].
+        labels: int64 [n], or [n, outputs] of ones and zeros.
+        weights: What each sample counts, float64 [n].
+    """
+    classes = np.array(occurring(labels), np.int64)
+    parts = scores[None, :, classes]
+    if labels.ndim > 1:
+        parts = two_choices(np.concatenate([parts, np.ones_like(parts)]))
+        labels, weights = 1 - (labels[:, classes].ravel() > 0), np.repeat(weights, len(classes))
+    else:
+        labels = np.searchsorted(classes, labels)
+    numbers = mixture(parts, np.zeros(parts.shape[2]), labels, weights, np.array([1.0, 0.0])[: len(parts)])
+    logits = np.tensordot(numbers, parts, 1)
+    logits -= logits.max(axis=1, keepdims=True)
+    surprise = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+    return float(np.average(surprise, weights=weights))

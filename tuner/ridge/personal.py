@@ -7,7 +7,7 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
 from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import LinearHead, log_prior, solve, spread
-from tuner.ridge.sums import Sums, coded, step_of
+from tuner.ridge.sums import Sums, coded, row_weights, step_of
 from tuner.targets import SINGLE_LABEL, Targets
 
 #: Most of the user's samples that temperature and prior are fitted on, at equal distances.
@@ -40,6 +40,8 @@ def personal_head(
 ) -> PersonalHead:
     """Return a linear head whose probabilities are calibrated for a user.
 
+    In the ridge each of the user's classes counts as much as any other (`tuner.ridge.sums.row_weights`).
+
     Its logits are a · ridge score + b · log prior, where the prior is that of the user's classes. Both numbers are
     those of the largest likelihood on the user's samples, each answered by the head and with the prior that the other
     folds give. With several labels a sample, b is an offset of all labels instead; with targets nothing is fitted.
@@ -62,7 +64,9 @@ def personal_head(
     outputs, step = targets.shape[1], max(step_of(features), given.step if given is not None else 0.0)
     codes = coded(features, step)
     begun = given.rescaled(step) if given is not None else Sums.empty(codes.shape[1], outputs, step)
-    sums = begun.added(codes, targets)
+    weights = np.ones(len(labels))
+    weights[own] = row_weights(labels[own])
+    sums = begun.added(codes, targets, weights)
     penalty = ridge * (spread(sums) or 1.0)
     head, truth = solve(sums, penalty).head, labels[own]
     judged = features[own] if seen_as is None else seen_as
@@ -71,7 +75,7 @@ def personal_head(
     prior = np.ones(outputs) if counts is None else log_prior(counts)
     for fold in np.unique(folds):
         inside = folds == fold
-        rest = sums.removed(codes[own[inside]], targets[own[inside]])
+        rest = sums.removed(codes[own[inside]], targets[own[inside]], weights[own[inside]])
         if rest.count:
             scores[inside] = solve(rest, penalty).head.scores(judged[inside])
         if counts is not None:

@@ -48,19 +48,32 @@ class RidgeHead:
     def left_out(self, features: Array, targets: Array, weights: Array | float = 1.0) -> Doubles:
         """Return the scores of samples of the sums, each by the head that the sums without it would give.
 
-        Exact, and without solving anew: the leave-one-out residual is r / (1 − h), where h is the sample's leverage.
+        Exact, and without solving anew; see `left_out`. The others keep their weights.
 
         Args:
             features: float [n, features], as the codes have them.
             targets: [n, outputs], as they were added.
             weights: What each sample counts in the sums.
         """
-        centred = features.astype(np.float64) - self.mean
-        leverage = _lengths(self.gram, centred) + 1 / self.count
-        residual = np.asarray(targets, float) - self.head.scores(features)
-        left = np.maximum(1 - np.asarray(weights) * leverage, 1e-9)
-        result: Doubles = targets - residual / left[:, None]
-        return result
+        return left_out(self.head.scores(features), self.leverages(features), np.asarray(targets, float), weights)
+
+    def leverages(self, features: Array) -> Doubles:
+        """Return how much of its own score a sample that counts one is, float64 [n]."""
+        return _lengths(self.gram, features.astype(np.float64) - self.mean) + 1 / self.count
+
+
+def left_out(scores: Doubles, leverages: Doubles, targets: Doubles, weights: Array | float = 1.0) -> Doubles:
+    """Return ridge scores of samples, each without it: the residual r becomes r / (1 − w h), where h is its leverage.
+
+    Args:
+        scores: Of the head that has seen them, float64 [n, outputs].
+        leverages: float64 [n].
+        targets: float64 [n, outputs].
+        weights: What each sample counts, float64 [n].
+    """
+    rest = np.maximum(1 - np.asarray(weights) * leverages, 1e-9)
+    result: Doubles = targets - (targets - scores) / rest[..., None]
+    return result
 
 
 def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHead:
@@ -104,23 +117,6 @@ def spread(sums: Sums) -> float:
     return float(variance.mean()) * sums.step**2
 
 
-def regression_head(given: LinearHead, local: Sums, known: Sums, *, ridge: float, local_weight: float) -> LinearHead:
-    """Return the head of numbers, pulled to the given head: what no sample speaks against stays as it was.
-
-    Args:
-        given: The model's head.
-        local: Sums of the user's samples and their targets; of at least one sample.
-        known: Sums of samples of the global data; of none where there are none.
-        ridge: λ in samples: it weighs as much as so many samples do.
-        local_weight: What all local samples count where those of the global data count one.
-    """
-    sums = local
-    if known.count:
-        share, total = local_weight / (1 + local_weight), local.count + known.count
-        sums = local.weighted(share * total / local.count) + known.weighted((1 - share) * total / known.count)
-    return solve(sums, ridge * (spread(sums) or 1.0), given).head
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class MeansHead:
     """The cosine to each class's mean, of features from which the mean of all is subtracted.
@@ -131,7 +127,7 @@ class MeansHead:
         head: The linear layer.
         mean: Mean of all features, float64 [features].
         centred: Sum of each class's features less the mean of all, float64 [outputs, features].
-        counts: Number of samples of each class, float64 [outputs].
+        counts: Number of samples of each class, or sum of their weights, float64 [outputs].
     """
 
     head: LinearHead
@@ -139,12 +135,16 @@ class MeansHead:
     centred: Doubles
     counts: Doubles
 
-    def left_out(self, features: Array, labels: Array) -> Doubles:
-        """Return the scores of samples of the sums, each without it in its own class's mean, float64 [n, outputs]."""
+    def left_out(self, features: Array, labels: Array, weights: Array | None = None) -> Doubles:
+        """Return the scores of samples of the sums, each without it in its own class's mean, float64 [n, outputs].
+
+        `weights` are what each counts in the sums, float64 [n].
+        """
         rest = features.astype(np.float64) - self.mean
         scores = self.head.scores(features)
         rows, classes = np.nonzero(one_hot(labels, len(self.counts)))
-        own = _unit(self.centred[classes] - rest[rows])
+        counted = rest if weights is None else rest * weights[:, None]
+        own = _unit(self.centred[classes] - counted[rows])
         scores[rows, classes] = np.einsum("nf,nf->n", own, rest[rows])
         return scores
 
@@ -162,13 +162,6 @@ def log_prior(counts: Array) -> Doubles:
     """Return the log of each class's share of some samples, each class counted once more than it occurred."""
     plus_one = np.asarray(counts, float) + 1
     result: Doubles = np.log(plus_one / plus_one.sum())
-    return result
-
-
-def log_odds(counts: Array, total: float) -> Doubles:
-    """Return the log odds of each label among `total` samples, each counted once more with and without it."""
-    with_it = np.asarray(counts, float) + 1
-    result: Doubles = np.log(with_it) - np.log(total + 2 - with_it)
     return result
 
 

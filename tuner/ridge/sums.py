@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles
+from tuner.arrays import Array, Doubles, Labels
 from tuner.errors import TrainingError
 
 #: Most features of a sample: the sums of more, squared, would take more memory than the model.
@@ -15,6 +15,8 @@ MOST_FEATURES = 2048
 LARGEST_CODE = 2**14
 #: Most samples of exact sums.
 MOST_SAMPLES = 2**25
+#: Weights of samples are multiples of 1/64, so that weighted sums are exact too, of a 64th of the samples.
+PARTS = 64
 
 
 def pooled(maps: Array, grid: int = 1) -> Array:
@@ -60,7 +62,7 @@ class Sums:
     """What a ridge head needs of its samples: XᵀX and XᵀT, where every row of X ends with a one.
 
     With codes (`coded`) and whole targets, all numbers are whole and below 2⁵³: sums are exact in any order, and
-    `removed` undoes `added`.
+    `removed` undoes `added`. With weights (`row_weights`) they are whole multiples of 1/64, and as exact.
 
     Attributes:
         gram: XᵀX, float64 [features + 1, features + 1]; its last entry is the number of samples.
@@ -82,22 +84,28 @@ class Sums:
         """Number of samples, or sum of their weights."""
         return float(self.gram[-1, -1])
 
-    def added(self, codes: Doubles, targets: Array) -> "Sums":
+    def added(self, codes: Doubles, targets: Array, weights: Doubles | None = None) -> "Sums":
         """Return the sums with further samples; targets of ones and zeros, `one_hot`, keep them exact.
+
+        Args:
+            codes: float64 [n, features]; see `coded`.
+            targets: float [n, outputs].
+            weights: What each sample counts, float64 [n]; see `row_weights`. One each where it is None.
 
         Raises:
             TrainingError: So many samples would not be exact.
         """
-        rows = np.column_stack([codes, np.ones(len(codes))])
-        result = replace(self, gram=self.gram + rows.T @ rows, cross=self.cross + rows.T @ np.asarray(targets, float))
-        if result.count > MOST_SAMPLES:
-            raise TrainingError(f"sums are exact of at most {MOST_SAMPLES:,} samples, got {result.count:,.0f}")
+        gram, cross = _products(codes, targets, weights)
+        result = replace(self, gram=self.gram + gram, cross=self.cross + cross)
+        most = MOST_SAMPLES if weights is None else MOST_SAMPLES // PARTS
+        if result.count > most:
+            raise TrainingError(f"sums are exact of at most {most:,} samples, got {result.count:,.0f}")
         return result
 
-    def removed(self, codes: Doubles, targets: Array) -> "Sums":
+    def removed(self, codes: Doubles, targets: Array, weights: Doubles | None = None) -> "Sums":
         """Return the sums as if some of their samples had never been added: down-dating, exact for codes."""
-        rows = np.column_stack([codes, np.ones(len(codes))])
-        return replace(self, gram=self.gram - rows.T @ rows, cross=self.cross - rows.T @ np.asarray(targets, float))
+        gram, cross = _products(codes, targets, weights)
+        return replace(self, gram=self.gram - gram, cross=self.cross - cross)
 
     def tensors(self) -> dict[str, Array]:
         """Return all that `of_tensors` makes the sums from."""
@@ -128,3 +136,24 @@ class Sums:
 def one_hot(labels: Array, outputs: int) -> Doubles:
     """Return targets float64 [n, outputs] of labels int64 [n]; several labels a sample, [n, outputs], are targets."""
     return labels.astype(np.float64) if labels.ndim > 1 else np.eye(outputs)[labels]
+
+
+def row_weights(labels: Labels) -> Doubles:
+    """Return what each sample counts, so that its class counts as much as any other, float64 [n].
+
+    That is the mean number of samples of a class over the number of the sample's own, in 64ths, at least one. Samples
+    with several labels, or numbers, count one each: a row cannot count more for one label alone.
+    """
+    if labels.ndim > 1 or not len(labels):
+        return np.ones(len(labels))
+    counts = np.bincount(labels)
+    mean = len(labels) / np.count_nonzero(counts)
+    result: Doubles = np.maximum(np.rint(PARTS * mean / counts[labels]), 1) / PARTS
+    return result
+
+
+def _products(codes: Doubles, targets: Array, weights: Doubles | None) -> tuple[Doubles, Doubles]:
+    """Return XᵀX and XᵀT."""
+    rows = np.column_stack([codes, np.ones(len(codes))])
+    weighted = rows if weights is None or (weights == 1).all() else rows * weights[:, None]
+    return weighted.T @ rows, weighted.T @ np.asarray(targets, float)

@@ -4,7 +4,7 @@ The given head answers for what it knows, a ridge head for the classes of the lo
 the gate, says how much a sample looks like the local ones. With old the given head's logits, r the local scores and g
 the gate's, the logits of a class are
 
-    t · old + [class is a local one] · (s · r + k · g + c + p · log prior)
+    t · old + [class is a local one] · (s · r + k · g + c)
 
 which is linear in the features: one layer, of the shape of the given head. The four numbers t, s, k and c are those of
 the largest likelihood on the samples themselves, each answered by the heads without it (`RidgeHead.left_out`): so the
@@ -19,15 +19,17 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
 from tuner.errors import TrainingError
-from tuner.ridge.calibrate import mixture
-from tuner.ridge.solve import LinearHead, class_means, log_odds, log_prior, solve, spread
-from tuner.ridge.sums import Sums, one_hot
+from tuner.ridge.calibrate import mixture, two_choices
+from tuner.ridge.discriminant import Discriminant
+from tuner.ridge.solve import LinearHead, class_means, left_out, solve, spread
+from tuner.ridge.sums import Sums, one_hot, row_weights
+from tuner.targets.strata import class_counts
 
 #: Most samples of a domain that the four numbers are fitted on, at equal distances; labels, where there may be several.
 MOST_FITTED, MOST_CHOICES = 2000, 200_000
 #: Factor of a hard gate's score: larger than any difference of logits.
 HARD = 1e4
-SCORES, GATES = ("ridge", "means"), ("soft", "hard", "none")
+SCORES, GATES = ("ridge", "discriminant", "means"), ("soft", "hard", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,14 @@ class UnionSettings:
 
     Attributes:
         ridge: λ in samples: it weighs as much as so many samples do.
-        prior: Factor p of the log prior of local classes.
+        gate_ridge: The same of the gate.
         local_weight: What all local samples count where those of the global data count one.
-        scores: What scores local classes: a ``ridge`` head, or class ``means``.
+        scores: What scores local classes: a ``ridge`` head, a shared-covariance ``discriminant``, or class ``means``.
         gate: ``soft`` weighs the gate by likelihood, ``hard`` lets it decide alone, ``none`` does without.
     """
 
     ridge: float = 100.0
-    prior: float = 0.0
+    gate_ridge: float = 100.0
     local_weight: float = 1.0
     scores: str = "ridge"
     gate: str = "soft"
@@ -55,33 +57,45 @@ class UnionSettings:
         if unknown:
             raise TrainingError(f"a head in closed form has no setting {unknown[0]!r}: update tuner")
         result = cls(**settings)
-        numbers = (result.ridge, result.local_weight)
-        if min(numbers) <= 0 or not np.isfinite((*numbers, result.prior)).all():
-            raise TrainingError(f"ridge and local_weight must be above 0, got {numbers}")
+        numbers = (result.ridge, result.gate_ridge, result.local_weight)
+        if min(numbers) <= 0 or not np.isfinite(numbers).all():
+            raise TrainingError(f"ridge, gate_ridge and local_weight must be above 0, got {numbers}")
         if result.scores not in SCORES or result.gate not in GATES:
             raise TrainingError(f"scores must be one of {SCORES}, gate of {GATES}, got {result.scores}, {result.gate}")
         return result
 
+    @property
+    def text(self) -> str:
+        """What is solved, for people."""
+        kind = {
+            "ridge": f"a ridge head of {self.ridge:,.0f} samples",
+            "discriminant": f"a discriminant of a shared covariance, shrunk by {self.ridge:,.0f} samples,",
+            "means": "a head of class means",
+        }[self.scores]
+        return kind.rstrip(",") if self.gate == "none" else f"{kind} with a gate of {self.gate_ridge:,.0f}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain:
-    """Samples of one domain with their exact sums.
+    """Samples of one domain, of which each class counts as much as any other.
 
     Attributes:
         codes: float64 [n, features]; see `tuner.ridge.sums.coded`.
         labels: int64 [n], or float64 [n, outputs] of ones and zeros with several labels a sample.
-        sums: Of these samples, with the labels as targets.
+        outputs: Number of the head's outputs.
+        step: What one code is worth.
     """
 
     codes: Doubles
     labels: Labels
-    sums: Sums
+    outputs: int
+    step: float
 
     @classmethod
     def empty(cls, features: int, outputs: int, step: float, *, multi: bool = False) -> Self:
         """Return a domain without samples, of one label each or of several."""
         labels: Labels = np.zeros((0, outputs)) if multi else np.zeros(0, np.int64)
-        return cls(np.zeros((0, features)), labels, Sums.empty(features, outputs, step))
+        return cls(np.zeros((0, features)), labels, outputs, step)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -89,17 +103,26 @@ class Domain:
     @property
     def features(self) -> Doubles:
         """Features as the codes have them, float64 [n, features]."""
-        return self.codes * self.sums.step
+        return self.codes * self.step
+
+    @property
+    def weights(self) -> Doubles:
+        """What each sample counts, float64 [n]: `tuner.ridge.sums.row_weights`."""
+        return row_weights(self.labels)
+
+    def sums(self) -> Sums:
+        """Return the weighted sums, the labels being targets: exact, so that what was removed has left no bit."""
+        empty = Sums.empty(self.codes.shape[1], self.outputs, self.step)
+        return empty.added(self.codes, one_hot(self.labels, self.outputs), self.weights)
 
     def added(self, codes: Doubles, labels: Labels) -> "Domain":
-        """Return the domain with further samples: its sums are updated, not taken anew."""
-        sums = self.sums.added(codes, one_hot(labels, self.sums.cross.shape[1]))
-        return Domain(np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels]), sums)
+        """Return the domain with further samples."""
+        joined = np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels])
+        return Domain(*joined, self.outputs, self.step)
 
     def without(self, rows: Array) -> "Domain":
-        """Return the domain as if the samples in some rows, int64 [n], had never been there: sums are down-dated."""
-        sums = self.sums.removed(self.codes[rows], one_hot(self.labels[rows], self.sums.cross.shape[1]))
-        return Domain(np.delete(self.codes, rows, 0), np.delete(self.labels, rows, 0), sums)
+        """Return the domain as if the samples in some rows, int64 [n], had never been there."""
+        return Domain(np.delete(self.codes, rows, 0), np.delete(self.labels, rows, 0), self.outputs, self.step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,11 +152,11 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     """
     if not len(local):
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
-    scores, local_scores = _scored(local, settings)
-    gate, local_gate, known_gate = _gated(local, known, settings)
-    counts, multi = local.sums.cross[-1], local.labels.ndim > 1
+    sums, multi = local.sums(), local.labels.ndim > 1
+    scores, local_scores = _scored(local, sums, settings)
+    gate, local_gate, known_gate = _gated(local, known, sums, settings)
+    counts = class_counts(local.labels, local.outputs)
     is_local = counts > 0  # a class, by whether it occurs
-    prior = np.where(is_local, settings.prior * (log_odds(counts, len(local)) if multi else log_prior(counts)), 0.0)
     most = min(MOST_FITTED, MOST_CHOICES // len(counts)) if multi else MOST_FITTED
     own, others = (np.arange(0, len(one), -(-len(one) // most) or 1) for one in (local, known))
     features = np.concatenate([local.features[own], known.features[others]])
@@ -150,48 +173,82 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     else:
         fitted = [0, 1] if settings.gate == "hard" else [0, 1, 2, 3]
     parts = np.stack([given.scores(features), on, gates, constant])
-    used, offset = parts[fitted], prior + numbers[2] * gates
+    used, offset = parts[fitted], numbers[2] * gates
     if multi:  # each label is a choice of two
-        used, offset = _or_not(used), _or_not(offset)
+        used, offset = two_choices(used), two_choices(offset)
         labels, weights = 1 - (labels.ravel() > 0), np.repeat(weights, len(counts))
     numbers[fitted] = mixture(used, offset, labels, weights, numbers[fitted])
     t, s, k, c = map(float, numbers if gate is not None else numbers * [1, 1, 0, 1])
     weight, bias = t * given.weight, t * given.bias
     weight[is_local] += s * scores.weight[is_local] + (0 if gate is None else k * gate.weight)
-    bias[is_local] += (s * scores.bias + c + prior)[is_local] + (0 if gate is None else k * gate.bias)
+    bias[is_local] += (s * scores.bias + c)[is_local] + (0 if gate is None else k * gate.bias)
     return UnionHead(LinearHead(weight, bias), (t, s, k, c))
 
 
-def _or_not(logits: Doubles) -> Doubles:
-    """Return logits [..., n, outputs] as [..., n · outputs, 2]: of a label, and of its absence, which are zeros."""
-    flat = logits.reshape(*logits.shape[:-2], -1)
-    return np.stack([flat, np.zeros_like(flat)], axis=-1)
-
-
-def _scored(local: Domain, settings: UnionSettings) -> tuple[LinearHead, Doubles]:
+def _scored(local: Domain, sums: Sums, settings: UnionSettings) -> tuple[LinearHead, Doubles]:
     """Return the head of the local classes, and its scores of the local samples, each left out."""
+    features, weights = local.features, local.weights
     if settings.scores == "means":
-        means = class_means(local.sums)
-        return means.head, means.left_out(local.features, local.labels)
-    solved = solve(local.sums, settings.ridge * (spread(local.sums) or 1.0))
-    targets = one_hot(local.labels, local.sums.cross.shape[1])
-    return solved.head, solved.left_out(local.features, targets)
+        means = class_means(sums)
+        return means.head, means.left_out(features, local.labels, weights)
+    solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
+    scores, leverages = solved.head.scores(features), solved.leverages(features)
+    if settings.scores == "discriminant":
+        change = Discriminant.of(scores, local.labels, weights)
+        return change.head(solved.head), change.left_out(scores, leverages, local.labels, weights)
+    return solved.head, left_out(scores, leverages, one_hot(local.labels, local.outputs), weights)
 
 
-def _gated(local: Domain, known: Domain, settings: UnionSettings) -> tuple[LinearHead | None, Doubles, Doubles]:
+def both_rows(local: Domain, known: Domain, local_weight: float) -> tuple[Doubles, Labels, Doubles]:
+    """Return the samples of both domains, local ones first: features, labels, and what each counts, float64 [n]."""
+    parts = (local, known)
+    weights = [one.weights * scale for one, scale in zip(parts, _scales(local, known, local_weight), strict=True)]
+    features, labels = [one.features for one in parts], [one.labels for one in parts]
+    return np.concatenate(features), np.concatenate(labels), np.concatenate(weights)
+
+
+def gate_targets(local: Domain, known: Domain) -> Doubles:
+    """Return what a gate is solved for, 1 for local samples and −1 for known ones, float64 [n, 1]."""
+    return np.repeat([1.0, -1.0], [len(local), len(known)])[:, None]
+
+
+def _scales(local: Domain, known: Domain, local_weight: float) -> tuple[float, float]:
+    """Return the factors of both domains' weights by which local ones count `local_weight` times the known ones."""
+    if not len(known):
+        return 1.0, 1.0
+    share, total = local_weight / (1 + local_weight), len(local) + len(known)
+    return share * total / float(local.weights.sum()), (1 - share) * total / float(known.weights.sum())
+
+
+def _gated(
+    local: Domain, known: Domain, sums: Sums, settings: UnionSettings
+) -> tuple[LinearHead | None, Doubles, Doubles]:
     """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out."""
     if not len(known) or settings.gate == "none":
         return None, np.zeros(len(local)), np.zeros(len(known))
-    sizes, total = (len(local), len(known)), len(local) + len(known)
-    share = settings.local_weight / (1 + settings.local_weight)
-    weights = share * total / len(local), (1 - share) * total / len(known)
+    scales = _scales(local, known, settings.local_weight)
     ours, theirs = (
-        Sums(domain.sums.gram, domain.sums.gram[:, -1:] * sign, domain.sums.step).weighted(weight)
-        for domain, sign, weight in zip((local, known), (1, -1), weights, strict=True)
+        Sums(one.gram, one.gram[:, -1:] * sign, one.step).weighted(scale)
+        for one, sign, scale in zip((sums, known.sums()), (1, -1), scales, strict=True)
     )
-    sums = ours + theirs
-    solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
-    features, signs = np.concatenate([local.features, known.features]), np.repeat([1, -1], sizes)
-    left = solved.left_out(features, signs[:, None], np.repeat(weights, sizes))[:, 0]
+    solved = solve(ours + theirs, settings.gate_ridge * (spread(ours + theirs) or 1.0))
+    features, _, weights = both_rows(local, known, settings.local_weight)
+    left = solved.left_out(features, gate_targets(local, known), weights)[:, 0]
     head = LinearHead(solved.head.weight[0], solved.head.bias)
     return head, left[: len(local)], left[len(local) :]
+
+
+def regression_head(given: LinearHead, local: Domain, known: Domain, ridge: float) -> LinearHead:
+    """Return the head of numbers, pulled to the given head: what no sample speaks against stays as it was.
+
+    Both domains count alike in all.
+
+    Args:
+        given: The model's head.
+        local: The user's samples, with their targets as labels; at least one.
+        known: Samples of the global data; none where there are none.
+        ridge: λ in samples: it weighs as much as so many samples do.
+    """
+    ours, theirs = _scales(local, known, 1.0)
+    sums = local.sums().weighted(ours) + known.sums().weighted(theirs)
+    return solve(sums, ridge * (spread(sums) or 1.0), given).head

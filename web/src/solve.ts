@@ -6,7 +6,7 @@
  * residuals are λα, and its leverages follow from the inverse's diagonal.
  */
 
-import { TunerError } from "./bytes.ts";
+import { roundEven, TunerError } from "./bytes.ts";
 import { surprise, type Target } from "./target.ts";
 
 export interface LinearHead {
@@ -17,7 +17,7 @@ export interface LinearHead {
 
 export interface Settings {
   readonly ridge: number;
-  readonly prior: number;
+  readonly gate_ridge: number;
   readonly local_weight: number;
   readonly scores: string;
   readonly gate: string;
@@ -42,8 +42,6 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
   const multi = typeof local.labels[0] !== "number";
   const counts = Float64Array.from({ length: outputs }, (_, label) => local.labels.reduce<number>((sum, target) => sum + has(target, label), 0));
   const classes = [...counts.keys()].filter((label) => counts[label]! > 0);
-  const divisor = (label: number): number => (multi ? count + 1 - counts[label]! : count + outputs); // without it; or all
-  const prior = classes.map((label) => settings.prior * Math.log((counts[label]! + 1) / divisor(label)));
   const [scores, left] = scored(local, classes, settings);
   const gate = gated(local, known, settings);
   const most = multi ? Math.min(MOST_FITTED, Math.floor(MOST_CHOICES / outputs)) : MOST_FITTED;
@@ -60,7 +58,7 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
     narrow: fitted.slice(1).map((which) =>
       rows.map((_, i) => (which === 1 ? on[i]! : Float64Array.from(classes, () => (which === 2 ? gates[i]! : 1)))),
     ),
-    offset: rows.map((_, i) => Float64Array.from(prior, (value) => value + numbers[2]! * gates[i]!)),
+    offset: rows.map((_, i) => Float64Array.from(classes, () => numbers[2]! * gates[i]!)),
     classes,
     labels,
     share: [...own.map(() => settings.local_weight / own.length), ...others.map(() => 1 / others.length)],
@@ -76,7 +74,7 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
       const change = s * scores.weight[at * features + f]! + (gate ? k * gate.head.weight[f]! : 0);
       weight[label * features + f] = weight[label * features + f]! + change;
     }
-    bias[label] = bias[label]! + s * scores.bias[at]! + c + prior[at]! + (gate ? k * gate.head.bias[0]! : 0);
+    bias[label] = bias[label]! + s * scores.bias[at]! + c + (gate ? k * gate.head.bias[0]! : 0);
   });
   return { weight, bias };
 }
@@ -103,11 +101,88 @@ function spaced(count: number, most: number): number[] {
 
 /** Return the head of the local classes, and its scores of each sample without that sample. */
 function scored(local: Samples, classes: readonly number[], settings: Settings): [LinearHead, Float64Array[]] {
-  if (settings.scores === "means") return classMeans(local, classes);
+  const weights = rowWeights(local.labels);
+  if (settings.scores === "means") return classMeans(local, classes, weights);
   const targets = local.labels.map((target) => Float64Array.from(classes, (label) => has(target, label)));
-  const weights = local.labels.map(() => 1);
-  const solved = ridgeHead(local.features, targets, weights, settings.ridge);
-  return [solved.head, solved.left];
+  const ridge = ridgeHead(local.features, targets, weights, settings.ridge);
+  if (settings.scores !== "discriminant") return [ridge.head, ridge.left];
+  return discriminant(ridge, local.labels.map((label) => classes.indexOf(label as number)), weights, classes.length);
+}
+
+/** Return what each sample counts, so that its class counts as much as any other, in 64ths; with several labels, one. */
+function rowWeights(labels: readonly Target[]): number[] {
+  const counts = new Map<Target, number>();
+  if (typeof labels[0] !== "number") return labels.map(() => 1);
+  labels.forEach((label) => counts.set(label, (counts.get(label) ?? 0) + 1));
+  return labels.map((label) => Math.max(roundEven((64 * (labels.length / counts.size)) / counts.get(label)!), 1) / 64);
+}
+
+/** A ridge head with its scores of its samples; these without the sample; and their leverages. */
+interface Ridge {
+  readonly head: LinearHead;
+  readonly scores: readonly Float64Array[];
+  readonly left: Float64Array[];
+  readonly leverages: readonly number[];
+}
+
+/** The discriminant of a shared covariance, as a change of a ridge head (`tuner.ridge.discriminant`). */
+function discriminant(ridge: Ridge, own: readonly number[], weights: readonly number[], k: number): [LinearHead, Float64Array[]] {
+  const all = [...Array(k).keys()];
+  const sizes = new Float64Array(k);
+  own.forEach((label, i) => (sizes[label] = sizes[label]! + weights[i]!));
+  const total = sizes.reduce((a, b) => a + b, 0);
+  const at = ridge.scores.map((row) => row.map((value, c) => (value - sizes[c]! / total) / sizes[c]!));
+  const means = all.map(() => new Float64Array(k));
+  at.forEach((row, i) => {
+    const mean = means[own[i]!]!;
+    row.forEach((value, c) => (mean[c] = mean[c]! + (weights[i]! / sizes[own[i]!]!) * value));
+  });
+  const turn = inverted(means.map((row, a) => row.map((value, c) => Number(a === c) - sizes[a]! * value)));
+  const turned = (row: Float64Array): Float64Array => Float64Array.from(all, (c) => row.reduce((sum, value, a) => sum + value * turn[a]![c]!, 0));
+  const lengths = means.map((row, c) => turned(row)[c]!);
+  const size = ridge.head.weight.length / k;
+  const weight = new Float64Array(k * size);
+  for (let f = 0; f < size; f++) {
+    turned(Float64Array.from(all, (c) => ridge.head.weight[c * size + f]! / sizes[c]!)).forEach((value, c) => (weight[c * size + f] = value));
+  }
+  const bias = turned(ridge.head.bias.map((value, c) => (value - sizes[c]! / total) / sizes[c]!)).map((value, c) => value - lengths[c]! / 2);
+  const left = at.map((row, i) => {
+    const label = own[i]!;
+    const mean = means[label]!;
+    const apart = row.map((value, c) => value - mean[c]!);
+    const [on, off] = [turned(row), turned(apart)];
+    let length = ridge.leverages[i]! - 1 / total - 2 * row[label]! + mean[label]!;
+    length += apart.reduce((sum, value, c) => sum + off[c]! * sizes[c]! * value, 0);
+    const count = sizes[label]! / weights[i]!;
+    const share = 1 / Math.max(count - 1, 1);
+    const grown = weights[i]! * (1 + share);
+    const factor = grown / Math.max(1 - grown * length, 1e-9);
+    const whole = length + off[label]!;
+    const squares = Float64Array.from(lengths);
+    squares[label] = squares[label]! + share * (share * length - 2 * off[label]!);
+    on[label] = on[label]! - share * whole;
+    off[label] = off[label]! - share * length;
+    const scores = on.map((value, c) => value + factor * off[c]! * whole - (squares[c]! + factor * off[c]! ** 2) / 2);
+    if (count <= 1) scores[label] = 0;
+    return scores;
+  });
+  return [{ weight, bias }, left];
+}
+
+/** Return the inverse of a matrix, by Gauss and Jordan with row pivots. */
+function inverted(matrix: readonly Float64Array[]): Float64Array[] {
+  const k = matrix.length;
+  const rows = matrix.map((row, i) => Float64Array.from({ length: 2 * k }, (_, c) => (c < k ? row[c]! : Number(c - k === i))));
+  for (let i = 0; i < k; i++) {
+    let pivot = i;
+    for (let r = i + 1; r < k; r++) if (Math.abs(rows[r]![i]!) > Math.abs(rows[pivot]![i]!)) pivot = r;
+    [rows[i], rows[pivot]] = [rows[pivot]!, rows[i]!];
+    const own = (rows[i] = rows[i]!.map((value) => value / rows[i]![i]!));
+    rows.forEach((row, r) => {
+      if (r !== i) rows[r] = row.map((value, c) => value - row[i]! * own[c]!);
+    });
+  }
+  return rows.map((row) => row.subarray(k));
 }
 
 function gated(
@@ -118,12 +193,14 @@ function gated(
   if (!known.labels.length || settings.gate === "none") return undefined;
   const total = local.labels.length + known.labels.length;
   const share = settings.local_weight / (1 + settings.local_weight);
-  const weights = [
-    ...local.labels.map(() => (share * total) / local.labels.length),
-    ...known.labels.map(() => ((1 - share) * total) / known.labels.length),
-  ];
+  const scaled = (labels: readonly Target[], own: number): number[] => {
+    const each = rowWeights(labels);
+    const sum = each.reduce((a, b) => a + b, 0);
+    return each.map((weight) => (weight * own * total) / sum);
+  };
+  const weights = [...scaled(local.labels, share), ...scaled(known.labels, 1 - share)];
   const targets = weights.map((_, i) => Float64Array.of(i < local.labels.length ? 1 : -1));
-  const { head, left } = ridgeHead([...local.features, ...known.features], targets, weights, settings.ridge);
+  const { head, left } = ridgeHead([...local.features, ...known.features], targets, weights, settings.gate_ridge);
   return { head, left: left.map((values) => values[0]!) };
 }
 
@@ -133,7 +210,7 @@ function ridgeHead(
   targets: readonly Float64Array[],
   weights: readonly number[],
   ridge: number,
-): { head: LinearHead; left: Float64Array[] } {
+): Ridge {
   const [n, size, outputs] = [rows.length, rows[0]!.length, targets[0]!.length];
   const count = weights.reduce((a, b) => a + b, 0);
   const mean = weighted(rows, weights, count);
@@ -162,7 +239,9 @@ function ridgeHead(
     const rest = Math.max(lambda * inverse[i]! - weights[i]! / count, 1e-9);
     return row.map((value, o) => value - (lambda * alpha[i]![o]!) / roots[i]! / rest);
   });
-  return { head: { weight, bias }, left };
+  const scores = targets.map((row, i) => row.map((value, o) => value - (lambda * alpha[i]![o]!) / roots[i]!));
+  const leverages = weights.map((own, i) => (1 - lambda * inverse[i]!) / own + 1 / count);
+  return { head: { weight, bias }, scores, left, leverages };
 }
 
 function weighted(rows: readonly Float64Array[], weights: readonly number[], count: number): Float64Array {
@@ -220,14 +299,14 @@ function solved(a: Float64Array, n: number, right: readonly Float64Array[]): [Fl
 }
 
 /** The cosine to each class's mean (SimpleShot), and the scores of each sample without it in its own class's mean. */
-function classMeans(local: Samples, classes: readonly number[]): [LinearHead, Float64Array[]] {
+function classMeans(local: Samples, classes: readonly number[], weights: readonly number[]): [LinearHead, Float64Array[]] {
   const size = local.features[0]!.length;
-  const mean = weighted(local.features, local.labels.map(() => 1), local.labels.length);
+  const mean = weighted(local.features, weights, weights.reduce((a, b) => a + b, 0));
   const centred = local.features.map((row) => row.map((value, f) => value - mean[f]!));
   const sums = classes.map(() => new Float64Array(size));
   const placesOf = local.labels.map((target) => [...classes.keys()].filter((at) => has(target, classes[at]!)));
   centred.forEach((row, i) => {
-    for (const at of placesOf[i]!) row.forEach((value, f) => (sums[at]![f] = sums[at]![f]! + value));
+    for (const at of placesOf[i]!) row.forEach((value, f) => (sums[at]![f] = sums[at]![f]! + weights[i]! * value));
   });
   const unit = (row: Float64Array): Float64Array => {
     const length = Math.sqrt(dot(row, row)) || 1;
@@ -239,7 +318,7 @@ function classMeans(local: Samples, classes: readonly number[]): [LinearHead, Fl
   const head = { weight, bias: Float64Array.from(rows, (row) => -dot(row, mean)) };
   const left = centred.map((row, i) => {
     const values = apply(head, local.features[i]!);
-    for (const at of placesOf[i]!) values[at] = dot(unit(sums[at]!.map((value, f) => value - row[f]!)), row);
+    for (const at of placesOf[i]!) values[at] = dot(unit(sums[at]!.map((value, f) => value - weights[i]! * row[f]!)), row);
     return values;
   });
   return [head, left];

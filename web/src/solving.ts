@@ -32,7 +32,7 @@ export class SolvingTrainer extends TailTrainer {
     trainer.#first = trainer.weights;
     const file = (trainer.#file = await parts[0].tensors("train/solved.safetensors"));
     const about = JSON.parse(file.metadata["about"] ?? "{}") as { format?: number; step: number; settings: Settings };
-    if (about.format !== 1 || trainer.weights.size !== 2) throw new TunerError("the solved head is of another version");
+    if (about.format !== 2 || trainer.weights.size !== 2) throw new TunerError("the solved head is of another version");
     trainer.#unit = about.step;
     trainer.#settings = about.settings;
     const [weight, bias] = ["given.weight", "given.bias"].map((name) => Float64Array.from(floats(tensorOf(file, name))));

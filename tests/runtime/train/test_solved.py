@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.union import Domain, union_head
 from tuner.runtime import Personaliser, Policy, SolvingTrainer, Trainer
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import local_training, run_round, trainer_of
@@ -31,7 +31,7 @@ from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
-EDIT = TailEdit.of("closed-form", EditTraits(solves=True), **asdict(UnionSettings()))
+EDIT = TailEdit.of("closed-form", EditTraits(solves=True))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from tuner.runtime.train.tail import Trainer
 from tuner.training.epoch import Watch
 
 #: Format of the file, and the key of its metadata. There is one: safetensors writes several in no fixed order.
-FORMAT, ABOUT = 1, "about"
+FORMAT, ABOUT = 2, "about"
 #: Largest difference of codes of one sample, computed in batches of other sizes or with other threads.
 SAME = 2
 #: Most samples of the user's own; the oldest leave the sums.

@@ -16,6 +16,7 @@ from tuner.backends.torch.model.graph.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse
+from tuner.backends.torch.trial.edits.solved import solved_with
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
@@ -88,7 +89,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if trainable:
         mixed = trained_on(task, plan, weights)
         sections[Section.TRAIN.value] = (
-            write_solvable(opened, plan, given, mixed, folder)
+            write_solvable(opened, plan, given, mixed, solved_with(weights), folder)
             if plan.traits.solves
             else write_trainable(opened, plan, tail, mixed, folder)
         )

@@ -1,7 +1,8 @@
 """A task opened on PyTorch, as trials and exports take it, and the steps of a trial, whichever engine runs them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -44,10 +45,12 @@ class TrialSteps(Steps):
     Attributes:
         notes: What the user should know of how the steps run.
         example: One input of the tail, float32 [1, ...].
+        metadata: What the file of the trial's weights says beside them.
     """
 
     notes: tuple[str, ...] = ()
     example: torch.Tensor
+    metadata: Mapping[str, str] = MappingProxyType({})
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return notes for the trial's record."""

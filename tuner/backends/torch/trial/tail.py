@@ -112,7 +112,7 @@ class TailProcedure:
         tensors = {name: value.contiguous() for name, value in self.trained.state_dict().items()}
         remove_parts(path)
         with private_file(path) as part:
-            save_file(tensors, part, metadata)
+            save_file(tensors, part, {**self.metadata, **(metadata or {})} or None)
         self.checkpoint.clear()
 
     def _train(self) -> TrainingLog:
@@ -154,6 +154,7 @@ class TailProcedure:
         if plan.recipe.solve_again:
             self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, self.validation)
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
+        self.metadata = steps.metadata
         self.notes, self.continued = (*notes, *self.again.notes), len(start.entries)
         return replace(log, seconds=log.seconds + time.perf_counter() - started)
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from tuner.backends.lowering import Solver
 from tuner.backends.torch.export.trainable.edits import named_as, write_adapters
 from tuner.backends.torch.export.trainable.features import BATCH, Features
 from tuner.backends.torch.export.trainable.rehearsal import sufficient_replay, tried_round
@@ -34,6 +33,7 @@ from tuner.ort.session import Session
 from tuner.plan.trial import TrialPlan
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
+from tuner.ridge.union import UnionSettings
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
 from tuner.runtime.train.solved import SolvedFile
@@ -118,20 +118,23 @@ def write_trainable(
 
 
 def write_solvable(
-    opened: OpenTask, plan: TrialPlan, given: Mapping[str, torch.Tensor], mixed: Sequence[Selection], folder: Path
+    opened: OpenTask,
+    plan: TrialPlan,
+    given: Mapping[str, torch.Tensor],
+    mixed: Sequence[Selection],
+    union: UnionSettings,
+    folder: Path,
 ) -> dict[str, Any]:
     """Write what a head is solved for again from; return the section of ``bundle.json`` about it.
 
-    That is the head as it was given, and the user's samples as codes of their features: one that is forgotten takes its
-    codes with it.
+    That is the head as it was given, the user's samples as codes of their features, and what the trial solved with: a
+    sample that is forgotten takes its codes with it.
 
     Raises:
         BundleError: A device cannot solve this tail.
     """
-    edits = edited(opened.model, plan, opened.extensions)
-    solver = next((module for module in edits.tail.modules() if isinstance(module, Solver)), None)
     shape, state = plan.model.blocks[plan.split].in_shape, dict(given)
-    if solver is None or solver.union is None or len(shape) != 1 or len(state) != 2 or not plan.split:  # noqa: PLR2004 - weight and bias
+    if len(shape) != 1 or len(state) != 2 or not plan.split:  # noqa: PLR2004 - weight and bias
         raise BundleError("this tail is solved for by its plugin alone: export without --trainable")
     (folder / Section.TRAIN).mkdir(mode=0o700)
     features = Features(opened.task, plan, Session(folder / MODEL, plan.runtime.threads).features)
@@ -140,6 +143,6 @@ def write_solvable(
     own = features.of(local)
     step = step_of(np.concatenate([own, replay.read(np.arange(len(replay)))]))
     weight, bias = (value.double().numpy() for value in state.values())
-    SolvedFile(LinearHead(weight, bias), coded(own, step), local.labels(), step, solver.union).save(folder)
+    SolvedFile(LinearHead(weight, bias), coded(own, step), local.labels(), step, union).save(folder)
     check = features.check(replay.codec.shape)
     return features.save(folder, replay, check, TrainKind.CLOSED_FORM, weights=tuple(state), cut=plan.split)

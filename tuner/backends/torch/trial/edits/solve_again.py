@@ -18,9 +18,9 @@ from tuner.backends.torch.model.head import heads_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TrainingError
-from tuner.ridge.solve import LinearHead, regression_head
-from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import MOST_FEATURES, coded, step_of
+from tuner.ridge.union import Domain, UnionSettings, regression_head, union_head
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -106,15 +106,13 @@ def _features(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Fl
 
 def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, train: TailInputs) -> LinearHead:
     """Return the head that is solved for; of old classes the trained head answers."""
-    step, outputs, count = step_of(features), len(own.bias), features.shape[1]
+    step, targets = step_of(features), task.targets
     codes, is_local = coded(features, step), train.is_local
-    parts = [(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local)]
-    if not task.targets.has_classes:
-        sums = [Sums.empty(count, outputs, step).added(rows, labels.astype(np.float64)) for rows, labels in parts]
-        return regression_head(own, *sums, ridge=RIDGE, local_weight=1.0)
+    empty = Domain.empty(features.shape[1], len(own.bias), step, multi=not targets.one_class)
+    local, known = (empty.added(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local))
+    if not targets.has_classes:
+        return regression_head(own, local, known, RIDGE)
     given = LinearHead(own.weight.copy(), own.bias.copy())
     given.weight[trusted_rows:] = 0.0
     given.bias[trusted_rows:] = 0.0
-    empty = Domain.empty(count, outputs, step, multi=task.targets.several)
-    local, known = (empty.added(rows, labels) for rows, labels in parts)
-    return union_head(given, local, known, UnionSettings(ridge=RIDGE)).head
+    return union_head(given, local, known, UnionSettings(RIDGE, RIDGE)).head

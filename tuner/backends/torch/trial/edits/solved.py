@@ -1,5 +1,11 @@
 """A tail that is solved for: one pass through its samples, and then the weights at once."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -8,7 +14,12 @@ from tuner.backends.lowering import LoweringError, Solver, SolverInputs
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
-from tuner.errors import call_extension
+from tuner.bundle.tensors import open_tensors
+from tuner.errors import BundleError, call_extension
+from tuner.ridge.union import UnionSettings
+
+#: Key of what the head was solved with, in the metadata of a trial's weights.
+UNION = "union"
 
 
 class SolvedSteps(TrialSteps):
@@ -52,10 +63,30 @@ class SolvedSteps(TrialSteps):
         samples = SolverInputs(features, self._inputs.labels[rows], self._inputs.is_local[rows], self._loss.targets)
         with torch.no_grad():
             call_extension(LoweringError, self._kind, self._solver.solve, samples)
+        if self._solver.union is not None:
+            self.metadata = {UNION: json.dumps(asdict(self._solver.union))}
+
+    def finish(self) -> tuple[str, ...]:
+        """Return what the solver has chosen."""
+        return self._solver.notes
 
     def state(self) -> dict[str, object]:
-        """Return nothing: an epoch solves from its own samples alone."""
-        return {}
+        """Return what was chosen: an epoch solves from its own samples alone."""
+        return dict(self.metadata)
 
-    def restore(self, state: object) -> None:
-        """Continue: nothing is kept between epochs."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with what was chosen."""
+        self.metadata = dict(state)
+
+
+def solved_with(weights: Path) -> UnionSettings:
+    """Return what the head of a finished trial, which wrote these weights, was solved with.
+
+    Raises:
+        BundleError: A device cannot solve for it.
+    """
+    with open_tensors(weights) as file:
+        written = (file.metadata() or {}).get(UNION)
+    if written is None:
+        raise BundleError("this tail is solved for by its plugin alone: export without --trainable")
+    return UnionSettings.of(json.loads(written))
