@@ -42,6 +42,7 @@ MOST_FILES = 12
 #: First-party plugins that offer no strategy.
 GUESTS = {
     "tuner_audio",
+    "tuner_check",
     "tuner_conformance",
     "tuner_dashboard",
     "tuner_fleet",

@@ -176,6 +176,30 @@ class Session(ABC):
         """
         raise UnsupportedError(f"this backend gives no probabilities of {partition}: use another one")
 
+    def head_inputs(
+        self,
+        partition: str,
+        store: Store,  # noqa: ARG002 - optional
+        threads: int,  # noqa: ARG002
+        file: Path,  # noqa: ARG002
+    ) -> tuple[str, ...]:
+        """Write what the given model's head reads of all that a partition's samples are parts of.
+
+        Args:
+            partition: Such as ``local.train``.
+            store: Features, which are read where all that are needed are there.
+            threads: Threads of the model.
+            file: Safetensors file to write: ``features``, float32 [wholes, features], means over the samples of each of
+                `tuner.task.data.samples.wholes`; and ``labels`` of these, as the task has them.
+
+        Returns:
+            The names of the wholes.
+
+        Raises:
+            UnsupportedError: This backend does not do so, or the model does not end in one linear layer.
+        """
+        raise UnsupportedError(f"this backend gives no features of {partition}: use another one")
+
     @abstractmethod
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples a filling pass for `plans` would run the prefix on."""

@@ -34,7 +34,7 @@ from tuner.backends.torch.trial.edits.edited import edited
 from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
-from tuner.backends.torch.trial.untouched import given_probabilities, untouched
+from tuner.backends.torch.trial.untouched import given_probabilities, untouched, write_head_inputs
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -116,6 +116,11 @@ class TorchSession(Session):
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
         """Run the whole model on a partition."""
         return given_probabilities(self._opened.task, self._opened.model, partition)
+
+    def head_inputs(self, partition: str, store: Store, threads: int, file: Path) -> tuple[str, ...]:
+        """Run the blocks that the store has no outputs of."""
+        torch.set_num_threads(threads)
+        return write_head_inputs(Access(self._opened.task, self._opened.model, store, threads, silent), partition, file)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""

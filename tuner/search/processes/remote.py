@@ -85,6 +85,10 @@ class RemoteSession(Session):
             self._call("predicting the local samples", "given_probabilities", partition=partition),
         )
 
+    def head_inputs(self, partition: str, store: Store, threads: int, file: Path) -> tuple[str, ...]:
+        asked = {"partition": partition, "store": store, "threads": threads, "file": file}
+        return cast("tuple[str, ...]", self._call("reading what the head reads", "head_inputs", **asked))
+
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         return int(self._call("looking into the store", "missing", plans=plans, store=store))
 

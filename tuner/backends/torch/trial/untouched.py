@@ -1,15 +1,21 @@
 """The given model before anything is trained: the first row of every result."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, scored_selections, whole_partition
+from tuner.backends.torch.model.graph.layout import spatial
+from tuner.backends.torch.model.head import heads_of
 from tuner.backends.torch.model.open.load import OpenModel
+from tuner.backends.torch.trial.edits.solve_again import head_inputs
 from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, inference_prefix, stored_inputs
 from tuner.backends.torch.trial.scoring import Scores, logits
+from tuner.errors import UnsupportedError
 from tuner.plan.parts import DataPlan
 from tuner.results.records.trial import Outcome
 from tuner.store.files.disk import StoreFull
@@ -49,6 +55,21 @@ def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[t
     answers = task.targets.probabilities(outputs)
     means = mean_of_wholes(answers, wholes(selection.samples)[1])
     return tuple(tuple(row) for row in means.tolist())
+
+
+def write_head_inputs(access: Access, partition: str, file: Path) -> tuple[str, ...]:
+    """Write what the given model's head reads; see `tuner.backends.base.Session.head_inputs`."""
+    selection = whole_partition(access.task, partition)
+    cut, inputs = _inputs(access, selection)
+    tail = access.loaded.tail(cut).eval().requires_grad_()
+    heads = list(heads_of(tail, spatial(inputs.read(np.arange(1)))).values())
+    if len(heads) != 1:
+        raise UnsupportedError(f"the model must end in one linear layer, but it has {len(heads)}: give another model")
+    features, _ = head_inputs(tail, heads[0], inputs)
+    names, places = wholes(selection.samples)
+    labels = selection.samples.labels[np.unique(places, return_index=True)[1]]
+    save_file({"features": mean_of_wholes(features, places).astype(np.float32), "labels": labels}, file)
+    return names
 
 
 def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:

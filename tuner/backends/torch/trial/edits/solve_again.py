@@ -58,10 +58,10 @@ def solve_again(
         return _refused(f"it must be one linear layer with a bias and at most {MOST_FEATURES} features")
     own = LinearHead(layer.weight.detach().double().flatten(1).numpy(), layer.bias.detach().double().numpy())
     try:
-        seen = {domain: _features(tail, layer, inputs) for domain, inputs in validation.items()}
+        seen = {domain: head_inputs(tail, layer, inputs) for domain, inputs in validation.items()}
         if any(not np.allclose(own.scores(one), outputs, rtol=1e-3, atol=1e-3) for one, outputs in seen.values()):
             return _refused("its outputs are not those of the model")
-        solved = _solved(task, own, trusted_rows, _features(tail, layer, train)[0], train)
+        solved = _solved(task, own, trusted_rows, head_inputs(tail, layer, train)[0], train)
     except (TrainingError, np.linalg.LinAlgError) as error:
         return _refused(str(error))
     trained = {domain: outputs for domain, (_, outputs) in seen.items()}
@@ -88,8 +88,12 @@ def _refused(reason: str) -> SolvedAgain:
     return SolvedAgain(notes=(f"head not solved again: {reason}",))
 
 
-def _features(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Floats, Floats]:
-    """Return what enters a layer, float32 [n, features], and the logits, float32 [n, outputs]."""
+def head_inputs(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[Floats, Floats]:
+    """Return what enters a layer, float32 [n, features], and the logits, float32 [n, outputs].
+
+    Raises:
+        TrainingError: The layer is applied in several positions.
+    """
     caught: list[torch.Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, values: caught.append(values[0].flatten(1).clone()))
     try:

@@ -1,0 +1,77 @@
+"""The command ``tuner check``."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.cli.options import Json, Memory, Out, Time, print_line
+
+if TYPE_CHECKING:
+    from tuner_check.findings import Findings
+
+#: Samples that are listed; --out has all.
+LISTED = 20
+
+
+def check(
+    task: str,
+    /,
+    *,
+    more: int = 20,
+    out: Out = None,
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Json = False,
+) -> None:
+    """List local samples whose label the others contradict, and what more samples of each class would bring.
+
+    Parameters
+    ----------
+    task
+        As for tuner run.
+    more
+        Number of further samples of a class whose gain is told.
+    out
+        File to write all of these samples to, as a table with commas; it must not exist.
+    """
+    from tuner.cli.fence import ended_by
+    from tuner.commands.limits import CommandLimits
+    from tuner.errors import UsageError
+    from tuner_check import findings
+
+    if more < 1:
+        raise UsageError(f"--more must be at least 1, got {more}")
+    limits = CommandLimits.read(time, memory)
+    with ended_by(limits.end):
+        found = findings.check(task, more, limits)
+    if out is not None:
+        findings.write_suspects(found.suspects, out)
+    if json_output:
+        print_line(json.dumps(found.to_dict()))
+        return
+    for line in lines(found, out):
+        print_line(line)
+
+
+def lines(found: "Findings", out: Path | None = None) -> Iterator[str]:
+    """Return findings for people."""
+    from tuner.printable import printable
+
+    count, total = len(found.suspects), found.samples
+    yield f"Of {total:,} samples, {count} have a label that the others contradict{':' if count else '.'}"
+    for suspect in found.suspects[:LISTED]:
+        yield (
+            f"  {printable(suspect.file)}: {printable(suspect.label)} {100 * suspect.probability:.0f} %; "
+            f"the others say {printable(suspect.instead)} {100 * suspect.instead_probability:.0f} %"
+        )
+    if out is not None:
+        yield f"  all are in {printable(str(out))}"
+    elif count > LISTED:
+        yield f"  and {count - LISTED} more: --out FILE has all"
+    yield f"A linear head on the given model's features finds {100 * found.found:.0f} % of a class in the mean."
+    for one in found.classes:
+        gain = "too few to tell" if one.gain is None else one.gain.text()
+        yield f"  {printable(one.label)}: {one.samples} samples, {100 * one.found:.0f} % found; {gain}"
+    if found.gain is not None:
+        yield f"  every class: {found.gain.text()}"
