@@ -64,6 +64,7 @@ STRATEGIES = (
         "bias",
         "lora",
         "sparse",
+        "branch",
         "closed_form",
         "coreset",
         "energy",

@@ -130,7 +130,7 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     if not len(local):
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
     scores, local_scores = _scored(local, settings)
-    gate, local_gate, known_gate = _gated(local, known, settings)
+    gate, local_gate, known_gate = gate_head(local, known, settings)
     counts, multi = local.sums.cross[-1], local.labels.ndim > 1
     is_local = counts > 0  # a class, by whether it occurs
     prior = np.where(is_local, settings.prior * (log_odds(counts, len(local)) if multi else log_prior(counts)), 0.0)
@@ -178,8 +178,11 @@ def _scored(local: Domain, settings: UnionSettings) -> tuple[LinearHead, Doubles
     return solved.head, solved.left_out(local.features, targets)
 
 
-def _gated(local: Domain, known: Domain, settings: UnionSettings) -> tuple[LinearHead | None, Doubles, Doubles]:
-    """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out."""
+def gate_head(local: Domain, known: Domain, settings: UnionSettings) -> tuple[LinearHead | None, Doubles, Doubles]:
+    """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out.
+
+    Of the settings it takes `ridge` and `local_weight`; with `gate` ``none``, or without known samples, it is None.
+    """
     if not len(known) or settings.gate == "none":
         return None, np.zeros(len(local)), np.zeros(len(known))
     sizes, total = (len(local), len(known)), len(local) + len(known)
