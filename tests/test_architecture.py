@@ -65,6 +65,7 @@ STRATEGIES = (
         "bias",
         "lora",
         "sparse",
+        "branch",
         "closed_form",
         "coreset",
         "energy",

@@ -42,6 +42,7 @@ class Tail:
         seed: The trial's seed.
         probe: Takes a number, and returns the mean loss of the tail in evaluation mode on the fixed batch of that
             number: a scalar with its graph. Batches have at most eight training samples; noise where a step is planned.
+        given: Returns a copy of the tail as the model has it, before any edit.
     """
 
     module: Any
@@ -49,6 +50,7 @@ class Tail:
     plan: TrialPlan
     seed: int
     probe: Callable[[int], Any]
+    given: Callable[[], Any]
 
     @property
     def head(self) -> Any:
@@ -93,6 +95,35 @@ class Solver:
     def solve(self, samples: SolverInputs) -> None:
         """Set the weights; a subclass overrides it."""
         raise NotImplementedError("a solver sets its weights: override `solve`")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompletingInputs:
+    """What completes a trained tail: its training samples, as they are without random changes.
+
+    Attributes:
+        run: Takes a module of the tail's inputs, and returns what it makes of all samples in evaluation mode, float32
+            [n, ...].
+        labels: int64 [n], or float32 [n, outputs] with several labels a sample.
+        is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
+        targets: What a sample's label is.
+    """
+
+    run: Callable[[Any], Any]
+    labels: Any
+    is_local: Any
+    targets: Targets = SINGLE_LABEL
+
+
+class Completing:
+    """Base class of a module, made by a lowering, that is completed when training ends.
+
+    Its edit has ``EditTraits(keeps_weights=False)``. Weights that it sets then must be loaded like all others.
+    """
+
+    def complete(self, samples: CompletingInputs) -> tuple[str, ...]:
+        """Set the weights that do not train; return notes for the trial's record. A subclass overrides it."""
+        raise NotImplementedError("a module that is completed sets its weights: override `complete`")
 
 
 #: Realises a tail edit: takes the tail and the edit's settings, and returns the edited module.

@@ -132,6 +132,8 @@ class EditTraits(Part):
         traceable: Whether a step can be traced once for all: for the planned executor, and for ONNX Runtime.
         keeps_weights: Whether the trained tail has the given model's layers and weights; else export edits it again.
         solves: Whether its weights are solved for in one pass, without gradients, recipe, random changes and terms.
+        keeps_given: Whether the given tail stays next to the trained one, and answers for what the model knew: it takes
+            the tail's bytes again, and the trained one may forget.
     """
 
     changes_shapes: bool = False
@@ -139,6 +141,7 @@ class EditTraits(Part):
     traceable: bool = True
     keeps_weights: bool = True
     solves: bool = False
+    keeps_given: bool = field(default=False, metadata=OPTIONAL)
 
     @classmethod
     def of(cls, edits: "Iterable[TailEdit]") -> "EditTraits":
@@ -150,6 +153,7 @@ class EditTraits(Part):
             traceable=all(one.traceable for one in traits),
             keeps_weights=all(one.keeps_weights for one in traits),
             solves=any(one.solves for one in traits),
+            keeps_given=any(one.keeps_given for one in traits),
         )
 
 

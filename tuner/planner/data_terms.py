@@ -50,7 +50,9 @@ def feature_bytes(plan: TrialPlan) -> int:
 def weight_bytes(plan: TrialPlan) -> int:
     """Return the bytes of the trained weights, which a trial writes and a run keeps for its front."""
     kept = start_bytes(plan) if plan.heads.ridge else 0  # rounds on a device begin with it again
-    return head_bytes(plan) + kept + FLOAT_BYTES * sum(block.parameters for block in plan.model.blocks[plan.split :])
+    tails = 2 if plan.traits.keeps_given else 1
+    tail = FLOAT_BYTES * sum(block.parameters for block in plan.model.blocks[plan.split :])
+    return head_bytes(plan) + kept + tails * tail
 
 
 def runs_prefix(plan: TrialPlan) -> bool:

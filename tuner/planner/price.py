@@ -152,6 +152,7 @@ class Price:
         tail = plan.model.blocks[plan.split :]
         batch = min(plan.recipe.part_size, max(1, plan.train_samples))
         copies = state_copies(plan.recipe.optimiser) + bool(self.rates.first.library_bytes)  # nominal rates: no file
+        copies += 2 * plan.traits.keeps_given  # the given tail, and its copy in the file
         state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + solving_bytes(plan)
         inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
         tail_bytes, exits_bytes = state + kept_bytes(plan) + inputs, heads_bytes(plan, batch)
@@ -188,8 +189,9 @@ class Price:
 
     @property
     def _solving_seconds(self) -> float:
-        """Seconds to pass one training sample through the trained tail; 0 where no head is solved for again."""
-        return self._tail_seconds if self.plan.recipe.solve_again and self.plan.trainable else 0.0
+        """Seconds to pass one training sample through the tail after training, as often as that is done."""
+        passes = self.plan.recipe.solve_again + 2 * self.plan.traits.keeps_given
+        return passes * self._tail_seconds if self.plan.trainable else 0.0
 
     @property
     def _teacher_seconds(self) -> float:

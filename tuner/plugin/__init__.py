@@ -3,7 +3,17 @@
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
 from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.losses import LossFunction, LossInputs
-from tuner.backends.lowering import Evolving, Lowering, Solver, SolverInputs, Tail, TailBlock, Training
+from tuner.backends.lowering import (
+    Completing,
+    CompletingInputs,
+    Evolving,
+    Lowering,
+    Solver,
+    SolverInputs,
+    Tail,
+    TailBlock,
+    Training,
+)
 from tuner.backends.measuring import Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
 from tuner.errors import TunerError
@@ -38,6 +48,8 @@ __all__ = [
     "BlockInfo",
     "CachePlan",
     "Candidates",
+    "Completing",
+    "CompletingInputs",
     "DataEdit",
     "DataPlan",
     "Draw",

@@ -154,7 +154,7 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
     sums, multi = local.sums(), local.labels.ndim > 1
     scores, local_scores = _scored(local, sums, settings)
-    gate, local_gate, known_gate = _gated(local, known, sums, settings)
+    gate, local_gate, known_gate = gate_head(local, known, sums, settings)
     counts = class_counts(local.labels, local.outputs)
     is_local = counts > 0  # a class, by whether it occurs
     most = min(MOST_FITTED, MOST_CHOICES // len(counts)) if multi else MOST_FITTED
@@ -220,10 +220,13 @@ def _scales(local: Domain, known: Domain, local_weight: float) -> tuple[float, f
     return share * total / float(local.weights.sum()), (1 - share) * total / float(known.weights.sum())
 
 
-def _gated(
+def gate_head(
     local: Domain, known: Domain, sums: Sums, settings: UnionSettings
 ) -> tuple[LinearHead | None, Doubles, Doubles]:
-    """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out."""
+    """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out.
+
+    `sums` are those of the local samples. With the setting `gate` of ``none``, or without known samples, it is None.
+    """
     if not len(known) or settings.gate == "none":
         return None, np.zeros(len(local)), np.zeros(len(known))
     scales = _scales(local, known, settings.local_weight)

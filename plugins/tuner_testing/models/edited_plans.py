@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,7 @@ def plans_to_try(kind: str, strategies: Sequence[Strategy[Any]], extensions: Ext
 def emitted_plans(kind: str, strategies: Sequence[Strategy[Any]], share: float) -> list[TrialPlan]:
     """Return plans with an edit of a kind: of start values first, then of corners, then of random values."""
     model, task = made_up_model(), task_info(made_up_task())
+    task = replace(task, global_per_class=(1,) * model.outputs)  # some edits are for tasks with global data alone
     plans: dict[object, TrialPlan] = {}
     for strategy in strategies:
         with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong

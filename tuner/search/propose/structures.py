@@ -134,9 +134,9 @@ class Structures:
         self.anchors = (*heads[:FIRST_HEADS], *tails, *heads[FIRST_HEADS:])  # with few trials some train
 
     def _slowly(self, composed: Composed) -> Composed:
-        """Return a plan at the rate of a model that is not to forget; as it is where it trains nothing, or may not."""
-        knob = composed.knobs.get(RATE)
-        if composed.plan.traits.solves or knob is None or knob.fixed:
+        """Return a plan at the rate of a tail that is not to forget; as it is where it trains nothing, or may."""
+        knob, traits = composed.knobs.get(RATE), composed.plan.traits
+        if traits.solves or traits.keeps_given or knob is None or knob.fixed:
             return composed
         slower = KEEPING * composed.plan.recipe.learning_rate
         return self._with(composed.values, {RATE: slower}) or composed

@@ -27,10 +27,11 @@ def sizes(
 ) -> dict[str, float]:
     """Return the whole model's parameters, a prediction's FLOPs and the size of a bundle, the tail's as it is now.
 
-    `int8_bytes` is the size of the frozen blocks in int8; None where they are in float32.
+    `int8_bytes` is the size of the frozen blocks in int8; None where they are in float32. FLOPs are the mean over the
+    samples of `example`, which a tail may treat differently.
     """
     tail.eval()
-    flops, _ = counted(tail, example[:1])
+    flops = counted(tail, example)[0] // len(example)
     frozen = model.info.blocks[:cut]
     parameters = sum(value.numel() for value in tail.parameters()) + sum(block.parameters for block in frozen)
     if int8_bytes is None:

@@ -14,17 +14,19 @@ from tuner.backends.base import Trial
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.features.selection import Selection
+from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
+from tuner.backends.torch.trial.edits.completed import complete
 from tuner.backends.torch.trial.edits.edited import edited, probe_of
 from tuner.backends.torch.trial.edits.evolving import room
-from tuner.backends.torch.trial.edits.solve_again import ALONE, solve_again
+from tuner.backends.torch.trial.edits.solve_again import ALONE, SolvedAgain, solve_again
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, training_inputs, validation_inputs
 from tuner.backends.torch.trial.opened import OpenTask, TailTraining
-from tuner.backends.torch.trial.scoring import Scores, logits, require_finite, score, sizes
+from tuner.backends.torch.trial.scoring import SCORE_BATCH, Scores, logits, require_finite, score, sizes
 from tuner.errors import DivergedError, TrainingError
 from tuner.files import private_file, remove_parts
 from tuner.process_memory import PeakMeter
@@ -102,7 +104,7 @@ class TailProcedure:
         if self.int8 is not None:  # of blocks in float32, the study knows the time of a prediction
             scores.values.update(self.int8.values)
         int8_bytes = None if self.int8 is None else self.int8.int8_bytes
-        scores.values.update(sizes(self.opened.model, self.plan.split, tail, self.example, int8_bytes))
+        scores.values.update(sizes(self.opened.model, self.plan.split, tail, self._typical(), int8_bytes))
         return scores
 
     def write(self, metadata: Mapping[str, str] | None) -> None:
@@ -153,10 +155,19 @@ class TailProcedure:
         tail, self.again, started = edits.finish(steps.example), ALONE, time.perf_counter()
         if plan.recipe.solve_again:
             self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, self.validation)
+        if plan.traits.keeps_given:
+            self.again = SolvedAgain(notes=(*self.again.notes, *complete(task, tail, plan, fixed)))
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
         self.metadata = steps.metadata
         self.notes, self.continued = (*notes, *self.again.notes), len(start.entries)
         return replace(log, seconds=log.seconds + time.perf_counter() - started)
+
+    def _typical(self) -> torch.Tensor:
+        """Return inputs whose mean cost is that of a prediction: one, or some where not all take the same way."""
+        if not self.plan.traits.keeps_given:
+            return self.example
+        local = self.validation["local"]
+        return spatial(local.read(np.arange(min(SCORE_BATCH, len(local.labels)))))
 
     def _with_teacher(self, train: TailInputs) -> TailInputs:
         """Return training inputs with the given model's logits on unchanged samples, where a loss term reads them."""

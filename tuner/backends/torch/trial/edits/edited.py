@@ -1,5 +1,6 @@
 """Tail edits made by the plugins' lowerings."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -89,13 +90,15 @@ def edited(
     given = model.tail(plan.split).requires_grad_()
     names, own = set(given.state_dict()), {id(value) for value in given.parameters()}
     tail, blocks = given, tuple(_blocks(model, plan.split))
+    unedited = copy.deepcopy(given) if any(edit.traits.keeps_given for edit in plan.shape) else given
     by_kind: dict[str, tuple[Evolving, ...]] = {}
     lacking = extensions.lacking(plan)
     if lacking is not None:
         raise TrainingError(lacking)
     for number, edit in enumerate(plan.shape, start=1):
         before = evolving(tail)
-        tail = _lowered(edit, extensions.lowerings[edit.kind], tail, blocks, plan, probe or _noise(plan), seed)
+        handle = _handle(tail, unedited, blocks, plan, probe or _noise(plan), seed)
+        tail = _lowered(edit, extensions.lowerings[edit.kind], handle)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
         for module in added:
             module.kind = edit.kind
@@ -151,17 +154,20 @@ def _blocks(model: OpenModel, cut: int) -> Iterable[TailBlock]:
         yield TailBlock(model.chain.blocks[number].name, model.chain.layers(number))
 
 
-def _lowered(
-    edit: TailEdit,
-    lowering: Lowering,
-    tail: nn.Module,
-    blocks: tuple[TailBlock, ...],
-    plan: TrialPlan,
-    probe: Probe,
-    seed: int,
-) -> nn.Module:
+def _handle(
+    tail: nn.Module, given: nn.Module, blocks: tuple[TailBlock, ...], plan: TrialPlan, probe: Probe, seed: int
+) -> Tail:
+    """Return what a lowering takes."""
+
+    def loss(number: int = 0) -> torch.Tensor:
+        return probe(tail, number)
+
+    return Tail(tail, blocks, plan, seed, loss, lambda: copy.deepcopy(given))
+
+
+def _lowered(edit: TailEdit, lowering: Lowering, handle: Tail) -> nn.Module:
     """Make one edit, and check what the lowering returned."""
-    handle = Tail(tail, blocks, plan, seed, lambda number=0: probe(tail, number))  # type: ignore[misc]  # mypy cannot infer the lambda
+    plan = handle.plan
     result: object = call_extension(LoweringError, edit.kind, lowering, handle, dict(edit.settings))
     if not isinstance(result, nn.Module):
         rule = "it must return the edited tail, a torch.nn.Module, but it returned"
