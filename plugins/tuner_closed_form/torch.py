@@ -60,7 +60,9 @@ class ClosedFormTail(nn.Module, Solver):
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)
         )
-        self._set(union_head(self._given, local, known, self.union).head)
+        solved = union_head(self._given, local, known, self.union)
+        self.left_out = solved.left_out
+        self._set(solved.head)
 
     def _regressed(self, samples: SolverInputs, step: float, outputs: int) -> LinearHead:
         codes = coded(samples.features, step)
@@ -70,7 +72,10 @@ class ClosedFormTail(nn.Module, Solver):
             for rows in (samples.is_local, ~samples.is_local)
         )
         weights = {"ridge": self.union.ridge, "local_weight": self.union.local_weight}
-        return regression_head(self._given, local, known, **weights)
+        solved, weight = regression_head(self._given, local, known, **weights)
+        own = samples.is_local
+        self.left_out = solved.left_out(codes[own] * step, samples.labels[own], weight)
+        return solved.head
 
     def _set(self, head: LinearHead) -> None:
         self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))

@@ -8,8 +8,8 @@ import pytest
 from tuner.arrays import Array, Doubles, Labels
 from tuner.errors import TrainingError
 from tuner.ridge.calibrate import mixture
-from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import coded, step_of
+from tuner.ridge.solve import LinearHead, regression_head
+from tuner.ridge.sums import Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 
 OLD, NEW, FEATURES = 4, 3, 16
@@ -71,6 +71,38 @@ def test_it_learns_the_local_classes_and_keeps_the_old_ones(settings: UnionSetti
     lost = 0.02 if shift else 0.15  # where the domains look alike, a few samples look like both
     assert accuracy(head, old) > untouched - lost
     assert accuracy(head, new) > 0.85
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_sample_is_left_out_as_if_the_head_were_solved_without_it(settings: UnionSettings) -> None:
+    local, known = both()
+    left_out = union_head(given(), local, known, settings).left_out
+    assert left_out.shape == (len(local), OUTPUTS)
+    for row in range(0, len(local), 11):
+        head = union_head(given(), local.without(np.array([row])), known, settings).head
+        anew = head.scores(local.features[row : row + 1])[0]
+        assert left_out[row].argmax() == anew.argmax()
+        if (settings.scores, settings.gate) == ("ridge", "soft"):  # of others, one sample changes s or the means more
+            np.testing.assert_allclose(left_out[row], anew, rtol=0.1, atol=0.3)
+    seen = union_head(given(), local, known, settings).head.scores(local.features)
+    assert likelihood(left_out, local.labels) < likelihood(seen, local.labels), (
+        "a head is sure of what it was solved on"
+    )
+
+
+@pytest.mark.parametrize("has_known", [False, True])
+def test_numbers_are_left_out_too(has_known: bool) -> None:
+    (samples, _), (others, _) = drawn(1, range(OLD, OUTPUTS), 30), drawn(2, range(OLD), 20 if has_known else 0)
+    targets = samples @ np.ones((FEATURES, 2)) + np.random.default_rng(0).normal(0, 1, (len(samples), 2))
+    step, head = step_of(samples), LinearHead(np.zeros((2, FEATURES)), np.zeros(2))
+    codes, empty = coded(samples, step), Sums.empty(FEATURES, 2, step)
+    local, known = empty.added(codes, targets), empty.added(coded(others, step), np.zeros((len(others), 2)))
+    solved, weight = regression_head(head, local, known, ridge=3.0, local_weight=2.0)
+    left_out = solved.left_out(codes * step, targets, weight)
+    for row in (0, 40, 89):
+        rest = local.removed(codes[[row]], targets[[row]])
+        anew = regression_head(head, rest, known, ridge=3.0, local_weight=2.0)[0].head
+        np.testing.assert_allclose(left_out[row], anew.scores(codes[[row]] * step)[0], rtol=0.02, atol=0.02)
 
 
 def temperature(logits: Array, labels: Array) -> float:

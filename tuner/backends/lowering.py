@@ -82,10 +82,13 @@ class Solver:
     Attributes:
         layer: The layer whose inputs it is solved from; they are flattened.
         union: How a device solves the same head again (`tuner.ridge.union`), where that is what it solves.
+        left_out: Set by `solve`: logits of the local samples, each by weights that were solved for without it, float
+            [local, outputs]; None where they are not known. They score the plan on all local samples.
     """
 
     layer: Any
     union: UnionSettings | None = None
+    left_out: Any = None
 
     def solve(self, samples: SolverInputs) -> None:
         """Set the weights; a subclass overrides it."""

@@ -104,8 +104,12 @@ def spread(sums: Sums) -> float:
     return float(variance.mean()) * sums.step**2
 
 
-def regression_head(given: LinearHead, local: Sums, known: Sums, *, ridge: float, local_weight: float) -> LinearHead:
+def regression_head(
+    given: LinearHead, local: Sums, known: Sums, *, ridge: float, local_weight: float
+) -> tuple[RidgeHead, float]:
     """Return the head of numbers, pulled to the given head: what no sample speaks against stays as it was.
+
+    With it, what a local sample counts in its sums.
 
     Args:
         given: The model's head.
@@ -114,11 +118,12 @@ def regression_head(given: LinearHead, local: Sums, known: Sums, *, ridge: float
         ridge: λ in samples: it weighs as much as so many samples do.
         local_weight: What all local samples count where those of the global data count one.
     """
-    sums = local
+    sums, weight = local, 1.0
     if known.count:
         share, total = local_weight / (1 + local_weight), local.count + known.count
-        sums = local.weighted(share * total / local.count) + known.weighted((1 - share) * total / known.count)
-    return solve(sums, ridge * (spread(sums) or 1.0), given).head
+        weight = share * total / local.count
+        sums = local.weighted(weight) + known.weighted((1 - share) * total / known.count)
+    return solve(sums, ridge * (spread(sums) or 1.0), given), weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)

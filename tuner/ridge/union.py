@@ -109,10 +109,12 @@ class UnionHead:
     Attributes:
         head: One linear layer, of the shape of the given head.
         numbers: t, s, k and c.
+        left_out: Logits of the local samples, each by the heads without it, float64 [local, outputs].
     """
 
     head: LinearHead
     numbers: tuple[float, float, float, float]
+    left_out: Doubles
 
 
 def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionSettings) -> UnionHead:
@@ -159,7 +161,9 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     weight, bias = t * given.weight, t * given.bias
     weight[is_local] += s * scores.weight[is_local] + (0 if gate is None else k * gate.weight)
     bias[is_local] += (s * scores.bias + c + prior)[is_local] + (0 if gate is None else k * gate.bias)
-    return UnionHead(LinearHead(weight, bias), (t, s, k, c))
+    of_local = s * local_scores + k * local_gate[:, None] + c
+    left_out = t * given.scores(local.features) + np.where(is_local, of_local, 0.0) + prior
+    return UnionHead(LinearHead(weight, bias), (t, s, k, c), left_out)
 
 
 def _or_not(logits: Doubles) -> Doubles:

@@ -111,7 +111,7 @@ def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, tra
     parts = [(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local)]
     if not task.targets.has_classes:
         sums = [Sums.empty(count, outputs, step).added(rows, labels.astype(np.float64)) for rows, labels in parts]
-        return regression_head(own, *sums, ridge=RIDGE, local_weight=1.0)
+        return regression_head(own, *sums, ridge=RIDGE, local_weight=1.0)[0].head
     given = LinearHead(own.weight.copy(), own.bias.copy())
     given.weight[trusted_rows:] = 0.0
     given.bias[trusted_rows:] = 0.0
