@@ -56,11 +56,14 @@ class ClosedFormTail(nn.Module, Solver):
         if not targets.has_classes:
             ridge = regression_ridge(self._given, local, known)
             self.notes = (f"a ridge of {ridge:,.0f} samples is best by leave-one-out",)
-            self._set(regression_head(self._given, local, known, ridge))
+            head, self.left_out = regression_head(self._given, local, known, ridge)
+            self._set(head)
             return
         self.union = chosen(local, known, UnionSettings())
         self.notes = (f"{self.union.text} is best by leave-one-out",)
-        self._set(union_head(self._given, local, known, self.union).head)
+        solved = union_head(self._given, local, known, self.union)
+        self.left_out = solved.left_out
+        self._set(solved.head)
 
     def _set(self, head: LinearHead) -> None:
         self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))

@@ -122,16 +122,16 @@ def front(run: Run) -> str:
     if not run.front:
         return note(f"The front is empty: {nothing_feasible(run)}.")
     members = list(run.shortlist or run.front)
-    names = ["trial", *(words(one) for one in run.objectives), "plan"]
+    names = ["trial", *(words(one) for one in run.columns), "plan"]
     given = [
         "untouched",
-        *(_value(run, one, run.info.untouched.get(one.name)) for one in run.objectives),
+        *(_value(run, one, run.info.untouched.get(one.name)) for one in run.columns),
         "the given model",
     ]
     rows = [given]
     for trial in members:
         record = run.record(trial)
-        values = [_value(run, one, record.values[one.name]) for one in run.objectives]
+        values = [_value(run, one, record.values.get(one.name)) for one in run.columns]
         mark = "→ " if trial == run.best else ""
         rows.append([f"{mark}{trial}", *values, describe(record.plan) if record.plan else ""])
     marked = members.index(run.best) + 1 if run.best in members else None
@@ -140,6 +140,9 @@ def front(run: Run) -> str:
     targets = run.info.targets
     of = f"{run.info.task.noun}{judged}{targets.score_note}"
     scored = f"Scored on {counts} validation {of}."
+    if run.left_out_samples:
+        own = f"all {run.left_out_samples:,} local {run.info.task.noun}"
+        scored += f" Solved heads are also scored on {own}, by leave-one-out."
     bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.one_class else ""
     best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
     others = len(run.front) - len(members)

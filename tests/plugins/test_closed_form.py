@@ -10,11 +10,13 @@ from safetensors.numpy import load_file
 
 from tests.sessions import opened
 from tuner.backends.base import Trial
+from tuner.backends.lowering import LoweringError, Solver, SolverInputs
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.trial.edits.solved import solved_with
-from tuner.backends.torch.trial.inputs import inference_prefix
+from tuner.backends.torch.trial.edits.solved import SolvedSteps, solved_with
+from tuner.backends.torch.trial.inputs import TailInputs, inference_prefix
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import Session
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan
@@ -56,6 +58,31 @@ def test_the_estimate_has_room_for_the_sums() -> None:
     assert price(plan, rates).tensor_bytes > least
 
 
+class Careless(torch.nn.Module, Solver):
+    """A solver whose left-out answers are those of too few samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 10)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.layer(value.flatten(1))
+        return logits
+
+    def solve(self, samples: SolverInputs) -> None:
+        self.left_out = np.zeros((int(samples.is_local.sum()) - 1, 10))
+
+
+def test_left_out_answers_are_one_for_each_local_sample() -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    task, plan = digits(), ClosedForm().apply(TrialPlan(example_model(4), example_task()), KNOBS)
+    read = TailInputs(lambda rows: torch.ones(len(rows), 1, 8, 8), np.zeros(6, np.int64), local_rows=4)
+    steps = SolvedSteps(TailTraining(task, plan, Careless(), read, 0))
+    steps.step(np.arange(6), 0.0)
+    with pytest.raises(LoweringError, match=r"must be finite, \[4, 10\], one row for each local sample, got \[3, 10\]"):
+        steps.end_epoch()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
@@ -71,6 +98,7 @@ def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
     outcome = session.train(Trial(plan, 1, Store(tmp_path / "store"), weights))
     assert outcome.values["local_accuracy"] > 0.9
     assert outcome.values["global_accuracy"] > 0.9
+    assert 0.9 < outcome.values["local_loo_accuracy"] < 1
 
     untrained = load(task)
     given = [value.numpy() for value in untrained.tail(plan.split).state_dict().values()]

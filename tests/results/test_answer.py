@@ -1,11 +1,15 @@
 """The answer of a run in one sentence."""
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from tuner.errors import RunError
+from tuner.cli.text.run import format_trial, print_run
+from tuner.errors import RunError, UsageError
+from tuner.metrics import wilson
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import write_run
@@ -13,6 +17,8 @@ from tuner.results.records.classes import Classes, listed
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
 from tuner.results.views.answer import answer
+from tuner.results.views.pick import pick_trial
+from tuner.results.views.points import point
 
 OLD = Path(__file__).parent.parent / "fixtures"
 UNNAMED = Classes()
@@ -102,6 +108,22 @@ def test_a_head_that_is_solved_for_is_not_trained() -> None:
     records = tuple(replace(record, plan=replace(plan, split=3, shape=(edit,))) for record in run.records)
     said = answer(replace(run, records=records))
     assert said.startswith("Solving for the last block on 180 of the user's samples and 77 old ones in 0.257 s takes ")
+
+
+def test_a_head_is_shown_with_its_score_on_all_local_samples() -> None:
+    run = measured(run_of("digits", DIGITS), local_loo_accuracy=0.9)
+    (used,) = {plan.local_used for trial in run.front if (plan := run.record(trial).plan) is not None}
+    assert run.left_out_samples == used == 287
+    assert [one.title for one in run.columns][-1] == "local leave-one-out accuracy"
+    written = StringIO()
+    print_run(run, Console(width=300, file=written))
+    shown = written.getvalue()
+    assert "90.0 % (86–93)" in shown
+    assert "; solved heads also on all 287 local samples, by leave-one-out; (95 % intervals)" in shown
+    assert "90.0 % (86–93)" in format_trial(run, run.record(run.best or 0))
+    assert point(run, run.best or 0).intervals["local_loo_accuracy"] == wilson(0.9, 287)
+    with pytest.raises(UsageError, match="there is no value 'local_loo_accuracy'"):
+        pick_trial(run, "max(local_loo_accuracy)")
 
 
 def test_accuracy_that_nobody_measured_before_has_no_from() -> None:

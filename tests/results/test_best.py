@@ -11,6 +11,7 @@ from tuner.results.scores.pareto import best, is_alike, is_worth_naming
 
 UNTOUCHED = {"local_accuracy": 0.1, "global_accuracy": 0.5}
 SAMPLES = {"local": 100, "global": 400}
+LEFT_OUT = "local_loo_accuracy"
 
 
 def values(local: float, global_: float = 0.5, seconds: float = 1.0, loss: float | None = None) -> dict[str, float]:
@@ -32,6 +33,15 @@ def test_of_accuracies_that_so_few_samples_cannot_tell_apart_the_lowest_loss_is_
     assert best(members, UNTOUCHED, SAMPLES) == 1
     assert best({0: values(0.95), 1: values(0.94)}, UNTOUCHED, SAMPLES) == 0
     assert best({0: values(0.95, seconds=9.0), 1: values(0.95)}, UNTOUCHED, SAMPLES) == 1
+
+
+def test_leave_one_out_chooses_among_heads_and_local_val_between_a_head_and_a_tail() -> None:
+    heads = {0: values(0.95) | {LEFT_OUT: 0.90}, 1: values(0.93) | {LEFT_OUT: 0.92}}
+    assert best(heads, UNTOUCHED, SAMPLES) == 1
+    assert best({**heads, 2: values(0.94)}, UNTOUCHED, SAMPLES) == 2, "a tail is compared on local.val"
+    assert best({**heads, 2: values(0.92)}, UNTOUCHED, SAMPLES) == 1
+    forgets = {**heads, 3: values(0.99, 0.3) | {LEFT_OUT: 0.99}}
+    assert best(forgets, UNTOUCHED, SAMPLES) == 1
 
 
 def test_what_is_surely_worse_is_not_named_unless_another_domain_gains() -> None:
@@ -66,6 +76,11 @@ def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:
         TrialRecord(2, "done", replace(PLAN, split=15), values=values(0.75), spent_seconds=4.0),
         TrialRecord(3, "rejected", replace(PLAN, split=0), reason="--time: needs more"),
     ]
+    worse, better = (
+        TrialRecord(4 + place, "done", head, values=values(local) | {LEFT_OUT: every})
+        for place, (local, every) in enumerate(((0.8, 0.75), (0.78, 0.77)))
+    )
+    assert cuts_of([worse, better])[0].trial == 5
     found = cuts_of(records)
     assert [(cut.name, cut.tried, cut.trial, cut.seconds) for cut in found] == [
         ("head alone, in closed form", 1, 0, 0.5),

@@ -71,6 +71,37 @@ def test_it_learns_the_local_classes_and_keeps_the_old_ones(settings: UnionSetti
     assert accuracy(head, new) > 0.85
 
 
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_sample_is_left_out_as_if_the_head_were_solved_without_it(settings: UnionSettings) -> None:
+    local, known = both()
+    left_out = union_head(given(), local, known, settings).left_out
+    assert left_out.shape == (len(local), OUTPUTS)
+    for row in range(0, len(local), 11):
+        head = union_head(given(), local.without(np.array([row])), known, settings).head
+        anew = head.scores(local.features[row : row + 1])[0]
+        assert left_out[row].argmax() == anew.argmax()
+        if (settings.scores, settings.gate) == ("ridge", "soft"):  # of others, one sample changes s or the means more
+            np.testing.assert_allclose(left_out[row], anew, rtol=0.1, atol=0.3)
+    seen = union_head(given(), local, known, settings).head.scores(local.features)
+    assert likelihood(left_out, local.labels) < likelihood(seen, local.labels), (
+        "a head is sure of what it was solved on"
+    )
+
+
+@pytest.mark.parametrize("has_known", [False, True])
+def test_numbers_are_left_out_too(has_known: bool) -> None:
+    (samples, _), (others, _) = drawn(1, range(OLD, OUTPUTS), 30), drawn(2, range(OLD), 20 if has_known else 0)
+    targets = samples @ np.ones((FEATURES, 2)) + np.random.default_rng(0).normal(0, 1, (len(samples), 2))
+    step, head = step_of(samples), LinearHead(np.zeros((2, FEATURES)), np.zeros(2))
+    empty = Domain.empty(FEATURES, 2, step, multi=True)
+    local = empty.added(coded(samples, step), targets)
+    known = empty.added(coded(others, step), np.zeros((len(others), 2)))
+    left_out = regression_head(head, local, known, 3.0)[1]
+    for row in (0, 40, 89):
+        anew = regression_head(head, local.without(np.array([row])), known, 3.0)[0]
+        np.testing.assert_allclose(left_out[row], anew.scores(local.features[[row]])[0], rtol=0.02, atol=0.02)
+
+
 def temperature(logits: Array, labels: Array) -> float:
     (inverse,) = mixture(logits[None], np.zeros(1), labels, np.ones(len(labels)), np.ones(1))
     return float(1 / inverse)

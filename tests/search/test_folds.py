@@ -140,6 +140,7 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     task = replace(example_task(), local_train=30, local_val=20, loss="regression")
     plan = TrialPlan(example_model(4), task, data=DataPlan(folds=2))
     values = [{"local_accuracy": 0.9, "local_mae": 2.0, "global_mae": 9.0, "flops": 5.0}]
+    values[0] |= {"local_loo_accuracy": 0.95, "local_loo_mae": 1.0}  # of a solved head: folds score it on all samples
     values += [{"local_accuracy": 0.8, "local_mae": 3.0}, {"local_accuracy": 0.7, "local_mae": 5.0}]
     found = joined(plan, [Outcome(each) for each in values])
     counts = [one.local_scored for one in plan.trainings]
@@ -147,6 +148,7 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     assert found.values["local_mae"] == pytest.approx((20 * 2 + 15 * 3 + 15 * 5) / 50)
     assert found.values["local_accuracy"] == pytest.approx((20 * 0.9 + 15 * 0.8 + 15 * 0.7) / 50)
     assert (found.values["global_mae"], found.values["flops"]) == (9.0, 5.0)
+    assert not [name for name in found.values if "loo" in name]
     assert found.notes == (
         "local R² of the weights that are kept, on local.val: 0.900; by fold of local.train: 0.800, 0.700",
     )

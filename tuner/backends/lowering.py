@@ -86,11 +86,14 @@ class Solver:
         union: How a device solves the same head again (`tuner.ridge.union`), where that is what it solves: with what
             `solve` has chosen, and the bundle holds.
         notes: What `solve` has chosen, for the trial's record.
+        left_out: Set by `solve`: logits of the local samples, each by weights that were solved for without it, float
+            [local, outputs]; None where they are not known. They score the plan on all local samples.
     """
 
     layer: Any
     union: UnionSettings | None = None
     notes: tuple[str, ...] = ()
+    left_out: Any = None
 
     def solve(self, samples: SolverInputs) -> None:
         """Set the weights; a subclass overrides it."""

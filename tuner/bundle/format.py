@@ -36,7 +36,7 @@ FILE = "bundle.json"
 #: Folder of a conformance set; no part of the bundle, but served with it.
 CONFORMANCE = "conformance"
 #: Values that are shares; a plugin's own values may be anything.
-ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy")
+ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy", "local_loo_accuracy")
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
 #: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
 MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33

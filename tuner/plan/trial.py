@@ -102,6 +102,11 @@ class TrialPlan(Part):
         return share_of(self.task.local_val, self.data.share) + (self.local_samples if self.data.folds else 0)
 
     @property
+    def local_used(self) -> int:
+        """Number of local samples that are used, for training and for validation."""
+        return self.local_samples + share_of(self.task.local_val, self.data.share)
+
+    @property
     def global_scored(self) -> int:
         """Number of global validation samples that are scored."""
         return 0 if self.data.fold else share_of(self.task.global_val, self.data.share)

@@ -15,8 +15,9 @@ from tuner.results.kinds import chosen_kind
 from tuner.results.records.trial import STATES, TrialRecord, comparable
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
-from tuner.results.scores.objectives import Objective, objective_of
+from tuner.results.scores.objectives import DOMAINS, LEFT_OUT_ACCURACY, Objective, objective_of
 from tuner.results.scores.pareto import best, front, is_worth_naming, knee, shortlist, useful
+from tuner.targets.base import LEFT_OUT
 from tuner.task import Task
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Run:
             value: The value.
             samples: Number of samples by domain that it was measured on; those of the front where not given.
         """
-        return objective.text(value, self.scored_samples if samples is None else samples)
+        return objective.text(value, self._samples if samples is None else samples)
 
     def frame(self) -> "DataFrame":
         """Return the trials as a table of pandas, one row for each, with the trial's number as the index.
@@ -101,6 +102,12 @@ class Run:
     def objectives(self) -> tuple[Objective, ...]:
         """The study's objectives."""
         return tuple(one.of(self.info.targets) for one in self.info.objectives)
+
+    @property
+    def columns(self) -> tuple[Objective, ...]:
+        """The objectives, and what solved heads score on all local samples where the front has such heads."""
+        more = (LEFT_OUT_ACCURACY.of(self.info.targets),) if self.left_out_samples else ()
+        return *self.objectives, *more
 
     def objective(self, name: str) -> Objective:
         """Return an objective by its name, as it is of this run's task: the study's, or one of the usual ones."""
@@ -158,6 +165,22 @@ class Run:
         """Number of samples that the front is scored on, by domain."""
         plan = self._plan_of_front
         return {} if plan is None else plan.scored
+
+    @property
+    def left_out_samples(self) -> int:
+        """Number of local samples that solved heads of the front are scored on by leave-one-out too; 0 without such."""
+        plan = self._plan_of_front
+        members = (self.record(trial) for trial in self.front)
+        has_any = any(LEFT_OUT_ACCURACY.name in member.values for member in members)  # noqa: PD011 - a record's
+        return plan.local_used if plan is not None and has_any else 0
+
+    def samples_of(self, name: str) -> int:
+        """Return the number of samples that an accuracy is on, by its name; 0 for other values."""
+        return self._samples.get(DOMAINS.get(name, ""), 0)
+
+    @property
+    def _samples(self) -> dict[str, int]:
+        return {**self.scored_samples, LEFT_OUT: self.left_out_samples}
 
     @property
     def folds(self) -> int:

@@ -132,10 +132,12 @@ class UnionHead:
     Attributes:
         head: One linear layer, of the shape of the given head.
         numbers: t, s, k and c.
+        left_out: Logits of the local samples, each by the heads without it, float64 [local, outputs].
     """
 
     head: LinearHead
     numbers: tuple[float, float, float, float]
+    left_out: Doubles
 
 
 def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionSettings) -> UnionHead:
@@ -182,7 +184,9 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     weight, bias = t * given.weight, t * given.bias
     weight[is_local] += s * scores.weight[is_local] + (0 if gate is None else k * gate.weight)
     bias[is_local] += (s * scores.bias + c)[is_local] + (0 if gate is None else k * gate.bias)
-    return UnionHead(LinearHead(weight, bias), (t, s, k, c))
+    of_local = s * local_scores + k * local_gate[:, None] + c
+    left_out = t * given.scores(local.features) + np.where(is_local, of_local, 0.0)
+    return UnionHead(LinearHead(weight, bias), (t, s, k, c), left_out)
 
 
 def _scored(local: Domain, sums: Sums, settings: UnionSettings) -> tuple[LinearHead, Doubles]:
@@ -241,10 +245,10 @@ def gate_head(
     return head, left[: len(local)], left[len(local) :]
 
 
-def regression_head(given: LinearHead, local: Domain, known: Domain, ridge: float) -> LinearHead:
-    """Return the head of numbers, pulled to the given head: what no sample speaks against stays as it was.
+def regression_head(given: LinearHead, local: Domain, known: Domain, ridge: float) -> tuple[LinearHead, Doubles]:
+    """Return the head of numbers, pulled to the given head, and its outputs of the local samples, each left out.
 
-    Both domains count alike in all.
+    What no sample speaks against stays as it was. Both domains count alike in all.
 
     Args:
         given: The model's head.
@@ -254,4 +258,5 @@ def regression_head(given: LinearHead, local: Domain, known: Domain, ridge: floa
     """
     ours, theirs = _scales(local, known, 1.0)
     sums = local.sums().weighted(ours) + known.sums().weighted(theirs)
-    return solve(sums, ridge * (spread(sums) or 1.0), given).head
+    solved = solve(sums, ridge * (spread(sums) or 1.0), given)
+    return solved.head, solved.left_out(local.features, local.labels, local.weights * ours)

@@ -19,7 +19,7 @@ from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import Setting
 from tuner.search.trials.seeds import seeded
-from tuner.targets.base import ERROR, TOP
+from tuner.targets.base import ERROR, LEFT_OUT, TOP
 from tuner.task.info import TaskOutline
 
 LEAST_FOLDS = 2
@@ -100,11 +100,12 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
     """Return what the trainings of a plan, in their order, measured together.
 
     A local accuracy is the share of all judging samples that were right: the mean over the trainings, weighted by the
-    number of samples that each is scored on. So is a local error, and R², each on its own fold.
+    number of samples that each is scored on. So is a local error, and R², each on its own fold. With folds there is
+    no score by leave-one-out: every plan is scored on all local samples.
     """
     first, counts = outcomes[0], [one.local_scored for one in plan.trainings]
-    values = dict(first.values)
-    for name in first.values:
+    values = {name: value for name, value in first.values.items() if not name.startswith(LEFT_OUT)}
+    for name in values:
         if name in JUDGED or (name.startswith("local_") and (TOP in name or name.endswith(ERROR))):
             shares = [outcome.values.get(name, math.nan) for outcome in outcomes]
             right = math.fsum(count * share for count, share in zip(counts, shares, strict=True))

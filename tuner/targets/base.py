@@ -25,6 +25,8 @@ Read = tuple[tuple[str, ...], Labels]
 LabelsOf = Callable[[str], Sequence[str]]
 Outputs = npt.NDArray[np.floating]
 SEPARATOR = "|"  # between the labels, or numbers, of a sample that has several
+#: Beginning of the names of a solved head's scores on all local samples, each answered by weights that never saw it.
+LEFT_OUT = "local_loo"
 #: Endings of the names of values: a score, a mean absolute error; and what a top-k accuracy has in its name.
 ACCURACY, ERROR, TOP = "_accuracy", "_mae", "_top"
 TEMPERATURES = np.geomspace(0.05, 10.0, 81)

@@ -9,7 +9,7 @@ from tuner.bundle.info import BundleInfo
 from tuner.bundle.rounds import EXPORTED
 from tuner.bundle.scores import BYTES, SECONDS
 from tuner.printable import printable
-from tuner.results.scores.objectives import title_of
+from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, title_of
 from tuner.targets.base import ACCURACY, ERROR
 from tuner.units import format_bytes, format_seconds
 
@@ -130,6 +130,11 @@ def _scores(card: "Card") -> list[str]:
         untouched = "" if before is None else f", untouched model {targets.text(before)}"
         of = targets.text(scores.trial[LOCAL], card.folded_samples)
         lines.append(f"{title_of(LOCAL, targets)} in the run, over {card.folds} folds: {of}{untouched}")
+    name = LEFT_OUT_ACCURACY.name
+    if name in scores.trial:
+        of = targets.text(scores.trial[name], card.local_samples)
+        over = f", over all {card.local_samples:,} local samples" if card.local_samples else ""
+        lines.append(f"{title_of(name, targets)} in the run{over}: {of}")
     if scores.device is not None:
         device = scores.device
         earlier, now = ("unknown" if one is None else targets.text(one) for one in (device.before, device.after))

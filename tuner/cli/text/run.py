@@ -12,15 +12,15 @@ from tuner.plan.text import describe
 from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
 from tuner.results.scores.cuts import Cut, cuts_of
-from tuner.results.scores.objectives import Objective, title_of
+from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, Objective, title_of
 from tuner.results.views.answer import answer
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
 from tuner.results.views.pick import named_picks, nothing_feasible
-from tuner.targets.base import TOP
+from tuner.targets.base import LEFT_OUT, TOP
 from tuner.units import format_bytes, format_seconds
 
 #: Mean absolute errors, in the unit of its targets.
-ERRORS = ("local_mae", "global_mae")
+ERRORS = ("local_mae", "global_mae", "local_loo_mae")
 
 
 def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
@@ -99,6 +99,8 @@ def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
     interval = "; (95 % intervals)" if run.info.targets.one_class else ""
+    if run.left_out_samples:
+        interval = f"; solved heads also on all {run.left_out_samples:,} local {task.noun}, by leave-one-out{interval}"
     if run.folds:
         local = f"{scored['local']:,} local {task.noun} ({task.local_train:,} in {run.folds} folds, and local.val)"
         old = f" and {scored['global']:,} global validation {task.noun}" if scored["global"] else ""
@@ -117,21 +119,21 @@ def _table(run: Run, members: Sequence[int]) -> Table:
     untouched = run.info.untouched
     table = Table(box=None, pad_edge=False)
     table.add_column("trial", justify="right")
-    for objective in run.objectives:
+    for objective in run.columns:
         table.add_column(objective.title, justify="right")
     errors = [name for name in ERRORS if any(name in run.record(trial).values for trial in members)]
     for name in errors:
-        table.add_column(name.replace("_", " ").replace("mae", "mean abs. error"), justify="right")
+        table.add_column(title_of(name, run.info.targets).replace("absolute", "abs."), justify="right")
     cells = (
         run.text(objective, untouched[objective.name], run.info.untouched_samples)
         if objective.name in untouched
         else "–"
-        for objective in run.objectives
+        for objective in run.columns
     )
     table.add_row("untouched", *cells, *(_error(untouched, name) for name in errors))
     for trial in members:
         values = run.record(trial).values
-        cells = (run.text(objective, values[objective.name]) for objective in run.objectives)
+        cells = (run.text(one, values[one.name]) if one.name in values else "–" for one in run.columns)
         table.add_row(f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors))
     return table
 
@@ -146,14 +148,14 @@ def _mark(run: Run, trial: int) -> str:
 
 def format_trial(run: Run, record: TrialRecord) -> str:
     """Return everything that was recorded of a trial, for people; tracebacks last."""
-    units = {objective.name: objective for objective in run.objectives}
+    units = {one.name: one for one in (*run.objectives, LEFT_OUT_ACCURACY.of(run.info.targets))}
     rung = f" on rung {record.rung}" if record.rung else ""
     lines = [f"trial {record.trial}: {record.state}{rung}, {format_seconds(record.spent_seconds)}"]
     lines += [describe(record.plan)] if record.plan else []
     lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []
     lines += [f"plan {record.prior} of the prior"] if record.prior is not None else []
     lines += [f"reason: {record.reason}"] if record.reason else []
-    scored = record.plan.scored if record.plan else {}
+    scored = {**record.plan.scored, LEFT_OUT: record.plan.local_used} if record.plan else {}
     targets = run.info.targets
     named = {name: name if targets.unit == "%" else title_of(name, targets) for name in record.values}
     lines += [f"{named[name]}: {_text(units, name, value, scored)}" for name, value in record.values.items()]
@@ -167,7 +169,7 @@ def format_trial(run: Run, record: TrialRecord) -> str:
 
 def _text(units: dict[str, Objective], name: str, value: float, scored: dict[str, int]) -> str:
     if TOP in name:
-        return percent(value, scored[name.partition("_")[0]])
+        return percent(value, scored[name.partition(TOP)[0]])
     return units[name].text(value, scored) if name in units else f"{value:,.4g}"
 
 

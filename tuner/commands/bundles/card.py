@@ -23,6 +23,7 @@ class Card:
         intervals: 95 % interval of each accuracy of the exported files, by name, where its number of samples is known.
         folds: Number of folds that judged the trial; 0 for none.
         folded_samples: Number of local samples that judged it with them.
+        local_samples: Number of local samples that were used in the run, to train and to validate; 0 if not known.
     """
 
     folder: Path
@@ -32,6 +33,7 @@ class Card:
     bytes: Mapping[str, int]
     folds: int = 0
     folded_samples: int = 0
+    local_samples: int = 0
 
     @property
     def parameters(self) -> int | None:
@@ -49,6 +51,7 @@ class Card:
             "intervals": {name: list(interval) for name, interval in self.intervals.items()},
             "bytes": dict(self.bytes),
             "folds": self.folds,
+            "local_samples": self.local_samples,
             **{name: value for name, value in content.items() if name not in {"files", "format"}},
         }
 
@@ -69,8 +72,10 @@ def card_of(folder: Path) -> Card:
     in_use = rounds_in_use(folder)[0]
     sizes = {name: (bundle.folder / name).stat().st_size for name in bundle.info.files}
     plan = bundle.plan() if PLAN in bundle.info.files else None
-    folded = (plan.data.folds, plan.local_scored) if plan is not None and plan.data.folds else ()
-    return Card(folder, bundle.info, None if in_use == EXPORTED else in_use, _intervals(bundle), sizes, *folded)
+    folds, folded = (plan.data.folds, plan.local_scored) if plan is not None and plan.data.folds else (0, 0)
+    round_ = None if in_use == EXPORTED else in_use
+    used = 0 if plan is None else plan.local_used
+    return Card(folder, bundle.info, round_, _intervals(bundle), sizes, folds, folded, used)
 
 
 def _intervals(bundle: Bundle) -> dict[str, tuple[float, float]]:

@@ -45,6 +45,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "objectives": [{"name": objective.name, "direction": objective.direction} for objective in run.objectives],
         "counts": run.counts,
         "scored_samples": run.scored_samples,
+        "left_out_samples": run.left_out_samples,
         "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
         "shortlist": list(run.shortlist),
         "picks": named_picks(run),

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.scores.objectives import LEFT_OUT_ACCURACY
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class Cut:
         blocks: Number of last blocks that train; 0 for heads that are solved for, of which nothing trains before.
         of: Number of the model's blocks.
         tried: Number of trials that were scored.
-        trial: The best of them by local accuracy, on the highest rung that the cut reached; None where none was scored.
+        trial: The best of them by local accuracy, of heads alone by leave-one-out, on the highest rung that the cut
+            reached; None where none was scored.
         seconds: Wall time of all its trials, in which features may have been computed.
         reason: Why its last trial was not scored; empty where one was.
     """
@@ -51,7 +53,10 @@ def cuts_of(records: Iterable[TrialRecord]) -> tuple[Cut, ...]:
 
 def _cut(blocks: int, records: list[TrialRecord]) -> Cut:
     scored = [record for record in records if record.state in SCORED]
-    best = min(scored, key=lambda one: (one.rung, -one.values.get("local_accuracy", 0.0), one.trial), default=None)
+    name = LEFT_OUT_ACCURACY.name  # among heads alone, the score on all local samples decides
+    if blocks or not all(name in record.values for record in scored):
+        name = "local_accuracy"
+    best = min(scored, key=lambda one: (one.rung, -one.values.get(name, 0.0), one.trial), default=None)
     values = {} if best is None else best.values
     of = max(record.plan.model.num_blocks for record in records if record.plan is not None)
     return Cut(

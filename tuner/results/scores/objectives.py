@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from tuner.targets import KINDS, Targets
-from tuner.targets.base import ACCURACY, ERROR
+from tuner.targets.base import ACCURACY, ERROR, LEFT_OUT
 
 Direction = Literal["maximise", "minimise"]
 #: Kinds of targets by the unit of their score.
@@ -14,7 +14,7 @@ _OF_UNIT = {kind.unit: kind() for kind in KINDS.values()}
 #: Units of scores that are no accuracies.
 SCORES = frozenset(_OF_UNIT) - {"%"}
 #: The domain whose samples an accuracy is of.
-DOMAINS = {"local_accuracy": "local", "global_accuracy": "global"}
+DOMAINS = {"local_accuracy": "local", "global_accuracy": "global", LEFT_OUT + ACCURACY: LEFT_OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ OBJECTIVES = (
 )
 #: Measured too, but no objective unless a search space asks for it.
 BUNDLE_BYTES = Objective("bundle_bytes", "minimise", "B")
+#: What a solved head scores on all local samples: no objective, as trained tails have no such score.
+LEFT_OUT_ACCURACY = Objective(LEFT_OUT + ACCURACY, "maximise", "%")
 #: Values that the backends which come with tuner measure of every trial.
 MEASURED = frozenset(
     {"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in (*OBJECTIVES, BUNDLE_BYTES)}
@@ -95,6 +97,7 @@ def title_of(name: str, targets: Targets) -> str:
 
 def titled(name: str, unit: str = "%") -> str:
     """Return the name of a value for people, by the unit of the score that is called accuracy; ``"%"`` for one."""
+    name = name.replace(LEFT_OUT, "local_leave-one-out", 1)
     if name.endswith(ERROR):
         return f"{name.removesuffix(ERROR).replace('_', ' ')} mean absolute error"
     if unit != "%" and name.endswith(ACCURACY):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import le
 
 from tuner.metrics import wilson
-from tuner.results.scores.objectives import DOMAINS, Objective
+from tuner.results.scores.objectives import DOMAINS, LEFT_OUT_ACCURACY, Objective
 
 COST_UNITS = frozenset({"s", "B"})
 GAIN_SHARE, GLOBAL_DROP = 0.9, 0.05
@@ -87,7 +87,8 @@ def best(
     """Return the member with the highest local accuracy of those that keep the known classes; None where there is none.
 
     Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
-    samples cannot. Where no member keeps the known classes, the one with the largest sum of both accuracies.
+    samples cannot. Where no member keeps the known classes, the one with the largest sum of both accuracies. Of solved
+    heads that keep them, only the best by leave-one-out takes part.
 
     Args:
         members: Values of the front by trial number.
@@ -101,6 +102,7 @@ def best(
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
         return max(sorted(members), key=lambda key: _both(members[key]))
+    kept = _one_head(kept)
     highest = max(one.get("local_accuracy", 0.0) for one in kept.values())
     error = math.sqrt(max(0.0, highest * (1 - highest)) / max(1, samples.get("local", 1)))
     alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) >= highest - error}
@@ -113,6 +115,14 @@ def best(
         return one.get("local_loss", 0.0), *costs, key
 
     return min(alike, key=order)
+
+
+def _one_head(members: Mapping[int, Mapping[str, float]]) -> dict[int, Mapping[str, float]]:
+    """Return the members without the solved heads but one: leave-one-out tells heads apart, and no other members."""
+    name = LEFT_OUT_ACCURACY.name
+    heads = [key for key, one in members.items() if name in one]
+    first = min(heads, key=lambda key: (-members[key][name], members[key].get("local_loss", 0.0), key), default=None)
+    return {key: one for key, one in members.items() if key == first or name not in one}
 
 
 def _both(values: Mapping[str, float]) -> float:

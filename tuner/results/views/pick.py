@@ -51,7 +51,8 @@ def pick_trial(run: Run, pick: str) -> TrialRecord:
     if pick.isdecimal():
         return run.record(int(pick))
     members = [run.record(trial) for trial in run.front]
-    conditions, best = _parsed(pick, tuple(members[0].values))
+    names = [name for name in members[0].values if all(name in member.values for member in members)]
+    conditions, best = _parsed(pick, tuple(names))
     candidates = [member for member in members if all(holds(member) for holds in conditions)]
     if not candidates:
         raise RunError(f"no member of the front meets {pick!r}: `tuner show {run.place}` lists them")

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from tuner.metrics import wilson
 from tuner.results.records.trial import TrialRecord, comparable
 from tuner.results.run import Run
-from tuner.results.scores.objectives import DOMAINS
 
 Interval = tuple[float, float]
 
@@ -64,7 +63,7 @@ def baselines(run: Run) -> dict[str, TrialRecord | None]:
 
 def interval(run: Run, name: str, value: float) -> Interval | None:
     """Return the 95 % interval (Wilson) of an accuracy; None for other values, and for AUC and R²."""
-    count = run.scored_samples.get(DOMAINS.get(name, ""), 0)
+    count = run.samples_of(name)
     return wilson(value, count) if count and run.info.targets.one_class else None
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tuner.backends.torch.features.selection import local_folds, whole_partition, withheld_selection
+from tuner.backends.torch.features.selection import are_apart, local_folds, whole_partition, withheld_selection
 from tuner.task import Domain, InputSpec, ModelSpec, Recording, Subset, Task, WindowSamples
 
 SPEC = InputSpec("signals", window=10, hop=5)
@@ -29,6 +29,11 @@ def test_no_recording_has_windows_on_both_sides(recordings: int) -> None:
     assert not apart & rest
     assert set(held.labels()) == {0, 1}
     assert {int(name[1:]) % 2 for name in rest} == {0, 1}
+
+
+def test_windows_of_one_recording_do_not_judge_each_other() -> None:
+    assert not are_apart(whole_partition(windows(3), "local.train"))
+    assert are_apart(whole_partition(windows(3, length=10), "local.val"))
 
 
 def test_a_single_recording_a_class_gives_windows() -> None:

@@ -87,6 +87,11 @@ def local_folds(local: Selection) -> RowNumbers:
     return recording_folds(local.labels(), _recordings(local), FOLDS)
 
 
+def are_apart(selection: Selection) -> bool:
+    """Return whether no two samples were cut from one recording: such ones are too much alike to judge each other."""
+    return len(np.unique(_recordings(selection))) == len(selection)
+
+
 def _recordings(selection: Selection) -> RowNumbers:
     """Return the number of the recording that each sample was cut from; of photos, a number for each."""
     origins = [selection.samples.origin(int(index)) for index in selection.indices]

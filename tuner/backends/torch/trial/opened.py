@@ -7,6 +7,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
+from tuner.arrays import Floats, Labels
 from tuner.backends.base import silent
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.features.access import Access
@@ -46,11 +47,14 @@ class TrialSteps(Steps):
         notes: What the user should know of how the steps run.
         example: One input of the tail, float32 [1, ...].
         metadata: What the file of the trial's weights says beside them.
+        left_out: Logits of the local training samples, each by weights that never saw it, float32 [local, outputs],
+            and their labels; None where samples are trained on by steps.
     """
 
     notes: tuple[str, ...] = ()
     example: torch.Tensor
     metadata: Mapping[str, str] = MappingProxyType({})
+    left_out: tuple[Floats, Labels] | None = None
 
     def finish(self) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return notes for the trial's record."""

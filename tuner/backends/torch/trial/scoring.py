@@ -16,6 +16,7 @@ from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
 from tuner.planner.device import FLOAT_BYTES
 from tuner.results.records.counts import ClassCounts
+from tuner.targets.base import LEFT_OUT
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -83,6 +84,11 @@ class Scores:
         self.values.update(task.targets.scores(domain, outputs, labels, labelled=task.labelled))
         if task.targets.one_class and task.labelled:
             self.classes[domain] = ClassCounts.of(outputs.argmax(axis=1), labels)
+
+    def add_left_out(self, task: Task, outputs: Floats, labels: Labels, left_out: Floats, left_labels: Labels) -> None:
+        """Score a solved head on all local samples: those for validation, and those it was solved from, left out."""
+        both, truth = np.concatenate([outputs, left_out]), np.concatenate([labels, left_labels])
+        self.values.update(task.targets.scores(LEFT_OUT, both, truth, labelled=task.labelled))
 
 
 def logits(tail: nn.Module, inputs: TailInputs) -> Floats:

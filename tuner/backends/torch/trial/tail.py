@@ -13,7 +13,7 @@ from torch import nn
 from tuner.backends.base import Trial
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.int8 import prediction_costs
-from tuner.backends.torch.features.selection import Selection
+from tuner.backends.torch.features.selection import Selection, are_apart
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.task_loss import torch_loss
@@ -101,6 +101,8 @@ class TailProcedure:
             outputs = logits(tail, inputs) if self.again.outputs is None else self.again.outputs[domain]
             require_finite("the tail", outputs)
             scores.add(task, domain, outputs, inputs.labels)
+            if domain == "local" and self.left_out is not None and are_apart(self.training[0]):
+                scores.add_left_out(task, outputs, inputs.labels, *self.left_out)
         if self.int8 is not None:  # of blocks in float32, the study knows the time of a prediction
             scores.values.update(self.int8.values)
         int8_bytes = None if self.int8 is None else self.int8.int8_bytes
@@ -159,6 +161,7 @@ class TailProcedure:
             self.again = SolvedAgain(notes=(*self.again.notes, *complete(task, tail, plan, fixed)))
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
         self.metadata = steps.metadata
+        self.left_out = None if plan.data.fold else steps.left_out
         self.notes, self.continued = (*notes, *self.again.notes), len(start.entries)
         return replace(log, seconds=log.seconds + time.perf_counter() - started)
 

@@ -115,7 +115,7 @@ def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, tra
     empty = Domain.empty(features.shape[1], len(own.bias), step, multi=not targets.one_class)
     local, known = (empty.added(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local))
     if not targets.has_classes:
-        return regression_head(own, local, known, RIDGE)
+        return regression_head(own, local, known, RIDGE)[0]
     given = LinearHead(own.weight.copy(), own.bias.copy())
     given.weight[trusted_rows:] = 0.0
     given.bias[trusted_rows:] = 0.0

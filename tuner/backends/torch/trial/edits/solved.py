@@ -52,6 +52,7 @@ class SolvedSteps(TrialSteps):
                 logits = self._tail.eval()(spatial(self._inputs.read(rows)))
         finally:
             handle.remove()
+        self._outputs = logits.shape[1]
         features = caught[-1].flatten(1).float().numpy()
         self._features |= dict(zip(rows.tolist(), features, strict=True))
         return float(self._loss.mean(logits, self._inputs.labels_of(rows)))
@@ -65,10 +66,20 @@ class SolvedSteps(TrialSteps):
             call_extension(LoweringError, self._kind, self._solver.solve, samples)
         if self._solver.union is not None:
             self.metadata = {UNION: json.dumps(asdict(self._solver.union))}
+        if self._solver.left_out is not None:
+            own = samples.labels[samples.is_local]
+            self.left_out = self._checked(np.asarray(self._solver.left_out, np.float32), len(own)), own
 
     def finish(self) -> tuple[str, ...]:
         """Return what the solver has chosen."""
         return self._solver.notes
+
+    def _checked(self, logits: Floats, count: int) -> Floats:
+        shape = (count, self._outputs)
+        if logits.shape != shape or not np.isfinite(logits).all():
+            rule = f"`left_out` must be finite, {list(shape)}, one row for each local sample, got {list(logits.shape)}"
+            raise LoweringError(self._kind, rule)
+        return logits
 
     def state(self) -> dict[str, object]:
         """Return what was chosen: an epoch solves from its own samples alone."""
