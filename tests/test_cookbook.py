@@ -219,7 +219,7 @@ def test_weights_are_the_given_ones_times_a_factor_a_channel(ran: Ran) -> None:
 @study_of(3)
 def test_noise_is_added_in_training_only_and_a_bundle_trains_again(ran: Ran, tmp_path: Path) -> None:
     ((_, plan, _), *_) = ran.trials()
-    noisy = ran.module.noisy(Tail(torch.nn.Identity(), (), plan, 0, lambda _: 0), {"strength": 0.2})
+    noisy = ran.module.noisy(Tail(torch.nn.Identity(), (), plan, 0, lambda _: 0, torch.nn.Identity), {"strength": 0.2})
     inputs = torch.rand(4, 3, 5, 5)
     size = 0.2 * inputs.abs().mean(dim=(1, 2, 3), keepdim=True).expand_as(inputs)
     assert torch.allclose((noisy.train()(inputs) - inputs).abs(), size, atol=1e-6)

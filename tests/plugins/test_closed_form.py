@@ -75,7 +75,7 @@ class Careless(torch.nn.Module, Solver):
 
 def test_left_out_answers_are_one_for_each_local_sample() -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
-    task, plan = digits(), ClosedForm().apply(TrialPlan(example_model(4), example_task()), KNOBS)
+    task, plan = digits(), ClosedForm().apply(TrialPlan(example_model(4), example_task()), None)
     read = TailInputs(lambda rows: torch.ones(len(rows), 1, 8, 8), np.zeros(6, np.int64), local_rows=4)
     steps = SolvedSteps(TailTraining(task, plan, Careless(), read, 0))
     steps.step(np.arange(6), 0.0)

@@ -8,7 +8,7 @@ from tuner.errors import TrainingError
 from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.union import Domain, UnionSettings, regression_head, union_head
 
 OLD, NEW, FEATURES = 4, 3, 16
 OUTPUTS = OLD + NEW
