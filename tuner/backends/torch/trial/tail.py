@@ -28,7 +28,7 @@ from tuner.backends.torch.trial.scoring import Scores, logits, require_finite, s
 from tuner.errors import DivergedError, TrainingError
 from tuner.files import private_file, remove_parts
 from tuner.process_memory import PeakMeter
-from tuner.results.records.trial import Outcome
+from tuner.results.records.trial import HEAD_SOLVED, Outcome
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
@@ -71,7 +71,7 @@ class TailProcedure:
         torch.manual_seed(trial.seed)
         if plan.cached:
             fill(self.access, [plan])  # nothing to do in a study, which fills ahead
-        is_int8 = plan.runtime.precision == "int8"
+        is_int8 = plan.runtime.precision == "int8" and not plan.data.refit
         self.int8 = prediction_costs(self.opened.task, self.opened.model, plan.split) if is_int8 else None
         self.meter = PeakMeter()
         trial.report({"resting_bytes": self.meter.resting})
@@ -95,6 +95,8 @@ class TailProcedure:
     def score(self) -> Scores:
         """Return the scores on the validation samples, and what a prediction and the bundle cost."""
         task, tail, scores = self.opened.task, self.trained, Scores()
+        if self.again.solved is not None:
+            scores.values[HEAD_SOLVED] = float(self.again.solved)
         for domain, inputs in self.validation.items():
             outputs = logits(tail, inputs) if self.again.outputs is None else self.again.outputs[domain]
             require_finite("the tail", outputs)
@@ -121,7 +123,8 @@ class TailProcedure:
         train = training_inputs(self.access, plan, self.training, augmenting(self.access.task, plan, changes))
         self.validation = validation_inputs(self.access, plan)
         started = time.perf_counter()
-        weights = sample_weights(plan.data, len(self.training[0]), sum(map(len, self.training[1:])))
+        local = int(train.is_local.sum())
+        weights = sample_weights(plan.data, local, len(train.labels) - local)
         train = replace(self._with_teacher(train), weights=weights)
         is_fixed = not (plan.shape or plan.recipe.solve_again)
         fixed = train if is_fixed else training_inputs(self.access, plan, self.training)  # without random changes
@@ -153,6 +156,8 @@ class TailProcedure:
         tail, self.again, started = edits.finish(steps.example), ALONE, time.perf_counter()
         if plan.recipe.solve_again:
             self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, self.validation)
+            if plan.data.refit and self.again.solved is None:
+                raise TrainingError("; ".join(self.again.notes))
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
         self.notes, self.continued = (*notes, *self.again.notes), len(start.entries)
         return replace(log, seconds=log.seconds + time.perf_counter() - started)
