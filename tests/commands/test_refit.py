@@ -124,6 +124,15 @@ def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(
     assert "trial 3 was not refitted, so its own weights are exported: TunerError: w is no longer finite" in warned
 
 
+def test_weights_that_forget_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Run.open(FIXTURES / "run").record(3).values["global_accuracy"]
+    for now, kept in ((known - 0.01, True), (known - 0.2, False)):
+        session = FakeSession(JobResult("result", Outcome({"global_accuracy": now})))
+        written, _, warned = exported(session, tmp_path, monkeypatch)
+        assert (written["before"] is not None) is kept
+    assert "was not refitted, so its own weights are exported: RunError: it would lower the global acc" in warned[0]
+
+
 def test_a_broken_limit_leaves_nothing_and_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BudgetError, match="more than --memory allows; --no-refit exports the trial's own weights"):
         exported(FakeSession(TOO_LARGE), tmp_path, monkeypatch, memory="1MB")

@@ -12,9 +12,10 @@ from tuner.backends.base import Trial
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
 from tuner.errors import BudgetError, RunError
+from tuner.metrics import wilson
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.origin import is_own
-from tuner.results.records.trial import HEAD_SOLVED, TrialRecord
+from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
 from tuner.results.run import Run
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobLimits, Progress
@@ -56,7 +57,7 @@ class Refit:
 
         Raises:
             BudgetError: It would break a limit, or has.
-            TunerError: The plan can no longer be carried out.
+            TunerError: The plan can no longer be carried out, or the weights forget what those of the trial know.
             RuntimeError: It failed; with its traceback.
         """
         plan, weights, info = self.plan.trainings[0], folder / WEIGHTS, self.run.info
@@ -72,12 +73,20 @@ class Refit:
                 listener.phase(REFITTING)
                 job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
                 result = session.try_train(Trial(plan, seed, store, weights), job_limits, shown_on(listener))
-            result.unwrap("the refit")
+            self._require_kept(result.unwrap("the refit"))
         except BudgetError as error:
             raise type(error)(f"{error}; {WAY_OUT}") from None
         if not weights.is_file():
             raise RunError("it wrote no weights")
         return weights
+
+    def _require_kept(self, outcome: Outcome) -> None:
+        """Refuse weights that answer the global validation samples, which are never learned, surely worse."""
+        name, count = "global_accuracy", self.trained.global_scored
+        before, after = (values.get(name) for values in (self.record.values, outcome.values))
+        if before is not None and after is not None and count and after < wilson(before, count)[0]:
+            score = self.run.objective(name)
+            raise RunError(f"it would lower the {score.title} from {score.text(before)} to {score.text(after)}")
 
     def _store(self) -> Store:
         """Open the run's store within the run's limit; the user's own where the run has none that can be trusted."""

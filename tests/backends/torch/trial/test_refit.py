@@ -21,7 +21,7 @@ from tuner.store.store import Store
 from tuner.task import Task
 
 
-def test_all_local_samples_are_learned_from_what_is_stored_and_nothing_is_scored(
+def test_all_local_samples_are_learned_from_what_is_stored_and_only_global_ones_judge(
     task: Task, loaded: OpenModel, tmp_path: Path
 ) -> None:
     plan = plan_of(task, loaded, bits=4)
@@ -36,13 +36,13 @@ def test_all_local_samples_are_learned_from_what_is_stored_and_nothing_is_scored
         train, judged, known = training_selections(task, again)
         assert len(train) + len(judged) == again.local_samples
         assert (train.domain, judged.partition, known.domain) == ("local", "local.val", "global")
-        assert validation_selections(task, again.data) == []
+        assert [one.partition for one in validation_selections(task, again.data)] == ["global.val"]
         reader = TrainingReader(here, again.split, 4, [train, judged])
         both = reader.read([train.ids()[0], judged.ids()[0]])
         assert (both[1] == Reader(here, again.split, 16, [judged]).read(judged.ids()[:1])[0]).all()
         assert (both[0] == Reader(here, again.split, 4, [train]).read(train.ids()[:1])[0]).all()
         outcome = opened(TorchBackend(), task).train(Trial(again, 1, store, weights))
-        assert not [name for name in outcome.values if name.endswith("accuracy")]
+        assert [name for name in outcome.values if name.endswith("l_accuracy")] == ["global_accuracy"]
         assert outcome.values.get(HEAD_SOLVED) == (1.0 if solve_again else None)
     own, refitted = load_file(tmp_path / "weights.safetensors"), load_file(weights)
     assert own.keys() == refitted.keys()

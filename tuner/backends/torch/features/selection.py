@@ -139,12 +139,11 @@ def pool_selections(task: Task, plan: TrialPlan) -> list[Selection]:
 def validation_selections(task: Task, data: DataPlan = WHOLE) -> list[Selection]:
     """Return what a training is scored on: the local samples, and the global ones where there are any.
 
-    One that leaves a fold out is scored on that alone; one that learns the validation samples too, on nothing.
+    One that leaves a fold out is scored on that alone; one that learns the local ones too, on the global ones.
     """
-    if data.refit:
-        return []
     if data.fold:
         folds = fold_numbers(task.local.train.labels, data.folds)
         return [Selection("local.train", task.local.train, np.flatnonzero(folds == data.fold))]
-    names = [name for name in (VALIDATION, "global.val") if name in dict(task.partitions())]
+    asked = ("global.val",) if data.refit else (VALIDATION, "global.val")
+    names = [name for name in asked if name in dict(task.partitions())]
     return [shared_partition(task, name, data.share) for name in names]

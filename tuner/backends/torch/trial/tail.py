@@ -98,7 +98,8 @@ class TailProcedure:
         if self.again.solved is not None:
             scores.values[HEAD_SOLVED] = float(self.again.solved)
         for domain, inputs in self.validation.items():
-            outputs = logits(tail, inputs) if self.again.outputs is None else self.again.outputs[domain]
+            known = (self.again.outputs or {}).get(domain)
+            outputs = logits(tail, inputs) if known is None else known
             require_finite("the tail", outputs)
             scores.add(task, domain, outputs, inputs.labels)
         if self.int8 is not None:  # of blocks in float32, the study knows the time of a prediction
@@ -155,7 +156,8 @@ class TailProcedure:
                 raise DivergedError(f"{name} is no longer finite: lower recipe.learning_rate, which is {rate:g}")
         tail, self.again, started = edits.finish(steps.example), ALONE, time.perf_counter()
         if plan.recipe.solve_again:
-            self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, self.validation)
+            judges = {} if plan.data.refit else self.validation
+            self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, judges)
             if plan.data.refit and self.again.solved is None:
                 raise TrainingError("; ".join(self.again.notes))
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
