@@ -225,7 +225,7 @@ def test_noise_is_added_in_training_only_and_a_bundle_trains_again(ran: Ran, tmp
     assert torch.allclose((noisy.train()(inputs) - inputs).abs(), size, atol=1e-6)
     assert torch.equal(noisy.eval()(inputs), inputs)
     samples, bundle = digits().local.train, tmp_path / "bundle"
-    tuner.export(ran.run, bundle, "0", trainable=True)
+    tuner.export(ran.run, bundle, "0", trainable=True, refit=False)
     trainer = Trainer(bundle, threads=1)
     trainer.add([samples.load(index) for index in range(30)], [str(samples.labels[index]) for index in range(30)])
     assert len(trainer.train(epochs=2)) == 2

@@ -4,7 +4,8 @@
 [--keep FOLDER] [--json FILE]`
 
 Every arm has the same model, the same samples of the user, the same seconds and the same cores, and runs in a process
-of its own. `tuner run` divides the user's samples into training and validation; plain arms train on all of them.
+of its own. `tuner run` divides the user's samples into training and validation; its export then learns all of them, as
+plain arms do. The seconds of that refit are beyond those of the arm, and in its note.
 
 Tasks: photos of sign digits, of 25 objects (Caltech) and of clothing, small images (CIFAR-10 at 96 pixels), all with
 MobileNetV2; handwritten digits; sounds (ESC-10, the fifth fold is the test) and one speaker's digits with YAMNet;

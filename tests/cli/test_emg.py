@@ -102,7 +102,7 @@ def test_personalising_pays_and_a_held_out_session_is_classified_by_recordings(
     best = max(run.record(trial).values["local_accuracy"] for trial in run.front)
     assert best > run.info.untouched["local_accuracy"] + 0.2
 
-    assert call(["export", str(home / "run"), str(home / "arm"), "--pick", "max(local_accuracy)"]) == 0
+    assert call(["export", "--no-refit", str(home / "run"), str(home / "arm"), "--pick", "max(local_accuracy)"]) == 0
     bundle = Bundle.open(home / "arm")
     scores = bundle.info.scores.from_pixels
     assert scores["largest_logit_difference"] <= 1e-4
@@ -133,7 +133,9 @@ def test_growth_competes_and_the_bundle_of_a_grown_network_classifies_recordings
     assert call(["show", str(home / "competition"), "--all"]) == 0
     assert "grow-scratch" in capsys.readouterr().out
 
-    assert call(["export", str(home / "competition"), str(home / "grown"), "--pick", "min(parameters)"]) == 0
+    assert (
+        call(["export", "--no-refit", str(home / "competition"), str(home / "grown"), "--pick", "min(parameters)"]) == 0
+    )
     bundle = Bundle.open(home / "grown")
     scores = bundle.info.scores.to_dict()
     assert scores["from_pixels"]["largest_logit_difference"] <= 1e-4

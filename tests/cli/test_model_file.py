@@ -52,7 +52,7 @@ def test_handmoji_trains_as_its_file_says_and_is_exported(
     assert recipe == {"epochs": 40, "batch_size": 8, "optimiser": "adam", "learning_rate": 0.01}
     assert first["plan"]["recipe"]["epsilon"] == 1e-7
     assert first["values"]["local_accuracy"] > 0.8  # of three symbols, learned from 15 drawings each
-    assert cli("export", run, bundle, "--pick", "0")[0] == 0
+    assert cli("export", "--no-refit", run, bundle, "--pick", "0")[0] == 0
     drawings = np.fromfile(files / "handmoji_valid.dat", "<f4").reshape(-1, 64 + 3)
     np.save(tmp_path / "new.npy", drawings[0, :64].reshape(1, 8, 8))
     (answer,) = printed_json(capsys, "predict", bundle, tmp_path / "new.npy")["predictions"]

@@ -114,7 +114,7 @@ def test_models_that_people_bring_go_all_the_way(
     asked = ("--space", home / "space.toml", "--trials", trials, "--out", out)
     shown = printed_json(capsys, "run", task, *asked)
     assert shown["counts"]["done"] == trials
-    exported = printed_json(capsys, "export", out, bundle)
+    exported = printed_json(capsys, "export", "--no-refit", out, bundle)
     assert exported["scores"]["from_pixels"]["largest_logit_difference"] <= 1e-3
     pictures = sorted((home / "local/val/grey").glob("*.png"))
     predictions = printed_json(capsys, "predict", bundle, *pictures)["predictions"]

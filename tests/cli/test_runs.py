@@ -44,7 +44,7 @@ def run(home: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(run: Path, home: Path) -> Path:
-    assert call(["export", str(run), str(home / "bundle")]) == 0
+    assert call(["export", "--no-refit", str(run), str(home / "bundle")]) == 0
     return home / "bundle"
 
 
@@ -103,7 +103,7 @@ def test_a_bundle_is_not_written_over_anything(
     run: Path, bundle: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name: path.read_bytes() for path in bundle.iterdir()}
-    assert call(["export", str(run), str(bundle)]) == 1
+    assert call(["export", "--no-refit", str(run), str(bundle)]) == 1
     assert f"tuner: {bundle} is not empty: give another folder" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
     assert not list(home.glob(".bundle.*"))
@@ -159,7 +159,7 @@ def test_apply_looks_at_its_folder_before_it_trains(
 def test_picks_that_mean_nothing_are_refused(
     run: Path, home: Path, pick: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(["export", str(run), str(home / "nothing"), "--pick", pick]) == code
+    assert call(["export", "--no-refit", str(run), str(home / "nothing"), "--pick", pick]) == code
     error = capsys.readouterr().err
     assert message in error
     assert not (home / "nothing").exists()

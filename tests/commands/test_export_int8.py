@@ -35,7 +35,7 @@ def written_plan(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return replace(record, plan=replace(record.plan, runtime=own))
 
     @contextmanager
-    def session(*_: object) -> Iterator[None]:
+    def session(*_: object, **__: object) -> Iterator[None]:
         yield
 
     def write(_: object, plan: TrialPlan, *__: object, **___: object) -> None:
@@ -45,7 +45,7 @@ def written_plan(precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(command, "opened_run", session)
     monkeypatch.setattr(command, "write_bundle", write)
     with pytest.raises(WrittenError) as written:
-        tuner.export(Run.open(OLD), tmp_path / "out", "3", task="digits", warn=lambda _: None, **options)  # type: ignore[arg-type]
+        tuner.export(Run.open(OLD), tmp_path / "out", "3", task="digits", refit=False, **options)  # type: ignore[arg-type]
     return written.value.plan
 
 

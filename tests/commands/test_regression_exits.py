@@ -68,7 +68,7 @@ def found(folder: Path, own_cache: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def bundle(found: Run, folder: Path) -> Path:
-    assert call(["export", str(found.folder), str(folder / "bundle"), "--pick", "0", "--trainable"]) == 0
+    assert call(["export", "--no-refit", str(found.folder), str(folder / "bundle"), "--pick", "0", "--trainable"]) == 0
     return folder / "bundle"
 
 
@@ -159,7 +159,9 @@ def test_without_targets_exits_learn_what_the_model_says(tmp_path: Path, own_cac
     assert (plan.heads.supervised, plan.heads.global_weight) == (0.0, 1.0)
     assert found.info.untouched["local_accuracy"] == 1.0
     assert found.record(0).values["local_accuracy"] > 0.8  # agreement, as R²
-    assert call(["export", str(found.folder), str(tmp_path / "bundle"), "--pick", "0", "--trainable"]) == 0
+    assert (
+        call(["export", "--no-refit", str(found.folder), str(tmp_path / "bundle"), "--pick", "0", "--trainable"]) == 0
+    )
     trainer = ExitsTrainer(tmp_path / "bundle", threads=1)
     with np.load(tmp_path / "local.npz") as data:
         trainer.add(list(data["x_val"]))

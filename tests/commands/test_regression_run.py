@@ -46,7 +46,7 @@ def found(folder: Path, own_cache: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def bundle(found: Run, folder: Path) -> Path:
-    assert call(["export", str(found.folder), str(folder / "bundle"), "--pick", "best"]) == 0
+    assert call(["export", "--no-refit", str(found.folder), str(folder / "bundle"), "--pick", "best"]) == 0
     return folder / "bundle"
 
 

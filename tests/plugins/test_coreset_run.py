@@ -42,5 +42,5 @@ def test_herding_takes_part_in_a_study_and_its_samples_are_exported(
     best = found.record(found.front[0]).plan
     assert best is not None
     bundle = tmp_path / "bundle"
-    export(found, bundle, str(found.front[0]), trainable=True)
+    export(found, bundle, str(found.front[0]), trainable=True, refit=False)
     assert len(Replay.load(bundle / REPLAY)) >= best.global_samples  # more, where a round forgets

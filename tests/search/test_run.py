@@ -119,8 +119,8 @@ def test_a_resumed_run_reports_what_was_before(tune: Tune, moods: Moods, heard: 
 def test_a_run_of_a_task_object_is_exported(tune: Tune, moods: Moods, tmp_path: Path, task: Task) -> None:
     moods("well")
     run = tune(trials=1)
-    assert export(run, tmp_path / "bundle").joinpath("bundle.json").is_file()
-    assert export(Run.open(run.folder, task), tmp_path / "again").is_dir()
+    assert export(run, tmp_path / "bundle", refit=False).joinpath("bundle.json").is_file()
+    assert export(Run.open(run.folder, task), tmp_path / "again", refit=False).is_dir()
     with pytest.raises(
         RunError,
         match=r"was made from a task given in Python, .*: call tuner\.export\(tuner\.Run\.open\(.*, task\), out\)",
@@ -164,7 +164,7 @@ def test_exporting_a_trial_whose_weights_its_run_removes_meanwhile_is_one_line(
 
     monkeypatch.setattr("tuner.commands.opening.open_remote", removed)
     with pytest.raises(RunError, match="was removed by its run, which continues: export again"):
-        export(run, tmp_path / "bundle")
+        export(run, tmp_path / "bundle", refit=False)
     assert not (tmp_path / "bundle").exists()
 
 
@@ -176,5 +176,5 @@ def test_an_export_to_a_full_disk_leaves_nothing(
     monkeypatch.setattr(RemoteSession, "export", failing)
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left on device"):
-        export(run, tmp_path / "bundle")
+        export(run, tmp_path / "bundle", refit=False)
     assert not list(tmp_path.glob("*bundle*"))

@@ -4,6 +4,7 @@ A backend's own module loads no tensor library when imported: `Backend.open` and
 """
 
 import math
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -226,6 +227,14 @@ class Session(ABC):
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
         """
+
+    def judge(self, plan: TrialPlan, weights: Path) -> Exported:
+        """Return what an export of a trained plan measures on the local validation samples, and sets on them.
+
+        Its other scores and sections may be missing. By default the plan is exported, and what was written thrown away.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            return self.export(plan, weights, Path(folder), trainable=False)
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
         """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.

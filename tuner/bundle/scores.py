@@ -48,12 +48,15 @@ class Scores:
         untouched: The given model's accuracies.
         from_pixels: Values of the exported files, computed from pixels by ONNX Runtime; likewise.
         device: Values before and after training on a device; None where there was none.
+        refit_samples: Number of local validation samples that the exported weights have learned too; 0 for none. The
+            trial's values, and the local ones of `from_pixels`, were measured before that.
     """
 
     trial: Mapping[str, float] = field(default_factory=dict)
     untouched: Mapping[str, float] = field(default_factory=dict)
     from_pixels: Mapping[str, float] = field(default_factory=dict)
     device: DeviceScores | None = None
+    refit_samples: int = 0
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Scores":
@@ -62,13 +65,14 @@ class Scores:
         section = Table(content, "[scores] ")
         names = ("trial", "untouched", "from_pixels")
         trial, untouched, pixels = (section.table(name).values_of(int | float, "a number") for name in names)
-        return cls(trial, untouched, pixels, device)
+        return cls(trial, untouched, pixels, device, section.integer("refit_samples", 0))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON holds them."""
         measured = {"trial": dict(self.trial), "untouched": dict(self.untouched), "from_pixels": dict(self.from_pixels)}
         content = {name: values for name, values in measured.items() if values or name == "untouched"}
-        return {**content, **(self.device.to_dict() if self.device else {})}
+        refitted: dict[str, Any] = {"refit_samples": self.refit_samples} if self.refit_samples else {}
+        return {**content, **refitted, **(self.device.to_dict() if self.device else {})}
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def tune_digits(folder: Path | None, listener: Listener) -> Run:
 def export_and_predict(result: Run) -> Demo:
     """Export the best of a run of `tune_digits` next to it, predict a few samples, and write plugins' pages."""
     folder = result.folder.parent
-    bundle = export(result, folder / "bundle")
+    bundle = export(result, folder / "bundle", refit=False)  # samples that the model has not learned are shown
     personaliser = Personaliser(bundle)
     task = digits()
     examples = []

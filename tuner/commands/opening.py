@@ -52,15 +52,24 @@ def host_of_run(
 
 @contextmanager
 def opened_run(
-    run: Run, host: Host, plan: TrialPlan, task: str | None, limits: CommandLimits
+    run: Run, host: Host, plan: TrialPlan, task: str | None, limits: CommandLimits, *, many_jobs: bool = False
 ) -> Iterator[RemoteSession]:
     """Open a run's task on a plan's backend, in another process that ends with the block; see `host_of_run`.
+
+    With `many_jobs`, what every job needs is computed before the first.
 
     Raises:
         RunError: The task has changed since the run.
     """
     name, backend = task or str(run.info.config.task), plan.runtime.backend
-    opening = open_remote(host, run.task or name, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes)
+    opening = open_remote(
+        host,
+        run.task or name,
+        [backend],
+        kill_at=limits.end,
+        memory_bytes=limits.memory_bytes,
+        many_jobs=many_jobs,
+    )
     with opening as sessions:
         session = sessions[backend]
         if session.task.info.fingerprint != run.info.identity.task:

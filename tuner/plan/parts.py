@@ -97,6 +97,7 @@ class DataPlan(Part):
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
         weight: Weight of a mixed-in sample in the loss, where a local one has 1.
         balance: Whether every batch has as many samples of one class as of another, instead of as they come.
+        refit: Whether the local samples for validation are learned too, as when a trial is exported.
     """
 
     alpha: float = 0.0
@@ -106,6 +107,7 @@ class DataPlan(Part):
     fold: int = field(default=0, metadata=OPTIONAL)
     weight: float = field(default=1.0, metadata=OPTIONAL)
     balance: bool = field(default=False, metadata=OPTIONAL)
+    refit: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def pool(self) -> "DataPlan":

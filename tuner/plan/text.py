@@ -41,7 +41,7 @@ def _part(plan: TrialPlan) -> str:
 
 
 def _data(plan: TrialPlan) -> str:
-    local = f"{plan.local_samples:,} local"
+    local = f"{'all ' if plan.data.refit else ''}{plan.local_samples:,} local"
     if plan.data.share < 1:
         local = f"{plan.local_samples:,} of {plan.task.local_train:,} local"
     balance = ", classes balanced" if plan.data.balance else ""

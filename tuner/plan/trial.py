@@ -91,15 +91,17 @@ class TrialPlan(Part):
 
     @property
     def local_samples(self) -> int:
-        """Number of local training samples that are used, those that calibrate exits included."""
-        return share_of(self.task.local_train, self.data.share) - self.data.left_out(self.task.local_train)
+        """Number of local samples that are learned, those that calibrate exits included."""
+        used = share_of(self.task.local_train, self.data.share) - self.data.left_out(self.task.local_train)
+        return used + (self.task.local_val if self.data.refit else 0)
 
     @property
     def local_scored(self) -> int:
-        """Number of local samples that are scored: for validation, and with folds those for training too."""
+        """Number of local samples that judge the plan: for validation, and with folds those for training too."""
         if self.data.fold:
             return self.data.left_out(self.task.local_train)
-        return share_of(self.task.local_val, self.data.share) + (self.local_samples if self.data.folds else 0)
+        folded = self.task.local_train if self.data.folds else 0
+        return share_of(self.task.local_val, self.data.share) + folded
 
     @property
     def local_used(self) -> int:
@@ -192,6 +194,14 @@ class TrialPlan(Part):
         stages = (stage for stage in Stage if stage is not Stage.LOSS or self.loss)
         return {stage.value: settings_of(getattr(self, stage.value)) for stage in stages}
 
+    def refitted(self, epochs: int, *, solve_again: bool) -> "TrialPlan":
+        """Return the plan that learns every local sample, those that judged it too, for as many epochs as it took.
+
+        `solve_again` says whether the head that was solved for again was the better one: nothing is left to judge by.
+        """
+        recipe = replace(self.recipe, epochs=max(1, epochs), patience=0, solve_again=solve_again)
+        return check(replace(self, data=replace(self.data, share=1.0, refit=True), recipe=recipe))
+
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for all samples of another task, or for a model with a grown head.
 
@@ -203,7 +213,8 @@ class TrialPlan(Part):
                 f"a plan for {self.model.num_blocks} blocks cannot be used for {model.name}, which has "
                 f"{model.num_blocks}: run `tuner run` on that task instead"
             )
-        return normal_form(replace(self, model=model, task=task, data=replace(self.data, share=1.0, folds=0)))
+        data = replace(self.data, share=1.0, folds=0, refit=False)
+        return normal_form(replace(self, model=model, task=task, data=data))
 
 
 def check(plan: TrialPlan) -> TrialPlan:
@@ -225,6 +236,8 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     folds, most = plan.data.folds, plan.task.local_train if plan.data.share == 1 else 0
     yield folds == 0 or 2 <= folds <= most, f"data.folds must be 0, or in [2, {most}] with data.share = 1", folds  # noqa: PLR2004 - two parts
     yield 0 <= plan.data.fold <= folds, f"data.fold must be in [0, {folds}]", plan.data.fold
+    uses_all = not plan.data.refit or (plan.data.share == 1 and not plan.data.fold)
+    yield uses_all, "data.refit must be false where data.share or data.fold leaves samples out", True
     yield 0 < plan.data.weight < math.inf, "data.weight must be above 0", plan.data.weight
     if plan.data.edit is not None:
         yield plan.data.edit.candidates >= 1, "data.edit.candidates must be at least 1", plan.data.edit.candidates

@@ -65,7 +65,7 @@ def test_a_study_of_growth_ends_in_a_bundle_that_trains_again_from_its_widths(
     space.write_text(SPACE, encoding="utf-8")
     folder = tmp_path / "bundle"
     assert call(["run", "digits", "--space", str(space), "--seed", "1", "--out", str(tmp_path / "run")]) == 0
-    assert call(["export", str(tmp_path / "run"), str(folder), "--pick", "max(local_accuracy)"]) == 0
+    assert call(["export", "--no-refit", str(tmp_path / "run"), str(folder), "--pick", "max(local_accuracy)"]) == 0
     bundle, plan = Bundle.open(folder), plan_of(folder)
     values = bundle.info.scores.trial
     assert 0 < values["parameters"] < total(plan)

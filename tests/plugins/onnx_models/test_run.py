@@ -51,7 +51,7 @@ def test_it_is_described_tuned_exported_and_predicted_with(
     assert "8 of 12 nodes as PyTorch, those before them frozen" in described["traced_by"]
     shown = printed_json(capsys, "run", task, "--space", tmp_path / "space.toml", "--trials", 1, "--out", run)
     assert shown["counts"]["done"] == 1
-    exported = printed_json(capsys, "export", run, bundle)
+    exported = printed_json(capsys, "export", "--no-refit", run, bundle)
     assert exported["scores"]["from_pixels"]["largest_logit_difference"] <= 1e-3
     (predicted,) = printed_json(capsys, "predict", bundle, tmp_path / "one.npy")["predictions"]
     assert predicted["label"] in {"0", "1", "2", "3"}

@@ -149,6 +149,12 @@ class TorchSession(Session):
         write = segments.export if plan.heads.exits else whole.export
         return write(self._of(plan), plan, weights, folder, trainable=trainable)
 
+    def judge(self, plan: TrialPlan, weights: Path) -> Exported:
+        """Run the validation samples through the trained model; what has exits, or is in int8, is exported for that."""
+        if plan.heads.exits or plan.runtime.precision == "int8":
+            return super().judge(plan, weights)
+        return whole.judged(self._of(plan), plan, weights)
+
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
         """Run the local validation samples through the trained model."""
         return misread(self._of(plan), plan, weights)

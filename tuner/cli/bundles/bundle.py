@@ -29,11 +29,14 @@ def export(
     task: str | None = None,
     plugin: LocalPlugins = (),
     artifacts: str | None = None,
+    no_refit: bool = False,
     time: Time = None,
     memory: Memory = None,
     json_output: Json = False,
 ) -> None:
-    """Write a trial of the Pareto front as a bundle, an ONNX model that runs without PyTorch; nothing is trained.
+    """Write a trial of the Pareto front as a bundle, an ONNX model that runs without PyTorch.
+
+    The trial is first trained once more, on all local samples: those that judged it are learned too.
 
     Parameters
     ----------
@@ -57,6 +60,8 @@ def export(
         The run's task, if its file has moved or the run was made on another device.
     artifacts
         Of a study: the folder, or s3://BUCKET/PREFIX, where its workers put the weights of the front.
+    no_refit
+        Export the trial's own weights, which have not learned the validation samples: nothing is trained.
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.bundles.export import export as write
@@ -68,7 +73,6 @@ def export(
     limits = CommandLimits.read(time, memory)
     exporting = run_to_export(run, pick, artifacts)
     with exporting as result, closing(progress()) as listener, ended_by(limits.end):
-        listener.phase("exporting; validation samples run through ONNX Runtime for a check")
         folder = write(
             result,
             out,
@@ -81,6 +85,8 @@ def export(
             plugins=plugin,
             time=time,
             memory=memory,
+            refit=not no_refit,
+            listener=listener,
             warn=_warn,
         )
     _print_bundle(folder, json_output=json_output)

@@ -1,17 +1,17 @@
 """Apply a bundle's plan to a task: train it again, from the bundle's weights or from the original ones."""
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
 from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.bundles.export import write_bundle
+from tuner.commands.bundles.refit import shown_on
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plugin.core import build_host, differences, trained_by
@@ -65,7 +65,7 @@ def apply_bundle(
                 trial = Trial(plan, seeded(0, plan.key()), store, weights)
                 listener.phase(TRAINING)
                 job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
-                result = session.try_train(trial, job_limits, lambda progress: _show(progress, listener))
+                result = session.try_train(trial, job_limits, shown_on(listener))
                 try:
                     outcome = result.unwrap("training")
                 except (TunerError, RuntimeError) as error:
@@ -81,10 +81,3 @@ def apply_bundle(
     finally:
         listener.close()
     return out
-
-
-def _show(progress: Mapping[str, Any], listener: Listener) -> None:
-    if "filled" in progress:
-        listener.step("features", progress["filled"], progress["of"])
-    elif "step" in progress:
-        listener.step("training", progress["step"], progress["steps"])

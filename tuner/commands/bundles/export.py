@@ -1,20 +1,26 @@
 """Export a trial of a run as a bundle."""
 
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from contextlib import closing, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
+from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.page import add_page, page_files
+from tuner.commands.bundles.refit import WAY_OUT, Refit
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
+from tuner.commands.tune.progress import progress_shown
 from tuner.distribution import installed_version
-from tuner.errors import BundleError, RunError, UsageError
+from tuner.errors import BudgetError, BundleError, RunError, TunerError, UsageError, first_line
+from tuner.events import Events, log
 from tuner.files import check_room, write_private
 from tuner.plan.parts import RuntimePlan
 from tuner.plan.text import describe
@@ -23,12 +29,16 @@ from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
+from tuner.search.listener import Listener, together
 from tuner.search.processes.remote import RemoteSession
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
 #: Points of an accuracy.
 MOST_POINTS = 100
+#: Names of scores on the user's own samples begin so.
+LOCAL = "local_"
+EXPORTING = "exporting; validation samples run through ONNX Runtime for a check"
 
 
 def export(
@@ -44,12 +54,15 @@ def export(
     plugins: Iterable[Path | str] = (),
     time: str | None = None,
     memory: str | None = None,
+    refit: bool = True,
+    listener: Listener | None = None,
     warn: Callable[[str], object] = warnings.warn,
 ) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
 
-    Nothing is trained. Validation samples run through ONNX Runtime to check what was written: the logits must be
-    those of PyTorch. The bundle appears at `out` whole or not at all.
+    The trial is first trained once more on all local samples, those that judged it included; its accuracies on them are
+    those from before. Validation samples run through ONNX Runtime to check what was written: the logits must be those
+    of PyTorch. The bundle appears at `out` whole or not at all.
 
     Args:
         run: A run, finished or interrupted, as `tuner.run` or ``tuner.Run.open`` returns it.
@@ -66,7 +79,11 @@ def export(
         plugins: Files of local plugins of the run, likewise.
         time: Limit on the whole call, such as ``"5m"``.
         memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.
-        warn: Called where plugins are not those of the run; a Python warning by default.
+        refit: Whether the trial is trained again, on the validation samples too; else its own weights are exported.
+        listener: Receives progress, and how long the refit is expected to take; by default the log does, and stderr
+            where somebody looks at it.
+        warn: Called where plugins are not those of the run, or where the trial cannot be refitted, so that its own
+            weights are exported; a Python warning by default.
 
     Returns:
         The bundle's folder.
@@ -85,13 +102,7 @@ def export(
     weights = run.folder / "trials" / str(record.trial) / WEIGHTS
     if record.plan is None or not weights.is_file():
         raise RunError(_without_weights(run, record.trial))
-    plan = in_int8(record.plan, RuntimePlan().int8_loss) if int8 else record.plan
-    if int8_loss is not None:
-        if plan.runtime.precision != "int8":
-            raise UsageError("--int8-loss is the largest loss that --int8 may cost: give --int8 too")
-        if not 0 <= int8_loss <= MOST_POINTS:
-            raise UsageError(f"--int8-loss must be 0 to {MOST_POINTS} points, got {int8_loss:g}")
-        plan = in_int8(plan, int8_loss / MOST_POINTS)
+    plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
@@ -102,9 +113,22 @@ def export(
         "scores": scores,
         "parent": None,
     }
-    opening = opened_run(run, host, plan, task, limits)
-    with new_folder(Path(out)) as part, opening as session:
-        info = write_bundle(session, plan, weights, part, origin, trainable=trainable)
+    opening = opened_run(run, host, plan, task, limits, many_jobs=refit)
+    told = nullcontext(listener) if listener is not None else closing(together([Events(log), *progress_shown()]))
+    with new_folder(Path(out)) as part, told as hears, opening as session, tempfile.TemporaryDirectory() as scratch:
+        before, again = None, Refit(run, record, record.plan)
+        hears.phase(EXPORTING)
+        if refit:
+            own = session.judge(plan, weights)
+            try:
+                weights = again.carry_out(session, Path(scratch), limits, hears)
+                before, plan = own, replace(again.plan, runtime=plan.runtime)
+            except BudgetError:
+                raise
+            except (TunerError, RuntimeError) as error:
+                warn(f"trial {record.trial} was not refitted, so its own weights are exported: {first_line(error)}")
+            hears.phase(EXPORTING)
+        info = write_bundle(session, plan, weights, part, origin, trainable=trainable, before=before)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -113,6 +137,18 @@ def export(
         if page is not None:
             add_page(page, part, info)
     return Path(out)
+
+
+def _in_precision(plan: TrialPlan, *, int8: bool, int8_loss: float | None) -> TrialPlan:
+    """Return a plan as its bundle is to be; `int8_loss` is in points."""
+    plan = in_int8(plan, RuntimePlan().int8_loss) if int8 else plan
+    if int8_loss is None:
+        return plan
+    if plan.runtime.precision != "int8":
+        raise UsageError("--int8-loss is the largest loss that --int8 may cost: give --int8 too")
+    if not 0 <= int8_loss <= MOST_POINTS:
+        raise UsageError(f"--int8-loss must be 0 to {MOST_POINTS} points, got {int8_loss:g}")
+    return in_int8(plan, int8_loss / MOST_POINTS)
 
 
 def _without_weights(run: Run, trial: int) -> str:
@@ -135,10 +171,15 @@ def write_bundle(
     origin: Mapping[str, Any],
     *,
     trainable: bool = False,
+    before: Exported | None = None,
 ) -> BundleInfo:
     """Export into a folder of `new_folder`, check what was written, and return the content of ``bundle.json``.
 
-    Its sections on where the bundle comes from are `origin`: ``run``, ``plugins``, ``scores`` and ``parent``.
+    Its sections on where the bundle comes from are `origin`: ``run``, ``plugins``, ``scores`` and ``parent``. Where the
+    weights have learned the local validation samples, `before` is the export of those that had not: it judges.
+
+    Raises:
+        BundleError: Something else than `before` was written than its scores are of.
     """
     task = session.task
     try:
@@ -149,6 +190,9 @@ def write_bundle(
         check_room(part, SPARE_BYTES + weights.stat().st_size)
         raise
     write_private(part / PLAN, to_toml(plan))
+    scores = dict(origin.get("scores", {}))
+    if before is not None:
+        exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val
     sections = dict(exported.sections)
     if (section := sections.get(Section.INT8)) is not None:
         sections[Section.INT8.value] = _whole(section, part)
@@ -166,9 +210,29 @@ def write_bundle(
         "sentence": describe(plan),
         **sections,
         **origin,
-        "scores": {**origin.get("scores", {}), "from_pixels": dict(exported.checks)},
+        "scores": {**scores, "from_pixels": dict(exported.checks)},
     }
     return seal(part, content)
+
+
+def _judged_by(before: Exported, after: Exported) -> Exported:
+    """Return an export with the local scores, and all that was set on local validation samples, of an earlier one."""
+    local = {name: value for name, value in before.checks.items() if name.startswith(LOCAL)}
+    others = {name: value for name, value in after.checks.items() if not name.startswith(LOCAL)}
+    sections = {**after.sections}
+    if (thresholds := before.sections.get(Section.LABEL_THRESHOLDS)) is not None:
+        sections[Section.LABEL_THRESHOLDS.value] = thresholds
+    if (own := before.sections.get(Section.INT8)) is not None:
+        section = sections[Section.INT8.value]
+        if own["float_layers"] != section["float_layers"]:
+            raise BundleError(
+                f"in int8, the refitted trial keeps {section['float_layers']} layers in float32, but was measured with "
+                f"{own['float_layers']}: {WAY_OUT}"
+            )
+        tables = ("float32", "int8", "most_loss")
+        judged = {name: {key: value for key, value in own[name].items() if key.startswith(LOCAL)} for name in tables}
+        sections[Section.INT8.value] = {**section, **{name: {**section[name], **judged[name]} for name in tables}}
+    return Exported({**local, **others}, sections)
 
 
 def _whole(section: Mapping[str, Any], part: Path) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def _sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in shown)
 
 
-def progress_shown(*, anywhere: bool) -> list[Listener]:
+def progress_shown(*, anywhere: bool = False) -> list[Listener]:
     """Return what shows progress of a call from Python: with `anywhere`, also where nobody looks at stderr."""
     console = Console(stderr=True)
     if console.is_jupyter:  # plain lines: there is no panel that stays in its place

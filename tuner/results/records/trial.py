@@ -19,6 +19,8 @@ TrialState = Literal["done", "rejected", "stopped", "killed", "failed"]
 STATES: tuple[TrialState, ...] = ("done", "rejected", "stopped", "killed", "failed")
 #: States of trials that have measured values.
 SCORED: frozenset[TrialState] = frozenset({"done", "stopped"})
+#: Value of a trial whose head was solved for again: 1 where that head was kept, 0 where the trained one was.
+HEAD_SOLVED = "head_solved"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from tuner.task.info import TaskOutline
 from tuner.training.epochs import Report
 
 #: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
-METERED = frozenset({"plan_step", "export"})
+METERED = frozenset({"plan_step", "export", "judge"})
 #: Of the seconds that measuring may take, what it is told: what it has begun by then may take the rest.
 WITHIN_SHARE = 0.8
 
@@ -103,6 +103,9 @@ class RemoteSession(Session):
             "Exported",
             self._call("the export", "export", plan=plan, weights=weights, folder=folder, trainable=trainable),
         )
+
+    def judge(self, plan: TrialPlan, weights: Path) -> Exported:
+        return cast("Exported", self._call("scoring the trial", "judge", plan=plan, weights=weights))
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
         return cast(

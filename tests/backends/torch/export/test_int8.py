@@ -50,7 +50,16 @@ def exported(tmp_path_factory: pytest.TempPathFactory, own_cache: Path) -> Path:
     folder = tmp_path_factory.mktemp("int8")
     with_weights(own_cache)
     shutil.copytree(RUN, folder / "run")
-    arguments = ["export", str(folder / "run"), str(folder / "bundle"), "--pick", "3", "--trainable", "--int8"]
+    arguments = [
+        "export",
+        "--no-refit",
+        str(folder / "run"),
+        str(folder / "bundle"),
+        "--pick",
+        "3",
+        "--trainable",
+        "--int8",
+    ]
     assert call([*arguments, "--int8-loss", "2"]) == 0
     return folder / "bundle"
 
@@ -190,5 +199,5 @@ def test_what_has_no_frozen_blocks_before_a_tail_is_refused() -> None:
 def test_a_bound_without_a_meaning_is_wrong_usage(
     given: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(["export", str(RUN), str(tmp_path / "out"), "--pick", "3", *given]) == code
+    assert call(["export", "--no-refit", str(RUN), str(tmp_path / "out"), "--pick", "3", *given]) == code
     assert "--int8-loss" in capsys.readouterr().err

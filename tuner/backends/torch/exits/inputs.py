@@ -9,7 +9,7 @@ from torch import nn
 
 from tuner.arrays import Labels, RowNumbers
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
-from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.reader import TrainingReader
 from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
@@ -55,7 +55,7 @@ def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection],
     if not plan.cached:
         return _computed(access, selections)
     bits = dict.fromkeys(plan.cuts, VALIDATION_BITS) if exact else feature_bits(plan)
-    sources = {cut: stored_inputs(Reader(access, cut, bits[cut], selections), selections) for cut in plan.cuts}
+    sources = {cut: stored_inputs(TrainingReader(access, cut, bits[cut], selections), selections) for cut in plan.cuts}
 
     def reading(cuts: Sequence[int]) -> ReadCuts:
         stored, inside = [cut for cut in cuts if cut in sources], [cut for cut in cuts if cut not in sources]

@@ -19,7 +19,12 @@ from tuner.backends.torch.exits.joint import with_exits
 from tuner.backends.torch.exits.start import Starts, load_starts, start_sums, starts
 from tuner.backends.torch.exits.steps import HeadsSteps, solve_heads
 from tuner.backends.torch.exits.weights import write_exits
-from tuner.backends.torch.features.selection import calibration_selection, local_folds, validation_selections
+from tuner.backends.torch.features.selection import (
+    calibration_selection,
+    local_folds,
+    refit_selections,
+    validation_selections,
+)
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.scoring import Scores, bundle_bytes, require_finite
@@ -65,6 +70,8 @@ class ExitsProcedure(TailProcedure):
         self.final, self.unseen = opened.model.tail(plan.answering_cuts[-1]).eval(), None
         learned = cut_inputs(self.access, plan, self.training, exact=False)
         calibrated = [calibration_selection(opened.task, plan)]
+        if plan.heads.out_of_fold:
+            calibrated += refit_selections(opened.task, plan.data)
         self.calibrated = cut_inputs(self.access, plan, calibrated, exact=True)
         self.scored = {
             selection.domain: cut_inputs(self.access, plan, [selection], exact=True)
@@ -75,7 +82,7 @@ class ExitsProcedure(TailProcedure):
             return TrainingLog()
         started = time.perf_counter()
         if plan.heads.ridge:
-            folds = local_folds(self.training[0])
+            folds = local_folds(*(one for one in self.training if one.domain == "local"))
             answered = self.calibrated if plan.heads.out_of_fold else None
             self.unseen = solve_heads(plan, self.heads, self.final, learned, folds, self.sums, answered)
             return TrainingLog(seconds=time.perf_counter() - started)

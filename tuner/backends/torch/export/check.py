@@ -30,37 +30,13 @@ def scored_partitions(task: Task) -> dict[str, Samples]:
     return partitions
 
 
-class Check:
-    """An exported model next to the one that it was exported from.
+class PixelScores:
+    """Scores of a model on partitions of a task's samples, `scores`, and what is set on them."""
 
-    Both take a normalised batch, float32 [n, ...], and return logits, float32 [..., n, outputs]: `written` by ONNX
-    Runtime, `original` by PyTorch. `scores` are those of the partitions that `score` was given, by name.
-    """
-
-    def __init__(
-        self, task: Task, written: Callable[[Floats], Floats], original: Callable[[torch.Tensor], torch.Tensor]
-    ) -> None:
-        self._task, self._written, self._original = task, written, original
-        self._differences: list[float] = []
+    def __init__(self, task: Task) -> None:
+        self._task = task
         self._validation: list[tuple[Doubles, Doubles]] = []
         self.scores: dict[str, float] = {}
-
-    def logits(self, samples: Samples) -> Floats:
-        """Return ONNX Runtime's logits, float32 [..., n, outputs]; how far they are from PyTorch's is kept."""
-        parts = []
-        for rows in batches_of(np.arange(len(samples)), CHECK_BATCH):
-            batch = self._task.batch(samples, rows)
-            parts.append(self._written(batch))
-            with torch.inference_mode():
-                theirs = self._original(spatial(torch.from_numpy(batch))).numpy()
-            self._differences.append(largest_difference(theirs, parts[-1]))
-        return np.concatenate(parts, axis=-2)
-
-    def largest_difference(self) -> float:
-        """Return the largest difference of the logits so far; refuse one that ONNX Runtime should not have."""
-        worst = largest(self._differences)
-        require_parity("ONNX Runtime", "PyTorch", worst)
-        return worst
 
     def score(
         self, name: str, samples: Samples, logits: Floats, truth: Labels | None = None, cooled: Floats | None = None
@@ -99,3 +75,35 @@ class Check:
             return {}
         probabilities, labels = (np.concatenate(parts) for parts in zip(*self._validation, strict=True))
         return {Section.LABEL_THRESHOLDS.value: f1_thresholds(probabilities, labels)}
+
+
+class Check(PixelScores):
+    """An exported model next to the one that it was exported from.
+
+    Both take a normalised batch, float32 [n, ...], and return logits, float32 [..., n, outputs]: `written` by ONNX
+    Runtime, `original` by PyTorch. `scores` are those of the partitions that `score` was given, by name.
+    """
+
+    def __init__(
+        self, task: Task, written: Callable[[Floats], Floats], original: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        super().__init__(task)
+        self._written, self._original = written, original
+        self._differences: list[float] = []
+
+    def logits(self, samples: Samples) -> Floats:
+        """Return ONNX Runtime's logits, float32 [..., n, outputs]; how far they are from PyTorch's is kept."""
+        parts = []
+        for rows in batches_of(np.arange(len(samples)), CHECK_BATCH):
+            batch = self._task.batch(samples, rows)
+            parts.append(self._written(batch))
+            with torch.inference_mode():
+                theirs = self._original(spatial(torch.from_numpy(batch))).numpy()
+            self._differences.append(largest_difference(theirs, parts[-1]))
+        return np.concatenate(parts, axis=-2)
+
+    def largest_difference(self) -> float:
+        """Return the largest difference of the logits so far; refuse one that ONNX Runtime should not have."""
+        worst = largest(self._differences)
+        require_parity("ONNX Runtime", "PyTorch", worst)
+        return worst

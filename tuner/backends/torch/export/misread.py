@@ -5,17 +5,13 @@ import io
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 from tuner.arrays import Array, Floats
 from tuner.backends.base import MOST_MISREAD, Misread
-from tuner.backends.torch.export.whole import trained_tail
+from tuner.backends.torch.export.whole import tail_logits
 from tuner.backends.torch.features.selection import validation_selections
-from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix
 from tuner.backends.torch.trial.opened import OpenTask
-from tuner.backends.torch.trial.scoring import logits
 from tuner.plan.trial import TrialPlan
 from tuner.task.inputs import input_kind
 
@@ -30,20 +26,15 @@ def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, 
     is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and not windowed
     if plan.heads.exits or not task.targets.one_class or not task.labelled or not is_picture:
         return ()
-    torch.set_num_threads(plan.runtime.threads)
-    kept = load_file(weights)
-    tail = trained_tail(opened, plan, kept).tail
     selection = next(one for one in validation_selections(task, plan.data) if one.domain == "local")
-    inputs = computed_inputs(task, plan_prefix(task, opened.model, plan), [selection])
-    tail.load_state_dict(kept)
-    outputs = logits(tail.eval(), inputs)
+    (outputs,), labels = tail_logits(opened, plan, weights, [selection]), selection.labels()
     shares = _softmax(outputs)
     predicted = outputs.argmax(axis=1)
-    wrong = np.flatnonzero(predicted != inputs.labels)
+    wrong = np.flatnonzero(predicted != labels)
     surest = wrong[np.argsort(-shares[wrong, predicted[wrong]], kind="stable")][:MOST_MISREAD]
     return tuple(
         Misread(
-            truth=int(inputs.labels[place]),
+            truth=int(labels[place]),
             taken_for=int(predicted[place]),
             probability=float(shares[place, predicted[place]]),
             jpeg=_jpeg(selection.samples.load(int(selection.indices[place]))),

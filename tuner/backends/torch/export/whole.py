@@ -1,6 +1,6 @@
 """Write the personalised model as ONNX, and check it against PyTorch on the validation samples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +8,26 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import fx, nn
 
+from tuner.arrays import Floats
 from tuner.backends.base import Exported
-from tuner.backends.torch.export.check import Check, scored_partitions
+from tuner.backends.torch.export.check import Check, PixelScores, scored_partitions
 from tuner.backends.torch.export.int8 import Answered, prepare, quantise
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
+from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.graph.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse
 from tuner.backends.torch.trial.edits.solved import solved_with
+from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix
 from tuner.backends.torch.trial.opened import OpenTask
+from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
+from tuner.targets.base import ACCURACY
 
 
 def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
@@ -94,6 +99,25 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
             else write_trainable(opened, plan, tail, mixed, folder)
         )
     return Exported({**check.scores, "largest_logit_difference": difference}, sections)
+
+
+def judged(opened: OpenTask, plan: TrialPlan, weights: Path) -> Exported:
+    """Score a trained tail on the validation samples that `Session.judge` asks for, from pixels by PyTorch alone."""
+    task, judged = opened.task, PixelScores(opened.task)
+    of_all = task.targets.several  # thresholds of labels are set on global samples, too
+    selections = [one for one in validation_selections(task) if one.domain == "local" or of_all]
+    for selection, outputs in zip(selections, tail_logits(opened, plan, weights, selections), strict=True):
+        judged.score(f"{selection.domain}{ACCURACY}", selection.samples, outputs)
+    return Exported(judged.scores, judged.sections())
+
+
+def tail_logits(opened: OpenTask, plan: TrialPlan, weights: Path, selections: Sequence[Selection]) -> list[Floats]:
+    """Return a trained tail's logits of each selection, float32 [n, outputs], computed from pixels."""
+    torch.set_num_threads(plan.runtime.threads)
+    kept = load_file(weights)
+    tail, prefix = trained_tail(opened, plan, kept).tail, plan_prefix(opened.task, opened.model, plan)
+    tail.load_state_dict(kept)
+    return [logits(tail, computed_inputs(opened.task, prefix, [selection])) for selection in selections]
 
 
 def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.Tensor]) -> EditedTail:

@@ -20,6 +20,7 @@ from tuner.backends.torch.features.selection import (
     Selection,
     calibration_selection,
     pool_selections,
+    refit_selections,
     scored_selections,
     shared_partition,
     training_selections,
@@ -112,6 +113,7 @@ def needed(task: Task, plans: Sequence[TrialPlan]) -> dict[CutBits, list[Selecti
         thresholds = [calibration_selection(task, plan)] if plan.heads.exits else []
         of_all_trainings = replace(plan.data, fold=0)
         scored = [one for own in scored_selections(task, of_all_trainings).values() for one in own]
+        scored += refit_selections(task, plan.data)
         for at in feature_records(plan):
             need(at, training)
         for cut in plan.cuts:
@@ -213,7 +215,7 @@ def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
 
 def _derive(access: Access, plan: TrialPlan, cut: int) -> None:
     source, target = access.file(cut, CODED_BITS), access.file(cut, plan.cache.bits)
-    training = training_selections(access.task, replace(plan, data=plan.pool))
+    training = training_selections(access.task, replace(plan, data=replace(plan.pool, refit=False)))
     missing = target.missing([sample_id for selection in training for sample_id in selection.ids()])
     for begin in range(0, len(missing), DERIVED_AT_ONCE):  # what is not sound is computed again when it is read
         ids, codes = sound_records(source, missing[begin : begin + DERIVED_AT_ONCE])

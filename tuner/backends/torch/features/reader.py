@@ -6,9 +6,9 @@ from contextlib import suppress
 import numpy as np
 
 from tuner.arrays import Codes, Floats
-from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.prefix import Prefix, batches, exactly
-from tuner.backends.torch.features.selection import Selection
+from tuner.backends.torch.features.selection import VALIDATION, Selection
 from tuner.planner.data_terms import CODED_BITS
 from tuner.store.files.disk import StoreFull
 from tuner.store.files.records import BadRecord, RecordFile
@@ -100,3 +100,28 @@ class Reader:
                 except StoreFull:
                     self._has_room = False
         return computed
+
+
+class TrainingReader:
+    """Reads features that are trained on: in the plan's width, those of samples that judged a trial as they judged it.
+
+    Raises:
+        LookupError: The width needs scales, and the cut has none yet.
+    """
+
+    def __init__(self, access: Access, cut: int, bits: int, selections: Sequence[Selection]) -> None:
+        judged = [one for one in selections if one.partition == VALIDATION]
+        self._coded = Reader(access, cut, bits, [one for one in selections if one.partition != VALIDATION])
+        self._exact = Reader(access, cut, VALIDATION_BITS, judged)
+        self._judged = {sample_id for one in judged for sample_id in one.ids()}
+
+    def read(self, ids: Sequence[str]) -> Floats:
+        """Return float32 [n, *shape]."""
+        exact = np.array([sample_id in self._judged for sample_id in ids], bool)
+        if exact.all() or not exact.any():
+            return (self._exact if exact.all() else self._coded).read(ids)
+        parts = [(rows, [ids[row] for row in np.flatnonzero(rows).tolist()]) for rows in (exact, ~exact)]
+        judged, coded = (reader.read(own) for reader, (_, own) in zip((self._exact, self._coded), parts, strict=True))
+        values: Floats = np.empty((len(ids), *judged.shape[1:]), np.float32)
+        values[exact], values[~exact] = judged, coded
+        return values

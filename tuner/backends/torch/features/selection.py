@@ -13,6 +13,8 @@ from tuner.task.mixing import mixed_indices, shared_indices
 from tuner.task.partition import fold_numbers, recording_folds, recording_holdout
 
 WHOLE = DataPlan()
+#: Partition whose samples judge a trial.
+VALIDATION = "local.val"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,12 @@ def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     if plan.heads.exits and not plan.heads.out_of_fold:
         rest = np.setdiff1d(local.indices, withheld_selection(task, plan.data).indices)
         local = Selection(local.partition, local.samples, rest)
-    return [local, *mixed_selections(task, plan)]
+    return [local, *refit_selections(task, plan.data), *mixed_selections(task, plan)]
+
+
+def refit_selections(task: Task, data: DataPlan) -> list[Selection]:
+    """Return the local validation samples that are learned too; their features are stored as for scoring."""
+    return [whole_partition(task, VALIDATION)] if data.refit else []
 
 
 def local_selection(task: Task, data: DataPlan) -> Selection:
@@ -79,22 +86,22 @@ def calibration_selection(task: Task, plan: TrialPlan) -> Selection:
     return local_selection(task, plan.data) if plan.heads.out_of_fold else withheld_selection(task, plan.data)
 
 
-def local_folds(local: Selection) -> RowNumbers:
+def local_folds(*local: Selection) -> RowNumbers:
     """Return the fold of each local sample: those of a fold are answered by exits that learned from the others only.
 
     Of windows, a recording is in one fold if its class has several recordings, as neighbours are alike.
     """
-    return recording_folds(local.labels(), _recordings(local), FOLDS)
+    return recording_folds(np.concatenate([one.labels() for one in local]), _recordings(*local), FOLDS)
 
 
-def are_apart(selection: Selection) -> bool:
+def are_apart(*selections: Selection) -> bool:
     """Return whether no two samples were cut from one recording: such ones are too much alike to judge each other."""
-    return len(np.unique(_recordings(selection))) == len(selection)
+    return len(np.unique(_recordings(*selections))) == sum(map(len, selections))
 
 
-def _recordings(selection: Selection) -> RowNumbers:
+def _recordings(*selections: Selection) -> RowNumbers:
     """Return the number of the recording that each sample was cut from; of photos, a number for each."""
-    origins = [selection.samples.origin(int(index)) for index in selection.indices]
+    origins = [one.samples.origin(int(index)) for one in selections for index in one.indices]
     return np.unique(origins, return_inverse=True)[1]
 
 
@@ -116,7 +123,7 @@ def withheld_selection(task: Task, data: DataPlan = WHOLE) -> Selection:
 def scored_selections(task: Task, data: DataPlan) -> dict[str, list[Selection]]:
     """Return, by domain, what all trainings of a plan are scored on together."""
     by_domain = {selection.domain: [selection] for selection in validation_selections(task, data)}
-    if data.folds and not data.fold:
+    if data.folds and not data.fold and not data.refit:
         by_domain["local"].append(whole_partition(task, "local.train"))
     return by_domain
 
@@ -137,10 +144,11 @@ def pool_selections(task: Task, plan: TrialPlan) -> list[Selection]:
 def validation_selections(task: Task, data: DataPlan = WHOLE) -> list[Selection]:
     """Return what a training is scored on: the local samples, and the global ones where there are any.
 
-    One that leaves a fold out is scored on that alone.
+    One that leaves a fold out is scored on that alone; one that learns the local ones too, on the global ones.
     """
     if data.fold:
         folds = fold_numbers(task.local.train.labels, data.folds)
         return [Selection("local.train", task.local.train, np.flatnonzero(folds == data.fold))]
-    names = [name for name in ("local.val", "global.val") if name in dict(task.partitions())]
+    asked = ("global.val",) if data.refit else (VALIDATION, "global.val")
+    names = [name for name in asked if name in dict(task.partitions())]
     return [shared_partition(task, name, data.share) for name in names]

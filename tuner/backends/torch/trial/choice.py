@@ -38,10 +38,10 @@ def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -
     lacking = extensions.lacking(plan)
     if lacking is not None:
         raise TrainingError(lacking)
-    local, *mixed = training_selections(access.task, plan)
-    edit = plan.data.edit
+    selections, edit = training_selections(access.task, plan), plan.data.edit
+    local, mixed = selections[0], [one for one in selections if one.domain == "global"]
     if edit is None or not mixed:
-        return [local, *mixed]
+        return selections
     (pool,) = mixed_selections(access.task, replace(plan, data=plan.data.pool))
     wanted, counts = np.unique(one_each(mixed[0].labels(), rarest=False), return_counts=True)
     candidates = Candidates(
@@ -53,14 +53,15 @@ def chosen_selections(access: Access, plan: TrialPlan, extensions: Extensions) -
         read_local=_reading(access, plan, local),
     )
     rows = choose(edit.kind, extensions.selectors[edit.kind], candidates, dict(edit.settings))
-    return [local, Selection(pool.partition, pool.samples, pool.indices[rows])]
+    return [*selections[: -len(mixed)], Selection(pool.partition, pool.samples, pool.indices[rows])]
 
 
 def mixed_metadata(plan: TrialPlan, training: Sequence[Selection]) -> dict[str, str] | None:
     """Return what a trial's weights say of the samples that a selector chose; None where none did."""
     if plan.data.edit is None:
         return None
-    return {MIXED: json.dumps([int(index) for selection in training[1:] for index in selection.indices])}
+    mixed = (one for one in training if one.domain == "global")
+    return {MIXED: json.dumps([int(index) for selection in mixed for index in selection.indices])}
 
 
 def trained_on(task: Task, plan: TrialPlan, weights: Path) -> list[Selection]:

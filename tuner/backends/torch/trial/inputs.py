@@ -13,7 +13,7 @@ from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
-from tuner.backends.torch.features.reader import Reader
+from tuner.backends.torch.features.reader import Reader, TrainingReader
 from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
@@ -86,7 +86,8 @@ def training_inputs(
     """
     if not plan.cached:
         return computed_inputs(access.task, plan_prefix(access.task, access.loaded, plan), selections, change)
-    return stored_inputs(Reader(access, plan.split, feature_bits(plan)[plan.split], selections), selections, change)
+    stored = TrainingReader(access, plan.split, feature_bits(plan)[plan.split], selections)
+    return stored_inputs(stored, selections, change)
 
 
 def validation_inputs(access: Access, plan: TrialPlan) -> dict[str, TailInputs]:
@@ -99,7 +100,9 @@ def validation_inputs(access: Access, plan: TrialPlan) -> dict[str, TailInputs]:
     return {selection.domain: stored_inputs(exact, [selection]) for selection in scored}
 
 
-def stored_inputs(stored: Reader, selections: Sequence[Selection], change: Change = unchanged) -> TailInputs:
+def stored_inputs(
+    stored: Reader | TrainingReader, selections: Sequence[Selection], change: Change = unchanged
+) -> TailInputs:
     """Return the rows of some selections, one after the other, their features read from the store and changed."""
     ids = [sample_id for selection in selections for sample_id in selection.ids()]
     return _inputs(selections, lambda rows: torch.from_numpy(change(stored.read([ids[row] for row in rows]))))

@@ -22,7 +22,7 @@ from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
 from tuner.backends.torch.trial.edits.completed import complete
 from tuner.backends.torch.trial.edits.edited import edited, probe_of
 from tuner.backends.torch.trial.edits.evolving import room
-from tuner.backends.torch.trial.edits.solve_again import ALONE, SolvedAgain, solve_again
+from tuner.backends.torch.trial.edits.solve_again import ALONE, solve_again
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, training_inputs, validation_inputs
 from tuner.backends.torch.trial.opened import OpenTask, TailTraining
@@ -30,7 +30,7 @@ from tuner.backends.torch.trial.scoring import SCORE_BATCH, Scores, logits, requ
 from tuner.errors import DivergedError, TrainingError
 from tuner.files import private_file, remove_parts
 from tuner.process_memory import PeakMeter
-from tuner.results.records.trial import Outcome
+from tuner.results.records.trial import HEAD_SOLVED, Outcome
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
@@ -73,7 +73,7 @@ class TailProcedure:
         torch.manual_seed(trial.seed)
         if plan.cached:
             fill(self.access, [plan])  # nothing to do in a study, which fills ahead
-        is_int8 = plan.runtime.precision == "int8"
+        is_int8 = plan.runtime.precision == "int8" and not plan.data.refit
         self.int8 = prediction_costs(self.opened.task, self.opened.model, plan.split) if is_int8 else None
         self.meter = PeakMeter()
         trial.report({"resting_bytes": self.meter.resting})
@@ -97,8 +97,11 @@ class TailProcedure:
     def score(self) -> Scores:
         """Return the scores on the validation samples, and what a prediction and the bundle cost."""
         task, tail, scores = self.opened.task, self.trained, Scores()
+        if self.again.solved is not None:
+            scores.values[HEAD_SOLVED] = float(self.again.solved)
         for domain, inputs in self.validation.items():
-            outputs = logits(tail, inputs) if self.again.outputs is None else self.again.outputs[domain]
+            known = (self.again.outputs or {}).get(domain)
+            outputs = logits(tail, inputs) if known is None else known
             require_finite("the tail", outputs)
             scores.add(task, domain, outputs, inputs.labels)
             if domain == "local" and self.left_out is not None and are_apart(self.training[0]):
@@ -125,7 +128,8 @@ class TailProcedure:
         train = training_inputs(self.access, plan, self.training, augmenting(self.access.task, plan, changes))
         self.validation = validation_inputs(self.access, plan)
         started = time.perf_counter()
-        weights = sample_weights(plan.data, len(self.training[0]), sum(map(len, self.training[1:])))
+        local = int(train.is_local.sum())
+        weights = sample_weights(plan.data, local, len(train.labels) - local)
         train = replace(self._with_teacher(train), weights=weights)
         is_fixed = not (plan.shape or plan.recipe.solve_again)
         fixed = train if is_fixed else training_inputs(self.access, plan, self.training)  # without random changes
@@ -156,9 +160,13 @@ class TailProcedure:
                 raise DivergedError(f"{name} is no longer finite: lower recipe.learning_rate, which is {rate:g}")
         tail, self.again, started = edits.finish(steps.example), ALONE, time.perf_counter()
         if plan.recipe.solve_again:
-            self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, self.validation)
+            judges = {} if plan.data.refit else self.validation
+            self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, judges)
+            if plan.data.refit and self.again.solved is None:
+                raise TrainingError("; ".join(self.again.notes))
         if plan.traits.keeps_given:
-            self.again = SolvedAgain(notes=(*self.again.notes, *complete(task, tail, plan, fixed)))
+            notes = (*self.again.notes, *complete(task, tail, plan, fixed))
+            self.again = replace(self.again, outputs=None, notes=notes)
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
         self.metadata = steps.metadata
         self.left_out = None if plan.data.fold else steps.left_out

@@ -139,10 +139,11 @@ def write_solvable(
     (folder / Section.TRAIN).mkdir(mode=0o700)
     features = Features(opened.task, plan, Session(folder / MODEL, plan.runtime.threads).features)
     replay = features.replay(mixed, features.codec())
-    local = training_selections(opened.task, plan)[0]
-    own = features.of(local)
+    local = [one for one in training_selections(opened.task, plan) if one.domain == "local"]
+    own = np.concatenate([features.of(one) for one in local])
     step = step_of(np.concatenate([own, replay.read(np.arange(len(replay)))]))
     weight, bias = (value.double().numpy() for value in state.values())
-    SolvedFile(LinearHead(weight, bias), coded(own, step), local.labels(), step, union).save(folder)
+    labels = np.concatenate([one.labels() for one in local])
+    SolvedFile(LinearHead(weight, bias), coded(own, step), labels, step, union).save(folder)
     check = features.check(replay.codec.shape)
     return features.save(folder, replay, check, TrainKind.CLOSED_FORM, weights=tuple(state), cut=plan.split)

@@ -35,10 +35,12 @@ class SolvedAgain:
     Attributes:
         outputs: Logits of the validation samples with the tail's head, by domain; None where none can be solved for.
         notes: For the trial's record.
+        solved: Whether the tail has the solved head now; None where none can be solved for.
     """
 
     outputs: Mapping[str, Floats] | None = None
     notes: tuple[str, ...] = ()
+    solved: bool | None = None
 
 
 #: A head that is not to be solved for again.
@@ -50,7 +52,8 @@ def solve_again(
 ) -> SolvedAgain:
     """Solve for the head of a trained tail, and let the tail have the better one of both.
 
-    Samples come without random changes. The model had the first `trusted_rows` of the head before.
+    Without validation samples it is the solved one. Samples come without random changes. The model had the first
+    `trusted_rows` of the head before.
     """
     heads = list(heads_of(tail.eval().requires_grad_(), spatial(train.read(np.arange(1)))).values())
     layer = heads[0] if len(heads) == 1 else None
@@ -73,15 +76,17 @@ def solve_again(
     if task.targets.one_class:
         margin = math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))
     keeps = sum(before.values()) > sum(after.values()) + margin
-    note = "local score of the trained head {:.3f}, solved again {:.3f}: the {} one is kept".format(
-        before["local"], after["local"], "trained" if keeps else "solved"
-    )
+    note = "head solved again"
+    if before:
+        note = "local score of the trained head {:.3f}, solved again {:.3f}: the {} one is kept".format(
+            before["local"], after["local"], "trained" if keeps else "solved"
+        )
     if keeps:
-        return SolvedAgain(trained, (note,))
+        return SolvedAgain(trained, (note,), solved=False)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(solved.weight.astype(np.float32)).view_as(layer.weight))
         layer.bias.copy_(torch.from_numpy(solved.bias.astype(np.float32)))
-    return SolvedAgain(exact, (note,))
+    return SolvedAgain(exact, (note,), solved=True)
 
 
 def _refused(reason: str) -> SolvedAgain:

@@ -1,0 +1,171 @@
+"""Exporting with and without a refit: what is written, what is said before, and what ends it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner
+from tuner.backends.base import Exported, Trial
+from tuner.bundle.format import Bundle
+from tuner.bundle.scores import Scores
+from tuner.cli.text.bundles import format_bundle
+from tuner.commands.bundles import export as command
+from tuner.commands.bundles.refit import Refit
+from tuner.errors import BudgetError, BundleError
+from tuner.results.records.trial import HEAD_SOLVED, Outcome
+from tuner.results.run import Run
+from tuner.search.listener import Listener
+from tuner.search.processes.guard import JobResult
+from tuner.search.processes.messages import Failure
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "digits"
+BEFORE = Exported({"local_accuracy": 0.9})
+
+
+class Heard(Listener):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+class FakeSession:
+    """Trains in no time, or ends as it is told."""
+
+    def __init__(self, result: JobResult[Outcome]) -> None:
+        self.result, self.trials = result, list[Trial]()
+
+    def judge(self, *_: object) -> Exported:
+        return BEFORE
+
+    def missing(self, *_: object) -> int:
+        return 0
+
+    def try_train(self, trial: Trial, *_: object) -> JobResult[Outcome]:
+        self.trials.append(trial)
+        if self.result.value is not None:
+            trial.weights.parent.mkdir(exist_ok=True)
+            trial.weights.write_bytes(b"refitted")
+        return self.result
+
+
+class WrittenError(Exception):
+    """In the place of a bundle."""
+
+
+def exported(
+    session: FakeSession, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return what a bundle would be written from, what was said, and what was warned of."""
+    written: dict[str, Any] = {}
+    heard, warned = Heard(), list[str]()
+
+    @contextmanager
+    def opening(*_: object, **__: object) -> Iterator[FakeSession]:
+        yield session
+
+    def write(_: object, plan: object, weights: Path, *__: object, **more: object) -> None:
+        written.update(plan=plan, weights=weights.read_bytes(), **more)
+        raise WrittenError
+
+    monkeypatch.setattr(command, "opened_run", opening)
+    monkeypatch.setattr(command, "write_bundle", write)
+    run, out = Run.open(FIXTURES / "run"), folder / "out"
+    with pytest.raises(WrittenError):
+        tuner.export(run, out, "3", task="digits", listener=heard, warn=warned.append, **options)
+    assert not list(folder.glob("*out*"))
+    return written, heard.lines, warned
+
+
+@pytest.fixture(autouse=True)
+def _cache(own_cache: Path) -> None:
+    """Keep the store of the user as it is."""
+
+
+DONE: JobResult[Outcome] = JobResult("result", Outcome({}))
+BROKEN: JobResult[Outcome] = JobResult("failure", failure=Failure("w is no longer finite"))
+TOO_LARGE: JobResult[Outcome] = JobResult("memory", most_bytes=10**9)
+
+
+def test_the_trial_is_trained_once_more_with_its_seed_and_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = FakeSession(DONE)
+    written, said, _ = exported(session, tmp_path, monkeypatch)
+    (trial,) = session.trials
+    assert written["weights"] == b"refitted"
+    assert written["before"] is BEFORE
+    assert written["plan"] == trial.plan
+    assert trial.plan.data.refit
+    assert trial.plan.local_samples == trial.plan.task.local_train + trial.plan.task.local_val
+    (line,) = said
+    assert "refitting trial 3 on all 287 local samples, the 107 that judged it included: about " in line
+    assert "--no-refit" in line
+
+
+def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = (FIXTURES / "run" / "trials" / "3" / "weights.safetensors").read_bytes()
+    session = FakeSession(BROKEN)
+    for options, trained in (({"refit": False}, 0), ({}, 1)):
+        written, _, warned = exported(session, tmp_path, monkeypatch, **options)
+        assert len(session.trials) == trained
+        assert written["weights"] == own
+        assert written["before"] is None
+        assert not written["plan"].data.refit
+    assert "trial 3 was not refitted, so its own weights are exported: TunerError: w is no longer finite" in warned
+
+
+def test_weights_that_forget_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Run.open(FIXTURES / "run").record(3).values["global_accuracy"]
+    for now, kept in ((known - 0.01, True), (known - 0.2, False)):
+        session = FakeSession(JobResult("result", Outcome({"global_accuracy": now})))
+        written, _, warned = exported(session, tmp_path, monkeypatch)
+        assert (written["before"] is not None) is kept
+    assert "was not refitted, so its own weights are exported: RunError: it would lower the global acc" in warned[0]
+
+
+def test_a_broken_limit_leaves_nothing_and_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BudgetError, match="more than --memory allows; --no-refit exports the trial's own weights"):
+        exported(FakeSession(TOO_LARGE), tmp_path, monkeypatch, memory="1MB")
+    monkeypatch.setattr(Refit, "seconds", lambda *_: 9000.0)
+    with pytest.raises(BudgetError, match=r"the refit takes about .* of --time are left: give more; --no-refit"):
+        exported(FakeSession(DONE), tmp_path, monkeypatch, time="1h")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_head_and_the_epochs_are_those_of_the_trial() -> None:
+    run = Run.open(FIXTURES / "run")
+    record, kept = run.record(3), []
+    assert record.plan is not None
+    plan = replace(record.plan, recipe=replace(record.plan.recipe, epochs=9, solve_again=True))
+    entries = ({"epoch": 1.0, "loss": 1.0, "seconds": 2.0}, {"epoch": 2.0, "loss": 1.0, "seconds": 2.0})
+    for values in ({HEAD_SOLVED: 1.0}, {HEAD_SOLVED: 0.0}, {}):
+        again = Refit(run, replace(record, values={**values, "train_seconds": 4.0}, epochs=entries), plan)
+        assert again.plan.recipe.epochs == 2
+        kept.append(again.plan.recipe.solve_again)
+        assert again.seconds(0) == pytest.approx(4 * again.plan.train_samples / plan.train_samples)
+    assert kept == [True, False, False]
+
+
+def test_the_local_scores_are_those_from_before_and_say_so() -> None:
+    after = Exported({"local_accuracy": 1.0, "local_loss": 0.0, "test_accuracy": 0.8}, {"label_thresholds": (0.9,)})
+    before = Exported({"local_accuracy": 0.7}, {"label_thresholds": (0.5,)})
+    judged = command._judged_by(before, after)
+    assert judged == Exported({"local_accuracy": 0.7, "test_accuracy": 0.8}, {"label_thresholds": (0.5,)})
+    layers = [Exported({}, {"int8": {"float_layers": count}}) for count in (0, 2)]
+    with pytest.raises(BundleError, match="keeps 2 layers in float32, but was measured with 0"):
+        command._judged_by(*layers)
+    scores = Scores({}, {}, judged.checks, refit_samples=107)
+    assert Scores.from_dict(scores.to_dict()) == scores
+    info = replace(Bundle.open(FIXTURES / "bundle").info, scores=scores)
+    text = format_bundle(Path("out"), info, {"local_accuracy": 107})
+    assert "local accuracy: measured before the refit, on 107 samples that it then learned too" in text

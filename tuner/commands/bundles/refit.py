@@ -1,0 +1,123 @@
+"""The last training of a trial, when it is exported: on every local sample, those that judged it too."""
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.backends.base import Trial
+from tuner.bundle.format import WEIGHTS
+from tuner.commands.limits import CommandLimits
+from tuner.errors import BudgetError, RunError
+from tuner.metrics import wilson
+from tuner.plan.trial import TrialPlan
+from tuner.results.records.origin import is_own
+from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
+from tuner.results.run import Run
+from tuner.search.listener import Listener
+from tuner.search.processes.guard import JobLimits, Progress
+from tuner.search.processes.remote import RemoteSession
+from tuner.search.setting import RUN_RESERVE
+from tuner.search.trials.seeds import seeded
+from tuner.store.store import Store, disk_bytes, open_store
+from tuner.units import format_seconds
+
+REFITTING = "refitting"
+WAY_OUT = "--no-refit exports the trial's own weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """A trial of a run that is to be trained again; its plan is the same but for its data, and what was decided."""
+
+    run: Run
+    record: TrialRecord
+    trained: TrialPlan
+
+    @property
+    def plan(self) -> TrialPlan:
+        """What is trained: for as many epochs as the trial in all, with the head that it kept."""
+        epochs = max((int(entry["epoch"]) for entry in self.record.epochs), default=1)
+        return self.trained.refitted(epochs, solve_again=bool(self.record.values.get(HEAD_SOLVED)))
+
+    def seconds(self, missing: int) -> float:
+        """Return what it is expected to take: as long as the trial for each sample, and to fill what is missing."""
+        values, of_plan = self.record.values, self.trained.trainings[0]
+        taken = values.get("train_seconds", 0.0)
+        if self.run.info.config.deterministic:  # then costs are of no clock
+            taken = sum(entry.get("seconds", 0.0) for entry in self.record.epochs)
+        filling = values.get("fill_seconds", 0.0) / max(1, of_plan.pool_samples)
+        return taken * self.plan.train_samples / max(1, of_plan.train_samples) + missing * filling
+
+    def carry_out(self, session: RemoteSession, folder: Path, limits: CommandLimits, listener: Listener) -> Path:
+        """Train, and return the weights, which are in a folder.
+
+        Raises:
+            BudgetError: It would break a limit, or has.
+            TunerError: The plan can no longer be carried out, or the weights forget what those of the trial know.
+            RuntimeError: It failed; with its traceback.
+        """
+        plan, weights, info = self.plan.trainings[0], folder / WEIGHTS, self.run.info
+        seed = seeded(info.config.seed, self.trained.trainings[0].line())
+        try:
+            with closing(self._store()) as store:
+                expected = self.seconds(session.missing([plan], store) if plan.cached else 0)
+                listener.say(
+                    f"refitting trial {self.record.trial} on all {plan.local_samples:,} local {info.task.noun}, the "
+                    f"{info.task.local_val:,} that judged it included: about {format_seconds(expected)} ({WAY_OUT})"
+                )
+                _require(limits, expected)
+                listener.phase(REFITTING)
+                job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
+                result = session.try_train(Trial(plan, seed, store, weights), job_limits, shown_on(listener))
+            self._require_kept(result.unwrap("the refit"))
+        except BudgetError as error:
+            raise type(error)(f"{error}; {WAY_OUT}") from None
+        if not weights.is_file():
+            raise RunError("it wrote no weights")
+        return weights
+
+    def _require_kept(self, outcome: Outcome) -> None:
+        """Refuse weights that answer the global validation samples, which are never learned, surely worse."""
+        name, count = "global_accuracy", self.trained.global_scored
+        before, after = (values.get(name) for values in (self.record.values, outcome.values))
+        if before is not None and after is not None and count and after < wilson(before, count)[0]:
+            score = self.run.objective(name)
+            raise RunError(f"it would lower the {score.title} from {score.text(before)} to {score.text(after)}")
+
+    def _store(self) -> Store:
+        """Open the run's store within the run's limit; the user's own where the run has none that can be trusted."""
+        config = self.run.info.config
+        place = Path(config.store) if config.store else None
+        if place is not None and not (place.is_dir() and is_own(config, self.run.info.mark)):
+            place = None
+        storage = config.limits.storage_bytes
+        cap = None if storage is None else max(0, storage - RUN_RESERVE - disk_bytes(self.run.folder))
+        return open_store(place, cap, "--storage of the run")
+
+
+def _require(limits: CommandLimits, expected: float) -> None:
+    """Refuse a refit that is expected to take more seconds than are left."""
+    left = math.inf if limits.end is None else max(0.0, limits.end - time.monotonic())
+    if expected > left:
+        raise BudgetError(
+            f"the refit takes about {format_seconds(expected)}, but {format_seconds(left)} of --time are left: give "
+            "more"
+        )
+
+
+def shown_on(listener: Listener) -> Progress:
+    """Return what passes the progress of a training on."""
+
+    def show(progress: Mapping[str, Any]) -> None:
+        if "warning" in progress:
+            listener.say(f"warning: {progress['warning']}")
+        elif "filled" in progress:
+            listener.step("features", progress["filled"], progress["of"])
+        elif "step" in progress:
+            listener.step("training", progress["step"], progress["steps"])
+
+    return show
