@@ -11,7 +11,7 @@ from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
 from tuner.results.views.history import hypervolume
 from tuner.results.views.per_class import class_scores, confusions
-from tuner.results.views.points import baselines, interval, point, untouched_point
+from tuner.results.views.points import baseline_point, interval, point, references
 
 RUN = Run.open(Path(__file__).parent.parent / "fixtures" / "digits" / "run")
 COUNTS = ClassCounts(((7, 3, 4), (9, 2, 2)), ((7, 1, 1),))
@@ -37,21 +37,21 @@ def test_points_have_the_intervals_of_their_validation_samples() -> None:
     member = point(RUN, 3)
     assert member.intervals["local_accuracy"] == wilson(member.values["local_accuracy"], 107)
     assert "train_seconds" not in member.intervals
-    assert untouched_point(RUN).intervals["global_accuracy"] == wilson(RUN.info.untouched["global_accuracy"], 252)
+    assert baseline_point(RUN).intervals["global_accuracy"] == wilson(RUN.info.untouched.values["global_accuracy"], 252)
     several = replace(RUN, info=replace(RUN.info, task=replace(RUN.info.task, loss="multi-label")))
     assert interval(several, "local_accuracy", 0.9) is None
 
 
 def test_a_baseline_is_the_best_of_its_kind_that_obeys_the_limits() -> None:
-    assert baselines(RUN) == {"head only": None, "everything": None}
+    assert references(RUN) == {"head only": None, "everything": None}
     plans = {0: 3, 1: 3, 2: 0, 3: 2}
     records = tuple(
         replace(record, plan=replace(record.plan, split=plans[record.trial])) for record in RUN.records if record.plan
     )
-    of = {name: record and record.trial for name, record in baselines(replace(RUN, records=records)).items()}
+    of = {name: record and record.trial for name, record in references(replace(RUN, records=records)).items()}
     assert of == {"head only": 0, "everything": 2}
     over = tuple(replace(one, constraint={"memory": 0.1}) if one.trial == 0 else one for one in records)
-    of = {name: record and record.trial for name, record in baselines(replace(RUN, records=over)).items()}
+    of = {name: record and record.trial for name, record in references(replace(RUN, records=over)).items()}
     assert of == {"head only": 1, "everything": 2}
 
 

@@ -30,6 +30,8 @@ class Outcome:
         stopped: Why training ended early; empty if it did not.
         notes: Notes for the user, such as which engine ran the steps.
         classes: Predictions on the validation samples by domain, counted by class; nothing for several labels.
+        right: Which of the local validation samples were right, as `tuner.results.records.baseline.packed` returns it,
+            a text for each training that is scored; nothing for several labels.
     """
 
     values: dict[str, float]
@@ -37,6 +39,7 @@ class Outcome:
     stopped: str = ""
     notes: tuple[str, ...] = ()
     classes: dict[str, ClassCounts] = field(default_factory=dict)
+    right: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class TrialRecord:
         classes: See `Outcome`.
         prior: Number of the plan in the prior that it was taken from; None for other plans.
         kind: Kind of device that it ran on, see `tuner.results.kinds`; empty where a run has only one.
+        right: See `Outcome`.
     """
 
     trial: int
@@ -83,6 +87,7 @@ class TrialRecord:
     classes: dict[str, ClassCounts] = field(default_factory=dict)
     prior: int | None = None
     kind: str = ""
+    right: tuple[str, ...] = ()
 
     @property
     def config(self) -> int:
