@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.metrics import wilson
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
@@ -57,7 +58,7 @@ def test_a_baseline_is_the_best_of_its_kind_that_obeys_the_limits() -> None:
 
 def test_classes_are_compared_with_what_the_given_model_had_right() -> None:
     info = replace(RUN.info, classes=Classes(tuple("0123456789"), (7, 9), 7))
-    info = replace(info, untouched_classes={"local": ClassCounts(((7, 1, 4), (9, 0, 5)))})
+    info = replace(info, baselines=(Baseline("untouched", classes={"local": ClassCounts(((7, 1, 4), (9, 0, 5)))}),))
     run, record = replace(RUN, info=info), replace(RUN.records[0], classes={"local": COUNTS})
     seven, nine = class_scores(run, record, "local")
     assert (seven.name, seven.samples, seven.before, seven.after, seven.change) == ("7", 4, 0.25, 0.75, 0.5)

@@ -94,7 +94,7 @@ def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_
     moods("well")
     tune(trials=1)
     path = tmp_path / "run" / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"untouched": {}}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"baselines": []}))
     assert tune(trials=2, resume=True).info.untouched.values == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 

@@ -84,12 +84,12 @@ class RunInfo:
         model: The model's blocks.
         task: The task in numbers.
         objectives: The study's objectives.
+        baselines: What the search is compared with: the given model first, then what was fitted; empty until scored.
         spent: Time and storage used.
         ended: Why the run ended.
         plugins: Distribution and version of each plugin that takes part, by name.
         mark: What shows that the run was made on this device; see `tuner.results.records.origin`.
         classes: Names of the classes.
-        baselines: What the search is compared with: the given model first, then what was fitted; empty until scored.
         device: Kind of the device, see `tuner.results.scores.likeness.device_kind`.
         kinds: Kinds of devices that the study ran on, by name; empty where it is not shared.
         kind: The one whose costs the run shows: that of the device of its folder.
@@ -104,12 +104,12 @@ class RunInfo:
     model: ModelInfo
     task: TaskInfo
     objectives: tuple[Objective, ...]
+    baselines: tuple[Baseline, ...] = ()
     spent: Spent = Spent()
     ended: str = "interrupted; continue with --resume"
     plugins: dict[str, str] = field(default_factory=dict)
     mark: str = ""
     classes: Classes = field(default_factory=Classes)
-    baselines: tuple[Baseline, ...] = ()
     device: str = ""
     kinds: dict[str, Kind] = field(default_factory=dict)
     kind: str = ""

@@ -41,14 +41,13 @@ def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
         for name in not_better_than(run, run.record(trial)):
             failing.setdefault(name, []).append(str(trial))
     scored = run.scored_samples.get("local", 0)
+    across = run.objective(GLOBAL)
     forgets = {one.name: one.values[GLOBAL] for one in run.info.baselines if GLOBAL in one.values}
     for name, numbers in failing.items():
         verb, told = ("is", "trial") if len(numbers) == 1 else ("are", "trials")
-        name += (
-            f" ({run.objective(GLOBAL).title} {run.objective(GLOBAL).text(forgets[name])})" if name in forgets else ""
-        )
-        line = f"{told} {', '.join(numbers)} {verb} not better than the {name} on the user's {run.info.task.noun}"
-        yield f"{line}, by what {scored:,} of them can show"
+        price = f" ({across.title} {across.text(forgets[name])})" if name in forgets else ""
+        line = f"{told} {', '.join(numbers)} {verb} not better than the {name}{price}"
+        yield f"{line} on the user's {run.info.task.noun}, by what {scored:,} of them can show"
 
 
 def _is_better(run: Run, record: TrialRecord, baseline: Baseline) -> bool:

@@ -85,7 +85,7 @@ class RemoteSession(Session):
     def baselines(
         self, store: Store, threads: int, share: float = 1.0, folds: int = 0, within: float = math.inf
     ) -> tuple[Baseline, ...]:
-        asked = {"store": store, "threads": threads, "share": share, "folds": folds, "within": within}
+        asked: dict[str, Any] = {"store": store, "threads": threads, "share": share, "folds": folds, "within": within}
         limits = self._limited(PATIENCE * within)
         return cast("tuple[Baseline, ...]", self._run("fitting baselines", "baselines", limits, **asked))
 

@@ -12,17 +12,17 @@ import torch
 from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.selection import Selection, local_folds, scored_selections, shared_partition
+from tuner.backends.torch.logistic import fit_linear
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.head import heads_of
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.backends.torch.trial.logistic import fit_linear
 from tuner.backends.torch.trial.scoring import SCORE_BATCH, Scores
 from tuner.backends.torch.trial.untouched import stored_or_computed
 from tuner.distribution import offered
 from tuner.errors import BudgetError, TunerError
 from tuner.plan.parts import DataPlan
 from tuner.planner.data_terms import CODED_BITS, EXACT_BITS
-from tuner.results.records.baseline import LINEAR_PROBE, Baseline
+from tuner.results.records.baseline import LINEAR_PROBE, Baseline, packed
 from tuner.targets import Targets
 from tuner.task import Task
 from tuner.task.partition import fold_numbers
@@ -109,7 +109,9 @@ def _row(
         scores.add(task, domain, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     classes = ", so that it answers no other class" if task.targets.has_classes and "global" in scored else ""
     note = f"{note}, fitted on local.train alone{classes}"
-    right = tuple(scores.right)
+    right: tuple[str, ...] = ()
+    if task.targets.one_class:  # a text for each training that is scored, as of trials
+        right = tuple(packed(task.targets.are_right(*part)) for part in answered["local"])
     return Baseline(name, scores.values, data.share, note, time.monotonic() - started, scores.classes, right)
 
 

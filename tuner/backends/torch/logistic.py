@@ -101,5 +101,5 @@ def _fit(
         value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return value
 
-    optimiser.step(closure)
+    optimiser.step(closure)  # type: ignore[no-untyped-call]  # likewise
     return (scaled * scale).detach()
