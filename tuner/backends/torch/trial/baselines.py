@@ -107,7 +107,7 @@ def _row(
         return Baseline(name, share=data.share, note=str(error))
     for domain, parts in answered.items():
         scores.add(task, domain, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    classes = ", so that it answers no other class" if task.targets.has_classes and "global" in scored else ""
+    classes = ", so that it answers no other class" if len(rows) < len(task.labels) and "global" in scored else ""
     note = f"{note}, fitted on local.train alone{classes}"
     right: tuple[str, ...] = ()
     if task.targets.one_class:  # a text for each training that is scored, as of trials
