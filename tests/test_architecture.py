@@ -46,6 +46,7 @@ GUESTS = {
     "tuner_conformance",
     "tuner_dashboard",
     "tuner_fleet",
+    "tuner_forest",
     "tuner_labels",
     "tuner_nntrainer",
     "tuner_onnx_models",

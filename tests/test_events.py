@@ -12,6 +12,7 @@ import pytest
 from tuner import events
 from tuner.commands.tune.progress import Progress, progress_shown
 from tuner.events import Event, Events, Finished, FrontChanged, Message, PhaseStarted, Step, TrialFinished, log
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES
@@ -67,7 +68,7 @@ def test_the_log_has_every_event_at_a_level_of_its_own(caplog: pytest.LogCapture
         study.phase(TRYING)
         study.step("training", 3, 8)
         study.say("warning: the disk is full")
-        study.untouched({"local_accuracy": 0.25}, OBJECTIVES, {"local": 8})
+        study.baseline(Baseline("untouched", {"local_accuracy": 0.25}), OBJECTIVES, {"local": 8})
         study.trial(run.records[0])
         study.trial(FAILED)
         study.front(0.25, 1, None)
@@ -77,7 +78,7 @@ def test_the_log_has_every_event_at_a_level_of_its_own(caplog: pytest.LogCapture
         ("INFO", f"phase: {TRYING}"),
         ("DEBUG", f"{TRYING}: training: 3 of 8"),
         ("WARNING", "the disk is full"),
-        ("INFO", "untouched model: local_accuracy=0.25"),
+        ("INFO", "untouched: local_accuracy=0.25"),
     ]
     assert levels[4][1].startswith("trial 0 done: train_seconds=0.2567, ")
     assert levels[5] == ("WARNING", "trial 7 failed: ValueError: this is no tensor")

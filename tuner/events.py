@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.plan.text import describe
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
 from tuner.search.listener import Listener
 
 __all__ = [
+    "BaselineScored",
     "Event",
     "Finished",
     "FrontChanged",
@@ -22,7 +24,6 @@ __all__ = [
     "PhaseStarted",
     "Step",
     "TrialFinished",
-    "UntouchedScored",
 ]
 
 #: How a message begins that is a warning.
@@ -64,10 +65,18 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class UntouchedScored:
-    """The given model's accuracies by name, as fractions; again where trials are scored on more samples than before."""
+class BaselineScored:
+    """What the search is compared with was scored; again where trials are scored on more samples than before.
 
+    Attributes:
+        name: ``"untouched"``, the given model, or what was fitted, such as ``"linear probe"``.
+        values: Its scores by name, accuracies as fractions; none where there is nothing to score.
+        note: What it is, or why it has no values.
+    """
+
+    name: str
     values: Mapping[str, float]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,7 @@ class Finished:
     run: Run
 
 
-Event = PhaseStarted | Step | Message | UntouchedScored | TrialFinished | FrontChanged | Finished
+Event = PhaseStarted | Step | Message | BaselineScored | TrialFinished | FrontChanged | Finished
 
 
 class Events(Listener):
@@ -124,14 +133,14 @@ class Events(Listener):
         """Pass progress on."""
         self._emit(Step(self._phase, what, done, of))
 
-    def untouched(
+    def baseline(
         self,
-        values: Mapping[str, float],
+        baseline: Baseline,
         objectives: Sequence[Objective],  # noqa: ARG002 - in `Finished`
         scored: Mapping[str, int],  # noqa: ARG002 - likewise
     ) -> None:
-        """Pass the given model's scores on."""
-        self._emit(UntouchedScored(dict(values)))
+        """Pass a baseline's scores on."""
+        self._emit(BaselineScored(baseline.name, dict(baseline.values), baseline.note))
 
     def trial(self, record: TrialRecord) -> None:
         """Pass a trial on."""
@@ -163,8 +172,8 @@ def log(event: Event) -> None:
             _logger.warning("%s", text.removeprefix(WARNING))
         case Message(text):
             _logger.info("%s", text)
-        case UntouchedScored(values):
-            _logger.info("untouched model: %s", _text(values))
+        case BaselineScored(name, values, note):
+            _logger.info("%s: %s", name, _text(values) or note)
         case TrialFinished(record):
             level = logging.WARNING if record.state == "failed" else logging.INFO
             sentence = describe(record.plan) if record.plan else "no plan"

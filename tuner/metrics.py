@@ -79,6 +79,21 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
+def paired_interval(won: int, lost: int, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of the difference between two shares of the same samples.
+
+    Args:
+        won: Samples that only the first has right.
+        lost: Samples that only the second has right.
+        count: Number of all samples.
+
+    Source: Bonett and Price, Adjusted Wald interval for a difference of proportions based on matched pairs, 2012.
+    """
+    first, second = (won + 1) / (count + 2), (lost + 1) / (count + 2)
+    half = Z_95 * math.sqrt((first + second - (first - second) ** 2) / (count + 2))
+    return first - second - half, first - second + half
+
+
 def percent(share: float, count: int = 0) -> str:
     """Return a share for people, with its 95 % interval where it is of so many samples: ``"92.5 % (86–96)"``."""
     if not count:

@@ -57,6 +57,7 @@ class Had(NamedTuple):
 def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, float], None]) -> None:
     """Run `tuner.run`, and note the accuracies of every trial on the top rung."""
     from tuner import run
+    from tuner.results.records.baseline import UNTOUCHED, Baseline
     from tuner.results.records.trial import SCORED, TrialRecord
     from tuner.results.scores.objectives import Objective
     from tuner.search.listener import Listener
@@ -65,13 +66,14 @@ def tuned(seconds: float, seed: int, *, rungs: bool, note: Callable[[float, floa
     class Notes(Listener):
         waits = True
 
-        def untouched(
+        def baseline(
             self,
-            values: Mapping[str, float],
+            baseline: Baseline,
             objectives: Sequence[Objective],  # noqa: ARG002
             scored: Mapping[str, int],  # noqa: ARG002
         ) -> None:
-            print(json.dumps({"untouched": values["global_accuracy"]}), flush=True)  # the last is of all samples
+            if baseline.name == UNTOUCHED:  # the last is of all samples
+                print(json.dumps({"untouched": baseline.values["global_accuracy"]}), flush=True)
 
         def front(self, area: float, rung: int, gain: float | None) -> None:  # noqa: ARG002
             if self.waits:

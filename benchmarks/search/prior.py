@@ -167,7 +167,7 @@ def work(record: TrialRecord) -> float:
 
 def reached(run: Run, budget: float) -> float:
     """Return the hypervolume of the trials that end within a budget."""
-    spent, members = 0.0, [run.info.untouched]
+    spent, members = 0.0, [run.info.untouched.values]
     for record in run.records:
         spent += work(record)
         if spent <= budget and eligible(record):

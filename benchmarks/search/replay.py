@@ -189,7 +189,7 @@ def study_of(replay: Replay, sampler: BaseSampler | None = None) -> optuna.Study
 
 def ours(table: Table, sampler: str, seed: int) -> Replay:
     """Replay the search of `tuner.run`; the tables' trainings cannot be continued."""
-    replay = Replay(table, seed, floor=max(table.task.most_frequent, table.untouched["local_accuracy"]))
+    replay = Replay(table, seed, floor=max(table.task.most_frequent, table.untouched.get("local_accuracy", 0.0)))
     setting = replace(replay.setting, sampler=sampler)
     study, tried = study_of(replay), dict[int, Composed]()
 

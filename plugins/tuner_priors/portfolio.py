@@ -129,7 +129,9 @@ def _seen(run: Run) -> _Seen | None:
         return None
     info = run.info
     kind = kind_of_task(info.model, info.task, run.device)
-    untouched = {name: value for name, value in info.untouched.items() if name in {"local_accuracy", "global_accuracy"}}
+    untouched = {
+        name: value for name, value in info.untouched.values.items() if name in {"local_accuracy", "global_accuracy"}
+    }
     source = Source(
         kind, len(records), {name: float(f"{one:.4g}") for name, one in untouched.items()}, float(f"{size:.4g}")
     )

@@ -103,7 +103,7 @@ def _results(run: Run) -> dict[str, Any]:
         "spent_seconds": run.info.spent.seconds,
         **{f"trials_{state}": number for state, number in run.counts.items()},
         **{f"scored_{domain}": number for domain, number in run.scored_samples.items()},
-        **{f"untouched_{name}": value for name, value in run.info.untouched.items()},
+        **{f"untouched_{name}": value for name, value in run.info.untouched.values.items()},
         "front_members": len(members),
         "hypervolume": area(members),
         **{f"best_{one.name}": _best(one, members) for one in run.objectives if members},

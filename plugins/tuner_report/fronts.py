@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, SCORES, Objective
 from tuner.results.scores.pareto import front
-from tuner.results.views.points import Point, baselines, point, scored, untouched_point
+from tuner.results.views.points import Point, baseline_point, point, references, scored
 from tuner.targets.base import ACCURACY
 from tuner_report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
 
@@ -74,7 +74,7 @@ def _picture(run: Run, across: Objective, name: str, title: str) -> Picture:
         _bars(axes, across, members)
         axes.plot(*_places(across, ordered), color=BLUE, linewidth=1.2, alpha=0.6, zorder=3)
         _dots(axes, across, members, BLUE, 24, "Pareto front", 1.0)
-        described = _baselines(run, axes, across)
+        described = _references(run, axes, across)
         if run.best is not None and run.best in points:
             place = _places(across, [points[run.best]])
             best: dict[str, Any] = {"label": f"best (trial {run.best})", "zorder": 7, "linewidths": 1.6}
@@ -100,10 +100,10 @@ def _local(run: Run) -> Objective:
     return run.objective(LOCAL.name)
 
 
-def _baselines(run: Run, axes: "Axes", across: Objective) -> str:
+def _references(run: Run, axes: "Axes", across: Objective) -> str:
     """Mark what a baseline reaches; return what cannot be marked, in words."""
     missing = []
-    for name, record in baselines(run).items():
+    for name, record in references(run).items():
         if record is None or across.name not in record.values:
             missing.append(name)
             continue
@@ -118,7 +118,7 @@ def _baselines(run: Run, axes: "Axes", across: Objective) -> str:
 
 def _marked(run: Run, points: Mapping[int, Point]) -> list[Point]:
     """Return the points that a picture must show: the baselines and the best."""
-    trials = {record.trial for record in baselines(run).values() if record is not None}
+    trials = {record.trial for record in references(run).values() if record is not None}
     return [one for trial, one in points.items() if trial in trials or trial == run.best]
 
 
@@ -131,14 +131,14 @@ def _scaled(run: Run, axes: "Axes", across: Objective, needed: Sequence[Point], 
     lowest = min(one.intervals.get(LOCAL.name, (one.values[LOCAL.name],))[0] for one in needed)
     highest = max(one.intervals.get(LOCAL.name, (0.0, one.values[LOCAL.name]))[1] for one in needed)
     floor = lowest - max(0.15 * (highest - lowest), 0.02)
-    before = run.info.untouched.get(LOCAL.name)
+    before = run.info.untouched.values.get(LOCAL.name)
     below = sum(one.values[LOCAL.name] < floor for one in points)
     lines = [f"{below} trial{'' if below == 1 else 's'}"] if below else []
     if before is not None and before >= floor:
-        _untouched(axes, across, untouched_point(run))
+        _untouched(axes, across, baseline_point(run))
     elif before is not None:
         lines.append(f"the untouched model ({_local(run).text(before)})")
-        given = run.info.untouched.get(across.name)
+        given = run.info.untouched.values.get(across.name)
         place: dict[str, Any] = {"xy": (0.5, 0.0), "xycoords": "axes fraction"}
         if given is not None:
             axes.plot(scale(across) * given, PERCENT * floor, color=GREEN, alpha=0)  # so that the scale reaches it

@@ -13,6 +13,7 @@ from tuner.results.records.classes import Classes
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective, title_of
+from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
 from tuner.results.views.points import interval
@@ -25,6 +26,8 @@ from tuner_report.html import figure, inline, note, pictures, table, tag, text
 
 #: As many confusions and refused trials are listed.
 MOST_CONFUSIONS, MOST_REFUSED = 8, 20
+#: In the place of a plan.
+BASELINE = "to compare with"
 #: As many names of classes are listed.
 MOST_NAMES = 20
 
@@ -72,7 +75,7 @@ def facts(run: Run, winner: TrialRecord) -> str:
     items = []
     for objective in run.objectives:
         value = winner.values[objective.name]
-        before = run.info.untouched.get(objective.name)
+        before = run.info.untouched.values.get(objective.name)
         bounds = interval(run, objective.name, value)
         small = [] if before is None else [f"untouched {objective.text(before)}"]
         small += [f"95 % interval {percents(bounds)}"] if bounds else []
@@ -80,7 +83,7 @@ def facts(run: Run, winner: TrialRecord) -> str:
         items.append(f"<div><dt>{text(words(objective))}</dt><dd>{text(objective.text(value))}{under}</dd></div>")
     for name, value in winner.values.items():
         if TOP in name or name.endswith(ERROR):
-            shown, before = (percent if TOP in name else _number), run.info.untouched.get(name)
+            shown, before = (percent if TOP in name else _number), run.info.untouched.values.get(name)
             under = "" if before is None else tag("small", text(f"untouched {shown(before)}"))
             title = title_of(name, run.info.targets)
             items.append(f"<div><dt>{text(title)}</dt><dd>{text(shown(value))}{under}</dd></div>")
@@ -123,18 +126,14 @@ def front(run: Run) -> str:
         return note(f"The front is empty: {nothing_feasible(run)}.")
     members = list(run.shortlist or run.front)
     names = ["trial", *(words(one) for one in run.columns), "plan"]
-    given = [
-        "untouched",
-        *(_value(run, one, run.info.untouched.get(one.name)) for one in run.columns),
-        "the given model",
-    ]
-    rows = [given]
+    rows = [[name, *cells, BASELINE] for name, cells in baselines.rows(run)]
+    given = len(rows)
     for trial in members:
         record = run.record(trial)
         values = [_value(run, one, record.values.get(one.name)) for one in run.columns]
         mark = "→ " if trial == run.best else ""
         rows.append([f"{mark}{trial}", *values, describe(record.plan) if record.plan else ""])
-    marked = members.index(run.best) + 1 if run.best in members else None
+    marked = members.index(run.best) + given if run.best in members else None
     counts = " and ".join(f"{count:,} {domain}" for domain, count in run.scored_samples.items() if count)
     judged = f" (local: {run.folds} folds of local.train, and local.val)" if run.folds else ""
     targets = run.info.targets
@@ -148,7 +147,9 @@ def front(run: Run) -> str:
     others = len(run.front) - len(members)
     more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
     listed = table(names, rows, len(names) - 1, marked)
-    return pictures([*front_pictures(run), *cost_pictures(run)]) + note(f"{scored}{bars}{best}{more}") + listed
+    compared = "".join(map(note, (*baselines.notes(run), *baselines.verdicts(run, members))))
+    drawn = pictures([*front_pictures(run), *cost_pictures(run)])
+    return drawn + note(f"{scored}{bars}{best}{more}") + listed + compared
 
 
 def spent(run: Run) -> str:

@@ -100,7 +100,7 @@ def test_personalising_pays_and_a_held_out_session_is_classified_by_recordings(
 ) -> None:
     run = tuned(home, "run", SPACE)
     best = max(run.record(trial).values["local_accuracy"] for trial in run.front)
-    assert best > run.info.untouched["local_accuracy"] + 0.2
+    assert best > run.info.untouched.values["local_accuracy"] + 0.2
 
     assert call(["export", "--no-refit", str(home / "run"), str(home / "arm"), "--pick", "max(local_accuracy)"]) == 0
     bundle = Bundle.open(home / "arm")

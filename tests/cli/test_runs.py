@@ -16,7 +16,20 @@ from tuner.runtime import Bundle, Personaliser
 from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
-RUN_KEYS = {"task", "space", "seed", "limits", "untouched", "spent", "objectives", "counts", "cuts", "front", "trials"}
+RUN_KEYS = {
+    "task",
+    "space",
+    "seed",
+    "limits",
+    "untouched",
+    "baselines",
+    "spent",
+    "objectives",
+    "counts",
+    "cuts",
+    "front",
+    "trials",
+}
 CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason"}
 DRY_RUN_KEYS = [
     *("task", "space", "limits", "strategies", "objectives", "knobs"),
@@ -73,7 +86,9 @@ def test_show_prints_what_the_documents_promise(run: Path, capsys: pytest.Captur
         assert set(cut) == CUT_KEYS
     assert sum(cut["tried"] for cut in shown["cuts"]) == 3
     assert call(["show", str(run)]) == 0
-    assert "untouched: the given model, scored on the classes it knows" in " ".join(capsys.readouterr().out.split())
+    assert "untouched: the given model, scored on the classes it knows; the model has no output" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_a_bundle_predicts_as_its_trial_did(run: Path, bundle: Path) -> None:

@@ -61,7 +61,7 @@ def test_without_labels_only_exits_learn_and_agreement_is_the_objective(task: Ta
     assert task.global_ is not None
     unlabelled = replace(task, local=replace(task.global_, test=None), labelled=False)
     found = searched(unlabelled, "exits-only", "supervised", tmp_path)
-    assert found.info.untouched["local_accuracy"] == 1.0
+    assert found.info.untouched.values["local_accuracy"] == 1.0
     best = found.record(found.front[0])
     assert best.plan is not None
     assert (best.plan.split, best.plan.heads.mode) == (4, "exits-only")

@@ -157,7 +157,7 @@ def test_without_targets_exits_learn_what_the_model_says(tmp_path: Path, own_cac
     plan = found.record(0).plan
     assert plan is not None
     assert (plan.heads.supervised, plan.heads.global_weight) == (0.0, 1.0)
-    assert found.info.untouched["local_accuracy"] == 1.0
+    assert found.info.untouched.values["local_accuracy"] == 1.0
     assert found.record(0).values["local_accuracy"] > 0.8  # agreement, as R²
     assert (
         call(["export", "--no-refit", str(found.folder), str(tmp_path / "bundle"), "--pick", "0", "--trainable"]) == 0

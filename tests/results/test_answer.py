@@ -13,6 +13,7 @@ from tuner.metrics import wilson
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import write_run
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes, listed
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
@@ -72,13 +73,13 @@ def test_several_labels_are_scored_by_auc() -> None:
 def test_samples_without_labels_are_scored_by_agreement() -> None:
     run = run_of("digits", DIGITS)
     task = replace(run.info.task, labelled=False)
-    run = replace(run, info=replace(run.info, task=task, untouched={"local_accuracy": 1.0}))
+    run = replace(run, info=replace(run.info, task=task, baselines=(Baseline("untouched", {"local_accuracy": 1.0}),)))
     assert "takes agreement with the given model on 7–9 from 100.0 % to 99.1 %" in answer(run)
 
 
 def test_no_gain_is_no_answer() -> None:
     run = run_of("digits", DIGITS)
-    run = replace(run, info=replace(run.info, untouched={"local_accuracy": 0.995}))
+    run = replace(run, info=replace(run.info, baselines=(Baseline("untouched", {"local_accuracy": 0.995}),)))
     assert answer(run) == (
         "Nothing that was tried is better on 7–9 than the untouched model: it reaches 99.5 %, the best trial 99.1 %."
     )
@@ -128,7 +129,7 @@ def test_a_head_is_shown_with_its_score_on_all_local_samples() -> None:
 
 def test_accuracy_that_nobody_measured_before_has_no_from() -> None:
     run = run_of("digits", DIGITS)
-    assert "takes 7–9 to 99.1 % and 0–6 to 92.1 %." in answer(replace(run, info=replace(run.info, untouched={})))
+    assert "takes 7–9 to 99.1 % and 0–6 to 92.1 %." in answer(replace(run, info=replace(run.info, baselines=())))
 
 
 def test_objectives_other_than_accuracy_need_no_sentence_of_their_own() -> None:

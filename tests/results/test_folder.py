@@ -22,6 +22,7 @@ from tuner.results.folder import (
     read_run,
     write_run,
 )
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import Budget, RunConfig
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
@@ -36,7 +37,7 @@ INFO = RunInfo(
     PLAN.model,
     PLAN.task,
     OBJECTIVES,
-    {"local_accuracy": 0.5},
+    (Baseline("untouched", {"local_accuracy": 0.5}),),
     Spent(1.5, 20, 3),
     "3 trials are done",
 )

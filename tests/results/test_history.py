@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tuner.metrics import wilson
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
 from tuner.results.views.history import hypervolume
 from tuner.results.views.per_class import class_scores, confusions
-from tuner.results.views.points import baselines, interval, point, untouched_point
+from tuner.results.views.points import baseline_point, interval, point, references
 
 RUN = Run.open(Path(__file__).parent.parent / "fixtures" / "digits" / "run")
 COUNTS = ClassCounts(((7, 3, 4), (9, 2, 2)), ((7, 1, 1),))
@@ -37,27 +38,27 @@ def test_points_have_the_intervals_of_their_validation_samples() -> None:
     member = point(RUN, 3)
     assert member.intervals["local_accuracy"] == wilson(member.values["local_accuracy"], 107)
     assert "train_seconds" not in member.intervals
-    assert untouched_point(RUN).intervals["global_accuracy"] == wilson(RUN.info.untouched["global_accuracy"], 252)
+    assert baseline_point(RUN).intervals["global_accuracy"] == wilson(RUN.info.untouched.values["global_accuracy"], 252)
     several = replace(RUN, info=replace(RUN.info, task=replace(RUN.info.task, loss="multi-label")))
     assert interval(several, "local_accuracy", 0.9) is None
 
 
 def test_a_baseline_is_the_best_of_its_kind_that_obeys_the_limits() -> None:
-    assert baselines(RUN) == {"head only": None, "everything": None}
+    assert references(RUN) == {"head only": None, "everything": None}
     plans = {0: 3, 1: 3, 2: 0, 3: 2}
     records = tuple(
         replace(record, plan=replace(record.plan, split=plans[record.trial])) for record in RUN.records if record.plan
     )
-    of = {name: record and record.trial for name, record in baselines(replace(RUN, records=records)).items()}
+    of = {name: record and record.trial for name, record in references(replace(RUN, records=records)).items()}
     assert of == {"head only": 0, "everything": 2}
     over = tuple(replace(one, constraint={"memory": 0.1}) if one.trial == 0 else one for one in records)
-    of = {name: record and record.trial for name, record in baselines(replace(RUN, records=over)).items()}
+    of = {name: record and record.trial for name, record in references(replace(RUN, records=over)).items()}
     assert of == {"head only": 1, "everything": 2}
 
 
 def test_classes_are_compared_with_what_the_given_model_had_right() -> None:
     info = replace(RUN.info, classes=Classes(tuple("0123456789"), (7, 9), 7))
-    info = replace(info, untouched_classes={"local": ClassCounts(((7, 1, 4), (9, 0, 5)))})
+    info = replace(info, baselines=(Baseline("untouched", classes={"local": ClassCounts(((7, 1, 4), (9, 0, 5)))}),))
     run, record = replace(RUN, info=info), replace(RUN.records[0], classes={"local": COUNTS})
     seven, nine = class_scores(run, record, "local")
     assert (seven.name, seven.samples, seven.before, seven.after, seven.change) == ("7", 4, 0.25, 0.75, 0.5)

@@ -9,6 +9,7 @@ from tuner.cli.app import call
 from tuner.errors import RunError, UsageError
 from tuner.plan.example import example_model, example_task
 from tuner.results.folder import Identity, RunInfo
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import RunConfig
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
@@ -128,7 +129,9 @@ def gaining_run() -> Run:
     }
     names = ("local_accuracy", "global_accuracy", "train_seconds", "peak_bytes")
     records = [TrialRecord(n, "done", None, values=dict(zip(names, own, strict=True))) for n, own in values.items()]
-    info = replace(INFO, untouched={"local_accuracy": 0.1}, task=replace(INFO.task, most_frequent=0.2))
+    info = replace(
+        INFO, baselines=(Baseline("untouched", {"local_accuracy": 0.1}),), task=replace(INFO.task, most_frequent=0.2)
+    )
     return replace(run_of(*records, front=(0, 1, 2, 3, 4, 5), knee=2, best=4), info=info, shortlist=(0, 1, 2, 3, 4))
 
 
@@ -139,7 +142,7 @@ def test_a_named_pick_is_no_trial_at_chance(pick: str, trial: int) -> None:
 
 def test_every_name_is_answered_or_refused_with_what_would_do() -> None:
     assert named_picks(gaining_run()) == {"best": 4, "knee": 2, "fastest": 4, "smallest": 4, "safest": 2}
-    hopeless = replace(gaining_run(), info=replace(INFO, untouched={"local_accuracy": 0.95}))
+    hopeless = replace(gaining_run(), info=replace(INFO, baselines=(Baseline("untouched", {"local_accuracy": 0.95}),)))
     assert named_picks(hopeless) == {"best": 4, "knee": 2}
     with pytest.raises(RunError, match="none of runs/clothing does: pick best, knee or a trial's number"):
         pick_trial(hopeless, "safest")

@@ -27,6 +27,7 @@ from tuner.plugin.knobs import Numeric, Wanted
 from tuner.plugin.sources import preferred_values
 from tuner.results.folder import open_records
 from tuner.results.prior.file import Prior
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
@@ -189,14 +190,12 @@ class Heard(Listener):
         """Keep the end."""
         self.end = at
 
-    def untouched(
-        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
-    ) -> None:
+    def baseline(self, baseline: Baseline, objectives: Sequence[Objective], scored: Mapping[str, int]) -> None:
         """Keep the values."""
         assert objectives
         assert scored
-        self.order.append("untouched")
-        self.untouched_values.append(values)
+        self.order.append(baseline.name)
+        self.untouched_values.append(baseline.values)
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Keep the earlier records."""

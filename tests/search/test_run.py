@@ -66,7 +66,9 @@ def test_a_run_continues_where_it_ended(tune: Tune, moods: Moods) -> None:
     assert second.records[:2] == first.records
     assert len(second.records) == 4
     assert second.info.spent.seconds > first.info.spent.seconds
-    assert second.info.untouched == first.info.untouched == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+    assert (
+        second.info.untouched.values == first.info.untouched.values == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+    )
 
 
 def test_what_listens_may_end_the_run_which_continues(tune: Tune, moods: Moods) -> None:
@@ -92,8 +94,8 @@ def test_the_untouched_model_is_scored_where_an_earlier_command_ended_before_it_
     moods("well")
     tune(trials=1)
     path = tmp_path / "run" / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"untouched": {}}))
-    assert tune(trials=2, resume=True).info.untouched == {"local_accuracy": 0.0, "global_accuracy": 0.9}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"baselines": []}))
+    assert tune(trials=2, resume=True).info.untouched.values == {"local_accuracy": 0.0, "global_accuracy": 0.9}
 
 
 def test_resuming_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path) -> None:
@@ -105,11 +107,11 @@ def test_resuming_a_run_that_is_not_there_is_refused(tune: Tune, tmp_path: Path)
 def test_a_resumed_run_reports_what_was_before(tune: Tune, moods: Moods, heard: Any) -> None:
     moods("well")
     first = tune(trials=2, listener=heard)
-    assert heard.untouched_values == [first.info.untouched]
+    assert heard.untouched_values == [first.info.untouched.values]
     assert (heard.earlier, heard.end) == ([], None)
     begun = time.monotonic()
     tune(trials=3, time="60s", resume=True, listener=heard)
-    assert heard.untouched_values == [first.info.untouched] * 2
+    assert heard.untouched_values == [first.info.untouched.values] * 2
     assert tuple(heard.earlier) == first.records
     assert heard.order == ["resumed", "untouched", "untouched", "resumed"]
     assert [record.trial for record in heard.records] == [0, 1, 2]

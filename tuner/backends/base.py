@@ -18,6 +18,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import InputDefaults, ModelSpec, Task
@@ -165,6 +166,25 @@ class Session(ABC):
             share: Share of the validation samples, as in `DataPlan.share`.
             folds: Number of folds that judge plans: if not 0, the local training samples are scored too.
         """
+
+    def baselines(
+        self,
+        store: Store,  # noqa: ARG002 - optional
+        threads: int,  # noqa: ARG002 - likewise
+        share: float = 1.0,  # noqa: ARG002 - likewise
+        folds: int = 0,  # noqa: ARG002 - likewise
+        within: float = math.inf,  # noqa: ARG002 - likewise
+    ) -> tuple[Baseline, ...]:
+        """Return what anybody would try first, fitted on the local training samples and scored; none by default.
+
+        Args:
+            store: Features, which are read as far as they are there.
+            threads: Threads that features are computed with.
+            share: Share of the training and of the validation samples, as in `DataPlan.share`.
+            folds: Number of folds that judge plans: if not 0, the local training samples are scored too.
+            within: Seconds after which nothing more is begun.
+        """
+        return ()
 
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
         """Return the given model's probabilities of its own labels, for all that a partition's samples are parts of.

@@ -18,9 +18,9 @@ from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.reading import read_bytes
 from tuner.results.kinds import Kind
+from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.config import RunConfig
-from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import Objective
 from tuner.targets import Targets
@@ -84,14 +84,12 @@ class RunInfo:
         model: The model's blocks.
         task: The task in numbers.
         objectives: The study's objectives.
-        untouched: The given model's accuracies; empty until they are known.
+        baselines: What the search is compared with: the given model first, then what was fitted; empty until scored.
         spent: Time and storage used.
         ended: Why the run ended.
-        untouched_share: Share of the validation samples that the given model was scored on.
         plugins: Distribution and version of each plugin that takes part, by name.
         mark: What shows that the run was made on this device; see `tuner.results.records.origin`.
         classes: Names of the classes.
-        untouched_classes: The given model's predictions by domain, counted by class; empty until they are known.
         device: Kind of the device, see `tuner.results.scores.likeness.device_kind`.
         kinds: Kinds of devices that the study ran on, by name; empty where it is not shared.
         kind: The one whose costs the run shows: that of the device of its folder.
@@ -106,14 +104,12 @@ class RunInfo:
     model: ModelInfo
     task: TaskInfo
     objectives: tuple[Objective, ...]
-    untouched: dict[str, float] = field(default_factory=dict)
+    baselines: tuple[Baseline, ...] = ()
     spent: Spent = Spent()
     ended: str = "interrupted; continue with --resume"
-    untouched_share: float = 1.0
     plugins: dict[str, str] = field(default_factory=dict)
     mark: str = ""
     classes: Classes = field(default_factory=Classes)
-    untouched_classes: dict[str, ClassCounts] = field(default_factory=dict)
     device: str = ""
     kinds: dict[str, Kind] = field(default_factory=dict)
     kind: str = ""
@@ -130,10 +126,14 @@ class RunInfo:
         return TrialPlan(model=self.model, task=self.task)
 
     @property
-    def untouched_samples(self) -> dict[str, int]:
-        """Number of validation samples, by domain, that the given model was scored on."""
-        folds = self.config.folds if self.untouched_share == 1 else 0
-        return replace(self.template, data=DataPlan(share=self.untouched_share, folds=folds)).scored
+    def untouched(self) -> Baseline:
+        """The given model; without values until it is scored, which `baselines` tells."""
+        return next((one for one in self.baselines if one.name == UNTOUCHED), Baseline(UNTOUCHED))
+
+    def samples_of(self, baseline: Baseline) -> dict[str, int]:
+        """Return the number of samples, by domain, that a baseline was scored on."""
+        folds = self.config.folds if baseline.share == 1 else 0
+        return replace(self.template, data=DataPlan(share=baseline.share, folds=folds)).scored
 
 
 def write_run(folder: Path, info: RunInfo) -> None:

@@ -148,9 +148,9 @@ class Run:
                 raise RunError(f"{path}: trial {trial} has no value of {lacking[0]}: run it again")
         on_front = tuple(front(members, info.objectives))
         measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
-        worth = useful(measured, info.untouched, info.task.most_frequent)
-        run = cls(path, info, records, on_front, knee(worth, info.objectives, info.untouched), task=task)
-        chosen = best(worth, info.untouched, run.scored_samples, info.config.limits.forgetting)
+        worth = useful(measured, info.untouched.values, info.task.most_frequent)
+        run = cls(path, info, records, on_front, knee(worth, info.objectives, info.untouched.values), task=task)
+        chosen = best(worth, info.untouched.values, run.scored_samples, info.config.limits.forgetting)
         if chosen is not None:
             worth = {
                 key: one

@@ -115,7 +115,8 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
     score = objective_of(JUDGED[0], (), plan.task.targets)
     whole, *folds = (score.text(outcome.values.get(score.name, math.nan)) for outcome in outcomes)
     note = f"{score.title} of the weights that are kept, on local.val: {whole}; by fold of local.train: "
-    return replace(first, values=values, classes=classes, notes=(*first.notes, note + ", ".join(folds)))
+    flags = tuple(text for outcome in outcomes for text in outcome.right)
+    return replace(first, values=values, classes=classes, right=flags, notes=(*first.notes, note + ", ".join(folds)))
 
 
 def _naming_fold(progress: Progress, plan: TrialPlan) -> Progress:

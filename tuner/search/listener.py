@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
@@ -32,13 +33,11 @@ class Listener:
     def step(self, what: str, done: float, of: float) -> None:
         """Report progress within the current phase."""
 
-    def untouched(
-        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
-    ) -> None:
-        """Report the given model's accuracies by name, and the number of validation samples by domain."""
+    def baseline(self, baseline: Baseline, objectives: Sequence[Objective], scored: Mapping[str, int]) -> None:
+        """Report what the search is compared with, the given model first, and its number of samples by domain."""
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
-        """Report the trials of earlier sessions, none in the first; after `untouched` where its scores are known."""
+        """Report the trials of earlier sessions, none in the first; after `baseline` where scores are known."""
 
     def trial(self, record: TrialRecord) -> None:
         """Report a finished trial."""

@@ -110,6 +110,7 @@ def scored_record(
         notes=outcome.notes,
         constraint=constraint,
         classes=outcome.classes,
+        right=outcome.right,
     )
 
 
@@ -129,17 +130,39 @@ def unfilled_record(base: TrialRecord, error: TunerError) -> TrialRecord:
     return replace(base, reason=line, notes=(trace,) if trace else (), constraint={"failed": 1.0})
 
 
-class GivenModel:
-    """Scores the given model once for every rung that a trial is scored on, by its share of the validation samples."""
+class Baselines:
+    """Scores the given model once for every rung that a trial is scored on, by its share of the validation samples.
 
-    def __init__(self, score: Callable[[float], Mapping[str, float]], task: TaskInfo, listener: Listener) -> None:
-        self._score, self._task, self._listener = score, task, listener
+    After the first trial of a rung, other baselines are fitted: they read its features, and delay no member of a front.
+    """
+
+    def __init__(
+        self,
+        score: Callable[[float], Mapping[str, float]],
+        compare: Callable[[float], None],
+        task: TaskInfo,
+        listener: Listener,
+    ) -> None:
+        self._score, self._compare, self._task, self._listener = score, compare, task, listener
         self._known: dict[int, Mapping[str, float]] = {}
+        self._compared = 0.0
         self.seconds = 0.0
 
     def floor(self, rung: int) -> float:
         """Return the local accuracy that comes free: the given model's, or that of the most frequent class."""
         return max(self._task.most_frequent, self.on(rung).get("local_accuracy", 0.0))
+
+    def compare(self, rung: int) -> None:
+        """Fit the others on a rung's samples, unless they were; without them where that fails."""
+        if self._compared >= (share := SAMPLES**rung):
+            return
+        self._compared, started = share, time.monotonic()
+        try:
+            self._compare(share)
+        except TunerError as error:
+            self._listener.say(f"warning: {error}")
+        finally:
+            self.seconds += time.monotonic() - started
 
     def on(self, rung: int) -> Mapping[str, float]:
         """Return the scores on a rung's samples; those on another rung's where the time is up."""

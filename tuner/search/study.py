@@ -35,7 +35,7 @@ from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.priors import prior_plans
 from tuner.search.propose.structures import Structures
 from tuner.search.rungs import Ladder, at_rung, lowest_rung, prepare_slice
-from tuner.search.scoring import GivenModel, record_of, refuse_full_disk, uncomposed_record, unfilled_record
+from tuner.search.scoring import Baselines, record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.stopping import Improvement, reason_to_end
 from tuner.search.trials.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
@@ -63,6 +63,7 @@ class Study:
         untouched: Callable[[float], Mapping[str, float]],
         listener: Listener,
         interrupt: Interrupt,
+        compare: Callable[[float], None] = lambda _share: None,
     ) -> None:
         self._setting, self._host, self._queue = setting, host, queue
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
@@ -71,7 +72,8 @@ class Study:
         self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
-        self._given, self._improvement = GivenModel(untouched, setting.task, listener), Improvement(listener, setting)
+        self._given = Baselines(untouched, compare, setting.task, listener)
+        self._improvement = Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
         self._structures = Structures(setting, self._compose, self._seconds_on)
         self._candidates = Candidates(queue, setting, self._compose, self._structures)
@@ -116,6 +118,8 @@ class Study:
             if (trial := self._next()) is None or (record := self._try(trial)) is None:
                 continue
             self._keep(trial, record)
+            if record.state in SCORED and record.same_as is None:
+                self._given.compare(record.rung)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
         self.ended = reason
 
@@ -163,7 +167,7 @@ class Study:
     @property
     def phases(self) -> dict[str, float]:
         """Seconds by what they were spent on."""
-        return {"features": self._filler.seconds, "untouched model": self._given.seconds, **self._seconds}
+        return {"features": self._filler.seconds, "baselines": self._given.seconds, **self._seconds}
 
     def storage_bytes(self) -> int:
         """Return the bytes of the store."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import TaskError
 from tuner.metrics import percent
 
@@ -77,6 +77,7 @@ class Targets(ABC):
         noun: What outputs are; `labels_noun` is what labels are.
         right: What a right answer is; `right_share` is the share of them, `exit_score` the mean of `correctness`.
         no_confusions: Why predictions are not counted by class.
+        linear_model: What a linear layer alone is called that learns such labels.
     """
 
     settings: LossSettings = LossSettings()
@@ -98,6 +99,7 @@ class Targets(ABC):
     right_share: ClassVar[str] = "global accuracy"
     exit_score: ClassVar[str] = "accuracy"
     no_confusions: ClassVar[str]
+    linear_model: ClassVar[str] = "logistic regression"
 
     # Labels as a task has them.
 
@@ -139,6 +141,13 @@ class Targets(ABC):
     def first(self, labels: Any, rows: int) -> Any:
         """Return labels, of numpy or PyTorch, as a head with the first outputs alone takes them."""
         return labels[:, :rows]
+
+    def narrowed(self, labels: Labels) -> tuple[RowNumbers, Labels]:
+        """Return the rows of the head that a model of these labels alone has, and the labels as that model takes them.
+
+        Labels of several, and numbers, keep all rows.
+        """
+        return np.arange(labels.shape[1]), labels
 
     @abstractmethod
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:

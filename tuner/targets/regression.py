@@ -24,6 +24,7 @@ class Regression(Targets):
 
     name = "regression"
     has_classes = False
+    linear_model = "ridge regression"
     activation = "Identity"
     own_settings = frozenset({"delta"})
     unit = "R²"

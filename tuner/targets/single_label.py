@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import BundleError, TaskError
 from tuner.metrics import accuracy, calibrated_loss, percent, top_k_accuracy
 from tuner.targets.base import ACCURACY, TOP, Label, LabelsOf, Outputs, Read, Targets
@@ -62,6 +62,10 @@ class SingleLabel(Targets):
 
     def first(self, labels: Any, rows: int) -> Any:
         return labels
+
+    def narrowed(self, labels: Labels) -> tuple[RowNumbers, Labels]:
+        rows, places = np.unique(labels, return_inverse=True)
+        return rows, places.astype(np.int64)
 
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
         return generator.integers(0, rows, count)

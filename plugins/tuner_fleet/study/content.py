@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 #: Attributes of the study: what began it, and, by name, its kinds of devices and its workers.
-RUN, KINDS, WORKERS, UNTOUCHED = "run", "kind:", "worker:", "untouched"
+RUN, KINDS, WORKERS, BASELINES = "run", "kind:", "worker:", "baselines"
 #: Which worker is to put the first plans in the queue, as long as it has not; `LEFT` if it ended before: anyone.
 FIRST, LEFT = "first", "left"
 #: Attributes of a trial: its record, the name of its weights among the artifacts, who works on it, on what kind of
@@ -81,7 +81,7 @@ def as_attribute(info: RunInfo) -> dict[str, Any]:
     own: dict[str, Any] = dict.fromkeys(OWN_LIMITS)
     asked = {name: getattr(RunRequest(), name) for name in OWN_OPTIONS if name != "plugins"}
     config = replace(info.config, **asked, limits=replace(info.config.limits, **own))
-    blank = replace(info, untouched={}, untouched_classes={}, spent=Spent(), worker="", kind="", kinds={})
+    blank = replace(info, baselines=(), spent=Spent(), worker="", kind="", kinds={})
     return asdict(replace(blank, config=config))
 
 
@@ -93,7 +93,7 @@ def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
     """
     if not isinstance(attributes.get(RUN), dict):
         raise RunError(f"{address.shown} holds a study, but none of tuner's: give another one, or a name after #")
-    content = {**attributes[RUN], **(attributes.get(UNTOUCHED) or {}), "kinds": _named(attributes, KINDS)}
+    content = {**attributes[RUN], BASELINES: attributes.get(BASELINES) or (), "kinds": _named(attributes, KINDS)}
     info = checked_info(content, address.shown)
     workers = {name: _worker(value, address) for name, value in _named(attributes, WORKERS).items()}
     phases: dict[str, float] = {}

@@ -3,7 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -13,6 +13,7 @@ from optuna.storages import BaseStorage
 from tuner.errors import RunError, TunerError
 from tuner.results.folder import Identity, RunInfo, Spent, write_run
 from tuner.results.kinds import Kind
+from tuner.results.records.baseline import Baseline
 from tuner.search.processes.guard import Interrupt
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.trials.access import StudyAccess
@@ -21,11 +22,11 @@ from tuner_fleet.artifacts.weights import SharedWeights
 from tuner_fleet.storage.patience import Patience, patient
 from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.content import (
+    BASELINES,
     FIRST,
     KINDS,
     LEFT,
     RUN,
-    UNTOUCHED,
     WORKERS,
     as_attribute,
     info_of,
@@ -146,14 +147,10 @@ class SharedStudy(StudyAccess):
             with suppress(TunerError):
                 self._queue.study.set_user_attr(WORKERS + self.worker, asdict(spent))
 
-    def share_untouched(self, scores: Mapping[str, Any]) -> None:
-        """Say how the given model scores, which is the same on every device."""
+    def share_baselines(self, baselines: Sequence[Baseline]) -> None:
+        """Say what the search is compared with, which scores the same on every device."""
         if self._queue is not None:
-            plain = {
-                name: {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
-                for name, value in scores.items()
-            }
-            self._queue.study.set_user_attr(UNTOUCHED, plain)
+            self._queue.study.set_user_attr(BASELINES, [asdict(one) for one in baselines])
 
     def leave(self) -> None:
         """End: what was begun is left to the others at once, where the database answers; weights are sent."""
@@ -184,11 +181,6 @@ class SharedStudy(StudyAccess):
                 f"the study {self.address.shown} did not answer until the time was up: see that it runs, then give the "
                 "same command with --resume"
             )
-
-
-def _plain(value: Any) -> Any:
-    """Return JSON's types."""
-    return value if isinstance(value, int | float | str) else asdict(value)
 
 
 def rest_until(end: float | None, check: Callable[[], None]) -> Callable[[float], None]:

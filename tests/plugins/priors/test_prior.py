@@ -11,6 +11,7 @@ from tuner.cli.app import call
 from tuner.errors import RunError
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.results.prior.file import Trains, read_prior, write_prior
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner_priors.portfolio import MOST_PLANS, portfolio
@@ -21,6 +22,9 @@ OLD = Path(__file__).parents[2] / "fixtures"
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
     return [Run.open(OLD / name / "run") for name in ("digits", "signals")]
+
+
+GIVEN = (Baseline("untouched", {"local_accuracy": 0.0}),)
 
 
 def test_a_prior_of_recorded_runs_reads_back_as_it_was_written(runs: list[Run], tmp_path: Path) -> None:
@@ -55,7 +59,13 @@ def recorded(trial: int, epochs: int, local: float, alpha: float = 0.5) -> Trial
 
 def made_of(run: Run, *records: TrialRecord, front: tuple[int, ...]) -> Run:
     """Return a run of made-up trials."""
-    info = replace(run.info, model=PLAN.model, task=PLAN.task, untouched={"local_accuracy": 0.0}, device="here")
+    info = replace(
+        run.info,
+        model=PLAN.model,
+        task=PLAN.task,
+        baselines=(Baseline("untouched", {"local_accuracy": 0.0}),),
+        device="here",
+    )
     return replace(run, info=info, records=records, front=front)
 
 

@@ -62,7 +62,11 @@ def counted(run: Run) -> Run:
     after = ClassCounts(((0, 35, 36), (1, 20, 36)), ((1, 8, 10), (1, 7, 6), (0, 9, 1)))
     before = {"global": ClassCounts(((0, 36, 36), (1, 36, 36)))}
     records = tuple(replace(record, classes={"local": local, "global": after}) for record in run.records)
-    return replace(run, records=records, info=replace(run.info, classes=DIGITS, untouched_classes=before))
+    return replace(
+        run,
+        records=records,
+        info=replace(run.info, classes=DIGITS, baselines=(replace(run.info.untouched, classes=before),)),
+    )
 
 
 def page_of(run: Run, findings: Findings = Findings()) -> Elements:  # noqa: B008 - frozen

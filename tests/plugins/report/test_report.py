@@ -58,7 +58,7 @@ def test_the_winners_step_and_misread_samples_are_in_the_report(
     counts = run.record(0).classes
     right = sum(hits for _, hits, _ in counts["local"].rows) / sum(total for _, _, total in counts["local"].rows)
     assert right == pytest.approx(run.record(0).values["local_accuracy"])
-    assert {row for row, _, _ in run.info.untouched_classes["global"].rows} == set(range(7))
+    assert {row for row, _, _ in run.info.untouched.classes["global"].rows} == set(range(7))
     plain, shown = tmp_path / "plain.html", tmp_path / "shown.html"
     assert call(["report", str(run.folder), "-o", str(plain)]) == 0
     assert "data:image" not in plain.read_text()

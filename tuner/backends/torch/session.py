@@ -30,6 +30,7 @@ from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.losses import loss_of
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import StepLoss, torch_loss
+from tuner.backends.torch.trial.baselines import baselines
 from tuner.backends.torch.trial.edits.edited import edited
 from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
@@ -42,6 +43,7 @@ from tuner.planner.device import FILL_BATCH, FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.tail_terms import worth_planning
 from tuner.process_memory import PeakMeter, return_freed
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -112,6 +114,14 @@ class TorchSession(Session):
         torch.set_num_threads(threads)
         access = Access(self._opened.task, self._opened.model, store, threads, report)
         return untouched(access, DataPlan(share=share, folds=folds))
+
+    def baselines(
+        self, store: Store, threads: int, share: float = 1.0, folds: int = 0, within: float = math.inf
+    ) -> tuple[Baseline, ...]:
+        """Fit linear layers, and what plugins offer."""
+        torch.set_num_threads(1)  # of such small steps, a second thread takes longer to wake than to work
+        access = Access(self._opened.task, self._opened.model, store, threads, silent)
+        return baselines(access, DataPlan(share=share, folds=folds), within)
 
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
         """Run the whole model on a partition."""

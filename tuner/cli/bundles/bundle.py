@@ -1,6 +1,7 @@
 """The commands of a bundle: export, apply, predict, serve."""
 
 import json
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,6 +68,8 @@ def export(
     from tuner.commands.bundles.export import export as write
     from tuner.commands.limits import CommandLimits
     from tuner.commands.runs.source import run_to_export
+    from tuner.results.views import baselines
+    from tuner.results.views.pick import pick_trial
 
     if web_runtime is not None and not web:
         raise UsageError("--web-runtime is for the page: give --web too")
@@ -89,7 +92,11 @@ def export(
             listener=listener,
             warn=_warn,
         )
-    _print_bundle(folder, json_output=json_output)
+        record = pick_trial(result, pick)
+        verdicts, beaten = list(baselines.verdicts(result, [record.trial])), baselines.not_better_than(result, record)
+    _print_bundle(folder, json_output=json_output, not_better_than=beaten)
+    for line in verdicts if not json_output else ():
+        print_line(f"  {line}")
     if web and not json_output:
         print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
 
@@ -204,7 +211,7 @@ def _print_note(path: Path, text: str) -> None:
         note(f"note: {one_line(str(path))}: {text}")
 
 
-def _print_bundle(folder: Path, *, json_output: bool) -> None:
+def _print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[str] | None = None) -> None:
     from tuner.cli.text.bundles import format_bundle
     from tuner.runtime import Bundle
 
@@ -218,7 +225,9 @@ def _print_bundle(folder: Path, *, json_output: bool) -> None:
         return
     train = {} if info.train is None else {"train": info.train.to_dict()}
     int8 = {} if info.int8 is None else {"int8": info.int8.to_dict()}
-    content = {"bundle": str(folder), "sentence": info.sentence, "scores": info.scores.to_dict(), **train, **int8}
+    beaten = {} if not_better_than is None else {"not_better_than": list(not_better_than)}
+    scores = {"scores": info.scores.to_dict(), **beaten}
+    content = {"bundle": str(folder), "sentence": info.sentence, **scores, **train, **int8}
     print_line(json.dumps(content))
 
 

@@ -6,7 +6,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, Objective
 from tuner.results.views.answer import answer
 from tuner.results.views.history import hypervolume
-from tuner.results.views.points import Point, baselines, point, scored, untouched_point
+from tuner.results.views.points import Point, baseline_point, point, references, scored
 from tuner.units import format_seconds
 
 #: Letters of a picture, without its scale; of the bars; and of names.
@@ -50,8 +50,8 @@ def _marks(run: Run) -> list[tuple[str, Point]]:
     """Return what is drawn with its sign, what is most important last."""
     others = [("·", point(run, trial)) for trial in scored(run) if trial not in run.front]
     members = [("●", point(run, trial)) for trial in run.front]
-    given = [("★", untouched_point(run))]
-    bases = [(name[0], point(run, record.trial)) for name, record in baselines(run).items() if record is not None]
+    given = [("★", baseline_point(run))]
+    bases = [(name[0], point(run, record.trial)) for name, record in references(run).items() if record is not None]
     best = [] if run.best is None else [("◉", point(run, run.best))]
     return [*others, *members, *given, *bases, *best]
 

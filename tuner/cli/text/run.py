@@ -1,7 +1,7 @@
 """Runs and their trials as text."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
 from tuner.results.scores.cuts import Cut, cuts_of
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, Objective, title_of
+from tuner.results.views import baselines
 from tuner.results.views.answer import answer
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
 from tuner.results.views.pick import named_picks, nothing_feasible
@@ -24,7 +25,7 @@ ERRORS = ("local_mae", "global_mae", "local_loo_mae")
 
 
 def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
-    """Print a run: the untouched model first, the Pareto front, the number of trials by state, what was spent.
+    """Print a run: baselines first, the Pareto front, the number of trials by state, what was spent.
 
     Of the front, members that are worth a look are printed, or the `whole` of it.
     """
@@ -34,8 +35,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     if len(info.kinds) > 1:
         console.print(_kinds(run), highlight=False)
     console.print(_table(run, members))
-    known = ", scored on the classes it knows" if info.targets.has_classes else ""
-    console.print(f"untouched: the given model{known}", highlight=False)
+    for line in baselines.notes(run):
+        console.print(line, highlight=False)
     if run.front:
         console.print(_scored_on(run), highlight=False)
     for trial in members:
@@ -45,12 +46,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     if len(members) < len(run.front):
         left = len(run.front) - len(members)
         console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
-    if not run.front:
-        console.print(f"the front is empty: {nothing_feasible(run)}")
-    elif run.best is not None:
-        picks = ", ".join(f"{name} {trial}" for name, trial in named_picks(run).items())
-        artifacts = "" if run.place == str(run.folder) else " --artifacts WHERE"
-        console.print(f"→ the best: tuner export {run.place} OUT{artifacts} (--pick {picks})", highlight=False)
+    for line in _picks(run):
+        console.print(line, highlight=False)
     if (cuts := cuts_of(run.records)) and len(cuts) > 1:
         console.print(_cuts(run, cuts))
     if info.spent.phases:
@@ -63,6 +60,18 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
     of_prior = f" · {run.of_prior}" if run.of_prior else ""
     console.print(f"trials: {states}{of_prior} · spent {seconds} · the store now holds {stored}")
     console.print(answer(run), highlight=False)
+
+
+def _picks(run: Run) -> Iterator[str]:
+    """Yield how to export what was found, and which of it is not better than what anybody would try first."""
+    if not run.front:
+        yield f"the front is empty: {nothing_feasible(run)}"
+    elif run.best is not None:
+        named = named_picks(run)
+        picks = ", ".join(f"{name} {trial}" for name, trial in named.items())
+        artifacts = "" if run.place == str(run.folder) else " --artifacts WHERE"
+        yield f"→ the best: tuner export {run.place} OUT{artifacts} (--pick {picks})"
+        yield from baselines.verdicts(run, named.values())
 
 
 def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
@@ -115,8 +124,8 @@ def _scored_on(run: Run) -> str:
 
 
 def _table(run: Run, members: Sequence[int]) -> Table:
-    """Return the values of the untouched model and of members of the front."""
-    untouched = run.info.untouched
+    """Return the values of what the search is compared with, and of members of the front."""
+    measured = {one.name: one.values for one in run.info.baselines}
     table = Table(box=None, pad_edge=False)
     table.add_column("trial", justify="right")
     for objective in run.columns:
@@ -124,13 +133,8 @@ def _table(run: Run, members: Sequence[int]) -> Table:
     errors = [name for name in ERRORS if any(name in run.record(trial).values for trial in members)]
     for name in errors:
         table.add_column(title_of(name, run.info.targets).replace("absolute", "abs."), justify="right")
-    cells = (
-        run.text(objective, untouched[objective.name], run.info.untouched_samples)
-        if objective.name in untouched
-        else "–"
-        for objective in run.columns
-    )
-    table.add_row("untouched", *cells, *(_error(untouched, name) for name in errors))
+    for baseline, texts in baselines.rows(run):
+        table.add_row(baseline, *texts, *(_error(measured.get(baseline, {}), name) for name in errors))
     for trial in members:
         values = run.record(trial).values
         cells = (run.text(one, values[one.name]) if one.name in values else "–" for one in run.columns)

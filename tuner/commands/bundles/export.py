@@ -106,7 +106,7 @@ def export(
     page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
-    scores = {"trial": record.values, "untouched": run.info.untouched}
+    scores = {"trial": record.values, "untouched": run.info.untouched.values}
     origin = {
         "run": {"trial": record.trial, "seed": run.info.config.seed},
         "plugins": trained_by(host, plan, record.knobs),

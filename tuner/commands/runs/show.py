@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.cuts import cuts_of
 from tuner.results.views.answer import answer
+from tuner.results.views.baselines import not_better_than
 from tuner.results.views.estimates import estimate_errors
 from tuner.results.views.pick import named_picks
 
@@ -30,7 +32,8 @@ def as_json(run: "Run") -> dict[str, Any]:
         "space": info.space_name,
         "seed": info.config.seed,
         "limits": asdict(info.config.limits),
-        "untouched": info.untouched,
+        "untouched": info.untouched.values,
+        "baselines": [_baseline(one) for one in info.baselines],
         "spent": {
             "storage_bytes": info.spent.storage_bytes,
             "seconds": info.spent.seconds,
@@ -70,7 +73,14 @@ def _member(run: "Run", trial: int, plan: TrialPlan) -> dict[str, Any]:
         "sentence": describe(plan),
         "best": trial == run.best,
         "knee": trial == run.knee,
+        "not_better_than": not_better_than(run, run.record(trial)),
     }
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    """Return what the search is compared with."""
+    shown = ("name", "values", "share", "note", "seconds")
+    return {name: getattr(baseline, name) for name in shown}
 
 
 def _trial(record: TrialRecord) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tuner.plan.text import describe
 from tuner.printable import printable
+from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import Objective
 from tuner.search.listener import Listener
@@ -89,12 +90,12 @@ class Progress(Listener):
             named = self._phase if what in {"", self._phase} else f"{self._phase}: {what}"
             self._panel.show(self._phase, named, done, of)
 
-    def untouched(
-        self, values: Mapping[str, float], objectives: Sequence[Objective], scored: Mapping[str, int]
-    ) -> None:
-        """Print the scores of the given model."""
+    def baseline(self, baseline: Baseline, objectives: Sequence[Objective], scored: Mapping[str, int]) -> None:
+        """Print the scores of a baseline, or why it has none."""
         self._objectives = objectives
-        self.say(f"untouched model: {self._format_values(values, scored)}")
+        values = self._format_values(baseline.values, scored)
+        if values or self._verbose or baseline.name == UNTOUCHED:
+            self.say(f"{baseline.name}: {values or baseline.note}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Count the trials of earlier sessions, and print a line on them."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.commands.tune.setup import RunSetup
 from tuner.errors import RunError
@@ -17,6 +17,7 @@ from tuner.processors import usable_processors
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
 from tuner.results.prior.earlier import Earlier, earlier_plans, newest_run, remember_run
 from tuner.results.prior.file import Prior
+from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.config import RunConfig
 from tuner.results.records.origin import mark_of
@@ -26,11 +27,11 @@ from tuner.results.scores.objectives import Objective
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.setting import RUN_RESERVE, Setting, measuring_seconds
+from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.files.disk import StoreFull
 from tuner.store.kept import choose_engine
-from tuner.store.store import disk_bytes, open_store
+from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task.info import TaskOutline
 from tuner.units import format_bytes
 
@@ -38,8 +39,8 @@ from tuner.units import format_bytes
 NO_RUN = "none"
 #: Parts of an identity whose names say too little.
 NAMES = {"folds": "number of folds"}
-#: What `RunInfo` holds of the given model: its scores, its predictions by class, and the share of samples.
-GIVEN = ("untouched", "untouched_classes", "untouched_share")
+#: Baselines on all samples may take this share of the time.
+FITTING_SHARE = 0.03
 
 if TYPE_CHECKING:
     from tuner.search.study import Study
@@ -70,7 +71,7 @@ class Tuning:
     access: StudyAccess
 
     def __post_init__(self) -> None:
-        self._threads = 1 if self.config.deterministic else usable_processors()
+        self.threads = 1 if self.config.deterministic else usable_processors()
         self._identity = Identity(
             task=self.task.info.fingerprint,
             space=repr(replace(self.setup.space, limits={})),
@@ -79,7 +80,7 @@ class Tuning:
             folds=self.config.folds,
         )
         self._earlier = Spent()
-        self._scores: dict[str, Any] = {}
+        self._baselines: tuple[Baseline, ...] = ()
         self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
         self._worker = ""
@@ -105,7 +106,7 @@ class Tuning:
             of = f"of --study {info.config.study}" if info.config.study else "a run of its own, without --study"
             raise RunError(f"{self.folder} is {of}, which --resume cannot change: give the same, or another --out")
         self._worker = info.worker
-        self._earlier, self._scores = info.spent, {name: getattr(info, name) for name in GIVEN}
+        self._earlier, self._baselines = info.spent, info.baselines
         if changed_plugins := differences(self.setup.host, info.plugins):
             self.listener.say(f"warning: {changed_plugins}")
 
@@ -131,37 +132,27 @@ class Tuning:
         setting = self._setting(session, objectives)
         if setting.rates.complete:  # the engine holds for good: it is not chosen in haste
             try:
-                choose_engine(store, setting.model.fingerprint, self._threads, setting.rates.prefix_kind)
+                choose_engine(store, setting.model.fingerprint, self.threads, setting.rates.prefix_kind)
             except StoreFull as error:
                 self.listener.say(f"warning: {error}")
         info = self._info(setting)
         write_run(self.folder, info)  # first: a folder with a journal and without run.json is no run
         queue, info = access.join(setting, info)
 
-        def untouched(share: float) -> dict[str, float]:
-            """Score the given model on a share of the validation samples; `run.json` keeps the largest's scores."""
-            nonlocal info
-            if info.untouched and info.untouched_share == share:
-                return info.untouched
-            given = session.untouched(store, self._threads, share=share, folds=self.config.folds if share == 1 else 0)
-            if not info.untouched or share > info.untouched_share:
-                scores: dict[str, Any] = dict(zip(GIVEN, (given.values, given.classes, share), strict=True))
-                info = replace(info, **scores, spent=self._spent(study))
-                write_run(self.folder, info)
-                access.share_untouched(scores)
-                self.listener.untouched(given.values, objectives, info.untouched_samples)
-            return given.values
-
-        study = Study(setting, host, queue, sessions, store, untouched, self.listener, self.interrupt)
+        compared = _Compared(self, session, setting, store, info)
+        study = Study(
+            setting, host, queue, sessions, store, compared.untouched, self.listener, self.interrupt, compared.fit
+        )
+        compared.study = study
         study.prepare()
-        if info.untouched:
-            self.listener.untouched(info.untouched, objectives, info.untouched_samples)
+        compared.report(compared.info.baselines)
         self.listener.resumed(study.records)
         try:
             study.run()
             self.listener.phase(FINISHING)
         finally:
-            info = replace(info, ended=study.ended or info.ended, spent=self._spent(study), kinds=access.kinds)
+            info = compared.info
+            info = replace(info, ended=study.ended or info.ended, spent=self.spent(study), kinds=access.kinds)
             write_run(self.folder, info)
             store.close()
             access.spend(info.spent)
@@ -224,20 +215,20 @@ class Tuning:
             config=self.config,
             task_name=self.task.info.name,
             space_name=self.setup.space.name,
-            threads=self._threads,
+            threads=self.threads,
             model=setting.model,
             task=setting.task,
             objectives=tuple(setting.objectives),
-            spent=self._spent(None),
+            spent=self.spent(None),
             plugins=self._plugins,
             mark=mark_of(self.config),
             classes=Classes.of(self.task),
             device=device_kind(),
             worker=self._worker,
-            **self._scores,
+            baselines=self._baselines,
         )
 
-    def _spent(self, study: "Study | None") -> Spent:
+    def spent(self, study: "Study | None") -> Spent:
         """Return what the run has spent, earlier sessions included; `study` is None before there is one."""
         seconds = time.monotonic() - self.setup.started
         if study is None:
@@ -258,6 +249,52 @@ class Tuning:
         used = RUN_RESERVE + disk_bytes(self.folder)
         limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
         return max(0, storage - used), limit
+
+
+class _Compared:
+    """Scores what the search is compared with; `run.json` keeps the scores on the largest share of the samples."""
+
+    study: "Study | None" = None
+
+    def __init__(self, tuning: Tuning, session: RemoteSession, setting: Setting, store: Store, info: RunInfo) -> None:
+        self._tuning, self._session, self._setting, self._store, self.info = tuning, session, setting, store, info
+
+    def untouched(self, share: float) -> dict[str, float]:
+        """Score the given model on a share of the validation samples."""
+        info = self.info
+        if info.baselines and info.untouched.share == share:
+            return info.untouched.values
+        given = self._session.untouched(self._store, self._tuning.threads, share=share, folds=self._folds(share))
+        if not info.baselines or share > info.untouched.share:
+            note = "; ".join(given.notes)
+            self._keep([Baseline(UNTOUCHED, given.values, share, note, classes=given.classes, right=given.right)])
+        return given.values
+
+    def fit(self, share: float) -> None:
+        """Fit what anybody would try first on a share of the samples, unless it was on as large a one."""
+        if any(one.share >= share for one in self.info.baselines if one.name != UNTOUCHED):
+            return
+        setting, within, threads = self._setting, math.inf, self._tuning.threads
+        if setting.end is not None and not setting.deterministic:
+            of_time = FITTING_SHARE * (setting.end - self._tuning.setup.started)
+            within = max(0.0, min(of_time, setting.seconds_left - CLOSING_SECONDS))
+        self._keep(self._session.baselines(self._store, threads, share=share, folds=self._folds(share), within=within))
+
+    def report(self, baselines: Sequence[Baseline]) -> None:
+        """Report scores to the listener."""
+        for one in baselines:
+            self._tuning.listener.baseline(one, self.info.objectives, self.info.samples_of(one))
+
+    def _keep(self, baselines: Sequence[Baseline]) -> None:
+        """Write what was scored, in place of what has the same names, and report it."""
+        named = {one.name: one for one in (*self.info.baselines, *baselines)}
+        self.info = replace(self.info, baselines=tuple(named.values()), spent=self._tuning.spent(self.study))
+        write_run(self._tuning.folder, self.info)
+        self._tuning.access.share_baselines(self.info.baselines)
+        self.report(baselines)
+
+    def _folds(self, share: float) -> int:
+        return self._tuning.config.folds if share == 1 else 0
 
 
 #: Fewer validation samples are warned of.

@@ -33,6 +33,8 @@ class Outcome:
         stopped: Why training ended early; empty if it did not.
         notes: Notes for the user, such as which engine ran the steps.
         classes: Predictions on the validation samples by domain, counted by class; nothing for several labels.
+        right: Which of the local validation samples were right, as `tuner.results.records.baseline.packed` returns it,
+            a text for each training that is scored; nothing for several labels.
     """
 
     values: dict[str, float]
@@ -40,6 +42,7 @@ class Outcome:
     stopped: str = ""
     notes: tuple[str, ...] = ()
     classes: dict[str, ClassCounts] = field(default_factory=dict)
+    right: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class TrialRecord:
         classes: See `Outcome`.
         prior: Number of the plan in the prior that it was taken from; None for other plans.
         kind: Kind of device that it ran on, see `tuner.results.kinds`; empty where a run has only one.
+        right: See `Outcome`.
     """
 
     trial: int
@@ -86,6 +90,7 @@ class TrialRecord:
     classes: dict[str, ClassCounts] = field(default_factory=dict)
     prior: int | None = None
     kind: str = ""
+    right: tuple[str, ...] = ()
 
     @property
     def config(self) -> int:

@@ -26,7 +26,7 @@ def answer(run: Run) -> str:
     record = run.record(run.front[0] if run.best is None else run.best)
     if record.plan is None:
         return f"Trial {record.trial} is the best one of the front, but its plan is not in the record."
-    before, after = run.info.untouched.get(LOCAL), record.values.get(LOCAL)
+    before, after = run.info.untouched.values.get(LOCAL), record.values.get(LOCAL)
     if before is not None and after is not None and after <= before and run.info.task.labelled:
         best, local = max(run.record(trial).values[LOCAL] for trial in run.front), run.objective(LOCAL)
         if best <= before:
@@ -52,7 +52,7 @@ def _subject(run: Run, record: TrialRecord, plan: TrialPlan) -> str:
 def _object(run: Run, record: TrialRecord) -> str:
     """Say from where to where each accuracy goes, and the cost of a prediction where exits change it."""
     parts = [
-        f"{samples} {_change(run.objective(name).text, run.info.untouched.get(name), record.values[name])}"
+        f"{samples} {_change(run.objective(name).text, run.info.untouched.values.get(name), record.values[name])}"
         f"{_error(run, record, name)}"
         for name, samples in ((LOCAL, _local(run)), (GLOBAL, _global(run)))
         if name in record.values
@@ -73,7 +73,7 @@ def _error(run: Run, record: TrialRecord, name: str) -> str:
     error = name.replace(ACCURACY, ERROR)
     if error not in record.values:
         return ""
-    change = _change("{:,.3g}".format, run.info.untouched.get(error), record.values[error])
+    change = _change("{:,.3g}".format, run.info.untouched.values.get(error), record.values[error])
     return f" (mean absolute error {change})"
 
 

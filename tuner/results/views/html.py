@@ -3,8 +3,9 @@
 from html import escape
 
 from tuner.plan.text import describe
+from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.run import Run
-from tuner.results.scores.objectives import Objective
+from tuner.results.views.baselines import rows as baseline_rows
 from tuner.units import format_seconds
 
 
@@ -14,7 +15,8 @@ def as_html(run: Run) -> str:
     states = ", ".join(f"{number} {state}" for state, number in run.counts.items() if number) or "no trial"
     title = f"{info.task_name} · space {info.space_name} · seed {info.config.seed}"
     names = "".join(f"<th>{escape(objective.title)}</th>" for objective in run.objectives)
-    rows = [_row("untouched", [_untouched(run, objective) for objective in run.objectives], "the given model")]
+    told = {UNTOUCHED: "the given model", **{one.name: one.note for one in info.baselines if one.note}}
+    rows = [_row(name, cells, told[name]) for name, cells in baseline_rows(run)]
     rows += [_member(run, trial) for trial in run.shortlist]
     left = len(run.front) - len(run.shortlist)
     more = f" · {left} more of the front are near-equal, or no better than the untouched model" if left else ""
@@ -24,11 +26,6 @@ def as_html(run: Run) -> str:
         f"<tbody>{''.join(rows)}</tbody></table>"
         f"<p>→ is the best; accuracies with their 95 % intervals<br>{escape(spent)}</p></div>"
     )
-
-
-def _untouched(run: Run, objective: Objective) -> str:
-    value = run.info.untouched.get(objective.name)
-    return "–" if value is None else run.text(objective, value, run.info.untouched_samples)
 
 
 def _member(run: Run, trial: int) -> str:

@@ -45,7 +45,7 @@ class Confusion:
 
 def class_scores(run: Run, record: TrialRecord, domain: str) -> list[ClassScore]:
     """Return the scores of a domain's classes in the order of the labels; none where they were not counted."""
-    counts, given = record.classes.get(domain), run.info.untouched_classes.get(domain)
+    counts, given = record.classes.get(domain), run.info.untouched.classes.get(domain)
     if counts is None:
         return []
     known = {row: (right, total) for row, right, total in given.rows} if given else {}

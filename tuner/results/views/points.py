@@ -1,9 +1,10 @@
-"""Trials as points of a picture: values with their 95 % intervals, and the baselines that a front is compared with."""
+"""Trials as points of a picture: values with their 95 % intervals, and the trials that a front is compared with."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tuner.metrics import wilson
+from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import TrialRecord, comparable
 from tuner.results.run import Run
 
@@ -23,9 +24,10 @@ class Point:
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
-def untouched_point(run: Run) -> Point:
-    """Return the given model's scores; no values where they are not known."""
-    return _point(run, "untouched", run.info.untouched)
+def baseline_point(run: Run, name: str = UNTOUCHED) -> Point:
+    """Return a baseline's scores, by default the given model's; no values where there are none."""
+    found = next((one for one in run.info.baselines if one.name == name), Baseline(name))
+    return _point(run, name, found.values)
 
 
 def point(run: Run, trial: int) -> Point:
@@ -38,22 +40,22 @@ def scored(run: Run) -> tuple[int, ...]:
     return tuple(comparable(run.records))
 
 
-#: What a baseline trains.
-BASELINES: Mapping[str, Callable[[TrialRecord], bool]] = {
+#: What a reference trains.
+REFERENCES: Mapping[str, Callable[[TrialRecord], bool]] = {
     "head only": lambda record: record.plan is not None and record.plan.trainable == 1,
     "everything": lambda record: record.plan is not None and record.plan.split == 0 and not record.plan.heads.exits,
 }
 
 
-def baselines(run: Run) -> dict[str, TrialRecord | None]:
-    """Return, by baseline, its best trial of those scored like the front; None where there is none.
+def references(run: Run) -> dict[str, TrialRecord | None]:
+    """Return, by reference, its best trial of those scored like the front; None where there is none.
 
-    Trials that obey every limit come first: where none does, the best of the others is what the baseline reaches.
+    Trials that obey every limit come first: where none does, the best of the others is what the reference reaches.
     """
     within = scored(run)
     rung = min((run.record(trial).rung for trial in within), default=0)
     found: dict[str, TrialRecord | None] = {}
-    for name, belongs in BASELINES.items():
+    for name, belongs in REFERENCES.items():
         members = [one for one in run.records if one.values and one.rung == rung and not one.same_as and belongs(one)]
         members = [one for one in members if "local_accuracy" in one.values]
         best = max(members, key=lambda one: (one.trial in within, one.values["local_accuracy"]), default=None)

@@ -16,6 +16,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.plugin.host import Host
+from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import Outcome
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
 from tuner.search.processes.messages import Job, Start
@@ -28,6 +29,8 @@ from tuner.training.epochs import Report
 
 #: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
 METERED = frozenset({"plan_step", "export", "judge"})
+#: Baselines that take so many times their seconds are ended.
+PATIENCE = 3.0
 #: Of the seconds that measuring may take, what it is told: what it has begun by then may take the rest.
 WITHIN_SHARE = 0.8
 
@@ -78,6 +81,13 @@ class RemoteSession(Session):
     ) -> Outcome:
         asked = {"store": store, "threads": threads, "share": share} | ({"folds": folds} if folds else {})
         return cast("Outcome", self._call("scoring the untouched model", "untouched", **asked))
+
+    def baselines(
+        self, store: Store, threads: int, share: float = 1.0, folds: int = 0, within: float = math.inf
+    ) -> tuple[Baseline, ...]:
+        asked: dict[str, Any] = {"store": store, "threads": threads, "share": share, "folds": folds, "within": within}
+        limits = self._limited(PATIENCE * within)
+        return cast("tuple[Baseline, ...]", self._run("fitting baselines", "baselines", limits, **asked))
 
     def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
         return cast(

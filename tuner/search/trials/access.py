@@ -1,10 +1,11 @@
 """A run's way to its study."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tuner.results.folder import JOURNAL, Identity, RunInfo, Spent, open_records
 from tuner.results.kinds import Kind
+from tuner.results.records.baseline import Baseline
 from tuner.search.setting import Setting
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class StudyAccess:
         journal = open_study(setting.folder / JOURNAL, directions, records[-1].trial + 1 if records else 0)
         return Queue(journal, setting, records), info
 
-    def share_untouched(self, scores: Mapping[str, Any]) -> None:
-        """Note how the given model scores, where others want to know."""
+    def share_baselines(self, baselines: Sequence[Baseline]) -> None:
+        """Note what the search is compared with, where others want to know."""
 
     def spend(self, spent: Spent) -> None:
         """Note what this run has spent so far, where others want to know."""

@@ -16,6 +16,7 @@ from tuner.backends.torch.features.selection import (
     validation_selections,
 )
 from tuner.backends.torch.model.open.load import OpenModel
+from tuner.backends.torch.trial.baselines import baselines
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import DataPlan
@@ -74,7 +75,12 @@ def test_the_features_of_a_plan_are_computed_once_for_all_its_folds(
     assert missing(here, [plan]) == plan.read_samples
     fill(here, [plan])
     assert [missing(here, [one]) for one in plan.trainings] == [0] * 5
-    outcome = untouched(here, plan.data)
-    assert sum(total for _, _, total in outcome.classes["local"].rows) == plan.local_scored
-    right = sum(right for _, right, _ in outcome.classes["local"].rows)
-    assert outcome.values["local_accuracy"] == pytest.approx(right / plan.local_scored)
+    given, (probe,) = untouched(here, plan.data), baselines(here, plan.data)
+    assert "local_accuracy" not in given.values, "it has no output for these classes"
+    assert "no output for these classes" in given.notes[0]
+    assert sum(total for _, _, total in probe.classes["local"].rows) == plan.local_scored
+    right = sum(right for _, right, _ in probe.classes["local"].rows)
+    assert probe.values["local_accuracy"] == pytest.approx(right / plan.local_scored)
+    assert probe.values["local_accuracy"] > 0.9
+    assert probe.values["global_accuracy"] == 0.0
+    assert len(probe.right) == 1 + plan.data.folds

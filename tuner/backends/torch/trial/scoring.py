@@ -15,6 +15,7 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.errors import TrainingError
 from tuner.planner.device import FLOAT_BYTES
+from tuner.results.records.baseline import packed
 from tuner.results.records.counts import ClassCounts
 from tuner.targets.base import LEFT_OUT
 from tuner.task import Task
@@ -74,16 +75,20 @@ class Scores:
     Attributes:
         values: By their names.
         classes: Predictions counted by class, by domain, where each sample has one class of the user's.
+        right: Which local samples were right, likewise; see `Outcome`.
     """
 
     values: dict[str, float] = field(default_factory=dict)
     classes: dict[str, ClassCounts] = field(default_factory=dict)
+    right: list[str] = field(default_factory=list)
 
     def add(self, task: Task, domain: str, outputs: Floats, labels: Labels) -> None:
         """Score the outputs, float32 [n, outputs], of a domain's samples."""
         self.values.update(task.targets.scores(domain, outputs, labels, labelled=task.labelled))
         if task.targets.one_class and task.labelled:
             self.classes[domain] = ClassCounts.of(outputs.argmax(axis=1), labels)
+            if domain == "local":
+                self.right.append(packed(task.targets.are_right(outputs, labels)))
 
     def add_left_out(self, task: Task, outputs: Floats, labels: Labels, left_out: Floats, left_labels: Labels) -> None:
         """Score a solved head on all local samples: those for validation, and those it was solved from, left out."""

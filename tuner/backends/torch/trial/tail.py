@@ -85,7 +85,7 @@ class TailProcedure:
         scores.values["train_seconds"] = log.seconds
         self.write(mixed_metadata(plan, self.training))
         scores.values["peak_bytes"] = float(self.meter.peak_bytes())
-        return Outcome(scores.values, log.entries, log.ended, self.notes, scores.classes)
+        return Outcome(scores.values, log.entries, log.ended, self.notes, scores.classes, tuple(scores.right))
 
     def train(self) -> TrainingLog:
         """Train the tail, and solve for its head again where the plan says so."""

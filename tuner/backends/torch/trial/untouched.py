@@ -1,5 +1,6 @@
 """The given model before anything is trained: the first row of every result."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,24 +28,32 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
     """Score the given model, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
     rows = model.trusted_rows
-    scores = Scores()
+    told = task.labelled and task.targets.has_classes
+    scores, lacking = Scores(), sum(row >= rows for row in task.local_labels) if told else 0
+    notes = () if not lacking else (lacks_outputs(lacking, len(task.local_labels)),)
     for domain, selections in scored_selections(task, data).items():
         name = f"{domain}_accuracy"
         access.report({"scoring": name})
         if domain == "local" and not task.labelled:
             scores.values[name] = 1.0  # the given model agrees with itself
             continue
-        read = [_inputs(access, selection) for selection in selections]
+        if domain == "local" and lacking == len(task.local_labels) > 0:
+            continue  # it cannot be right, which says nothing of its features
+        read = [stored_or_computed(access, selection) for selection in selections]
         outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
         labels = np.concatenate([inputs.labels for _, inputs in read])
         if not task.targets.one_class:
             scores.add(task, domain, outputs[:, :rows], labels[:, :rows])
-        elif not rows:
-            scores.values[name] = 0.0
         else:
             outputs[:, rows:] = -np.inf
             scores.add(task, domain, outputs, labels)
-    return Outcome(scores.values, classes=scores.classes)
+    return Outcome(scores.values, notes=notes, classes=scores.classes, right=tuple(scores.right))
+
+
+def lacks_outputs(lacking: int, classes: int) -> str:
+    """Say that the given model has no output for some of the user's classes."""
+    which = "these classes" if lacking == classes else f"{lacking} of these {classes} classes"
+    return f"the model has no output for {which}"
 
 
 def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[tuple[float, ...], ...]:
@@ -60,7 +69,7 @@ def given_probabilities(task: Task, model: OpenModel, partition: str) -> tuple[t
 def write_head_inputs(access: Access, partition: str, file: Path) -> tuple[str, ...]:
     """Write what the given model's head reads; see `tuner.backends.base.Session.head_inputs`."""
     selection = whole_partition(access.task, partition)
-    cut, inputs = _inputs(access, selection)
+    cut, inputs = stored_or_computed(access, selection)
     tail = access.loaded.tail(cut).eval().requires_grad_()
     heads = list(heads_of(tail, spatial(inputs.read(np.arange(1)))).values())
     if len(heads) != 1:
@@ -72,14 +81,17 @@ def write_head_inputs(access: Access, partition: str, file: Path) -> tuple[str, 
     return names
 
 
-def _inputs(access: Access, selection: Selection) -> tuple[int, TailInputs]:
-    """Return the deepest cut at which all the samples are stored, and their features; else the model runs whole."""
+def stored_or_computed(
+    access: Access, selection: Selection, widths: Sequence[int] = (VALIDATION_BITS,)
+) -> tuple[int, TailInputs]:
+    """Return the deepest cut at which all the samples are stored, and their features; else the model runs whole.
+
+    `widths` are bits of records, of which the first is preferred.
+    """
     task, model = access.task, access.loaded
     last = model.info.num_blocks - 1 if model.chain is not None else 0
-    for cut in range(last, 0, -1):
-        if not access.folder(cut, VALIDATION_BITS).exists():
-            continue
-        with suppress(StoreFull):
-            if not access.file(cut, VALIDATION_BITS).missing(selection.ids()):
-                return cut, stored_inputs(Reader(access, cut, VALIDATION_BITS, [selection]), [selection])
+    for cut, bits in ((cut, bits) for cut in range(last, 0, -1) for bits in widths):
+        with suppress(StoreFull, LookupError):  # no room, or no scales
+            if access.folder(cut, bits).exists() and not access.file(cut, bits).missing(selection.ids()):
+                return cut, stored_inputs(Reader(access, cut, bits, [selection]), [selection])
     return last, computed_inputs(task, inference_prefix(model, last), [selection])

@@ -1,0 +1,76 @@
+"""What the search is compared with: rows of a table, and whether a trial is better than what was fitted."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from tuner.metrics import paired_interval
+from tuner.results.records.baseline import UNTOUCHED, Baseline, discordant
+from tuner.results.records.trial import TrialRecord
+from tuner.results.run import Run
+from tuner.results.scores.objectives import OBJECTIVES
+
+LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
+
+
+def rows(run: Run) -> list[tuple[str, list[str]]]:
+    """Return the name of each baseline that has values, the given model always, and its values by `Run.columns`."""
+    shown = [one for one in run.info.baselines if one.values or one.name == UNTOUCHED] or [run.info.untouched]
+    return [(one.name, list(_cells(run, one))) for one in shown]
+
+
+def notes(run: Run) -> list[str]:
+    """Return what each baseline is, or why there is nothing of it, a line each."""
+    has_classes = run.info.targets.has_classes
+    given = f"the given model{', scored on the classes it knows' if has_classes else ''}"
+    lines = [f"{UNTOUCHED}: {'; '.join(filter(None, (given, _lacking(run))))}"]
+    return lines + [f"{one.name}: {one.note}" for one in run.info.baselines if one.name != UNTOUCHED and one.note]
+
+
+def not_better_than(run: Run, record: TrialRecord) -> list[str]:
+    """Return the names of what was fitted that a trial is not certainly better than on the local samples.
+
+    Where each sample is right or not, the paired 95 % interval of the difference decides; else the scores themselves.
+    """
+    return [one.name for one in run.info.baselines if one.name != UNTOUCHED and not _is_better(run, record, one)]
+
+
+def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
+    """Yield, by baseline, which of some trials are not better than it, as a sentence."""
+    failing: dict[str, list[str]] = {}
+    for trial in dict.fromkeys(trials):
+        for name in not_better_than(run, run.record(trial)):
+            failing.setdefault(name, []).append(str(trial))
+    scored = run.scored_samples.get("local", 0)
+    across = run.objective(GLOBAL)
+    forgets = {one.name: one.values[GLOBAL] for one in run.info.baselines if GLOBAL in one.values}
+    for name, numbers in failing.items():
+        verb, told = ("is", "trial") if len(numbers) == 1 else ("are", "trials")
+        price = f" ({across.title} {across.text(forgets[name])})" if name in forgets else ""
+        line = f"{told} {', '.join(numbers)} {verb} not better than the {name}{price}"
+        yield f"{line} on the user's {run.info.task.noun}, by what {scored:,} of them can show"
+
+
+def _is_better(run: Run, record: TrialRecord, baseline: Baseline) -> bool:
+    """Return whether a trial is better; true where there is nothing to compare."""
+    own, theirs, plan = record.values.get(LOCAL), baseline.values.get(LOCAL), record.plan
+    samples = run.info.samples_of(baseline).get("local", 0)
+    if own is None or theirs is None or plan is None or plan.scored.get("local") != samples:
+        return True
+    if record.right and baseline.right:
+        with suppress(ValueError):
+            return paired_interval(*discordant(record.right, baseline.right), samples)[0] > 0
+    return own > theirs
+
+
+def _cells(run: Run, baseline: Baseline) -> Iterator[str]:
+    samples = run.info.samples_of(baseline)
+    for objective in run.columns:
+        value = baseline.values.get(objective.name)
+        lacks = objective.name == LOCAL and baseline.name == UNTOUCHED and _lacking(run)
+        yield run.text(objective, value, samples) if value is not None else "no output" if lacks else "–"
+
+
+def _lacking(run: Run) -> str:
+    """Say of which of the user's classes the given model has no output; nothing where it has all."""
+    note, classes = run.info.untouched.note, run.info.classes
+    return f"{note}: {classes.local_names}" if note and classes.are_new else note
