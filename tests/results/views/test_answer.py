@@ -14,7 +14,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
 from tuner.results.views.answer import answer
 
-OLD = Path(__file__).parent.parent / "fixtures"
+OLD = Path(__file__).parents[2] / "fixtures"
 UNNAMED = Classes()
 DIGITS = Classes(tuple("0123456789"), (7, 8, 9), 7)
 
