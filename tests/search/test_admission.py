@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.search.conftest import InProcess
+from tests.search.conftest import InProcess, Moods
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate, price
 from tuner.results.records.config import Budget
@@ -21,7 +21,6 @@ from tuner.search.setting import Setting
 from tuner.store.store import Store
 
 Decide = Callable[..., Decision]
-Moods = Callable[..., None]
 PLENTY = Budget(trials=1, train_seconds=1e6, memory_bytes=10**12, storage_bytes=10**12)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.conftest import Heard, InProcess
+from tests.search.conftest import Begin, Heard, InProcess
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
 from tuner.plan.example import example_model, example_task
@@ -20,12 +20,9 @@ from tuner.search.estimate.forecast import Forecast
 from tuner.search.folds import check_folds, check_possible_folds, joined, train, with_folds
 from tuner.search.processes.guard import JobResult
 from tuner.search.setting import Setting
-from tuner.search.study import Study
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import outline
-
-Begin = Callable[..., Study]
 
 
 def trainings(stand_in: InProcess) -> list[Trial]:

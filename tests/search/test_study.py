@@ -2,14 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial
 
-from tests.search.conftest import DIRECTIONS
+from tests.search.conftest import DIRECTIONS, Begin, Moods
 from tuner.errors import BudgetError, KnobError, TunerError
 from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
@@ -19,9 +18,6 @@ from tuner.search.fill.filling import Filler
 from tuner.search.propose.structures import DIVERGED, KEEPING, SLOWER
 from tuner.search.study import Study
 from tuner.search.trials.journal import open_study
-
-Begin = Callable[..., Study]
-Moods = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.search.conftest import MakeSetting
 from tuner.errors import TunerError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, TailEdit
@@ -21,10 +22,8 @@ from tuner.results.records.trial import TrialRecord
 from tuner.search.estimate.forecast import Expected, Forecast, with_memory_limit
 from tuner.search.estimate.step_memory import StepBytes, planned_bytes
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.setting import Setting
 from tuner_growth import GROWS
 
-MakeSetting = Callable[..., Setting]
 PLANNED = 90_000_000
 
 

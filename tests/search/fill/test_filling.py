@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.search.conftest import Heard, InProcess
+from tests.search.conftest import Begin, Heard, InProcess
 from tuner.backends.base import Filling
 from tuner.errors import TunerError
 from tuner.plan.heads import Exit, HeadsPlan
@@ -26,12 +26,9 @@ from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
 from tuner.search.setting import Setting
-from tuner.search.study import Study
 from tuner.store.calibrated import blocks_file
 from tuner.store.codec import Codec, has_own_scales
 from tuner.store.store import Store
-
-Begin = Callable[..., Study]
 
 
 def at(plan: TrialPlan, **changes: Any) -> TrialPlan:

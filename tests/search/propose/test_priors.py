@@ -1,13 +1,13 @@
 """Which plans of a prior a study tries first, and which never."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.search.conftest import DIRECTIONS, Heard
+from tests.search.conftest import DIRECTIONS, Begin, Heard
 from tuner.plan.example import example_model
 from tuner.plan.parts import Scalar
 from tuner.results.prior.file import Expected, Prior, PriorPlan, Source, Trains
@@ -17,8 +17,6 @@ from tuner.search.study import Study
 from tuner.search.trials.journal import open_study
 from tuner.task import Task
 from tuner.task.info import task_info
-
-Begin = Callable[..., Study]
 
 
 def knobs(epochs: int, **more: Scalar) -> dict[str, Scalar]:
