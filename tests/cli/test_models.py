@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.printed import printed_json
+from tests.cli.tiny_task import write
 
 pytestmark = pytest.mark.slow
 NET = """
@@ -63,28 +64,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def write_task(home: Path, factory: str, arguments: str = "{ num_classes = 3 }", size: int = 32) -> Path:
-    path = home / f"{factory.rpartition(':')[2]}.toml"
-    path.write_text(
-        f"""
-        [model]
-        factory = "{factory}"
-        arguments = {arguments}
-        [global]
-        kind = "images"
-        train = "global/train"
-        val = "global/val"
-        [local]
-        kind = "images"
-        train = "local/train"
-        val = "local/val"
-        [input]
-        size = {size}
-        mean = [0.5]
-        std = [0.5]
-        """
-    )
-    return path
+def write_task(home: Path, factory: str, arguments: str) -> Path:
+    return write(home, f"arguments = {arguments}", factory, name=factory.rpartition(":")[2], size=32)
 
 
 def test_describe_takes_a_vision_transformer(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,10 +39,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(home: Path, out: str, *arguments: str) -> subprocess.Popen[str]:
+def start(home: Path, out: str, *arguments: str, trials: int = TRIALS) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tuner", "run", "digits", "--space", "space.toml", "--out", out, *arguments]
     return subprocess.Popen(
-        [*command, "--trials", str(TRIALS), "--json"],
+        [*command, "--trials", str(trials), "--json"],
         cwd=home,
         env={**os.environ, "TUNER_CACHE": str(with_weights(home / "cache"))},
         stdout=subprocess.PIPE,
@@ -53,7 +53,7 @@ def start(home: Path, out: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, error = process.communicate(timeout=240)
+    out, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     shown: dict[str, Any] = json.loads(out)
     return shown

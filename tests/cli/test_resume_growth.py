@@ -1,10 +1,8 @@
 """A run that is killed while a tail grows continues to the widths that an undisturbed run ends with."""
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.pretrained import with_weights
+from tests.cli.test_resume import finish, start
 from tuner.backends.base import CHECKPOINT
 from tuner.results.folder import TRIALS
 
@@ -43,25 +41,6 @@ micro_batches = 1
 """
 
 
-def start(home: Path, out: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tuner", "run", "digits", "--space", "space.toml", "--out", out, *arguments]
-    return subprocess.Popen(
-        [*command, "--deterministic", "--trials", "2", "--json"],
-        cwd=home,
-        env={**os.environ, "TUNER_CACHE": str(with_weights(home / "cache"))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, error = process.communicate(timeout=600)
-    assert process.returncode == 0, error
-    shown: dict[str, Any] = json.loads(out)
-    return shown
-
-
 def widths(shown: dict[str, Any]) -> list[list[dict[str, float]]]:
     """Return every trial's widths after each of its decisions."""
     logged = [
@@ -80,8 +59,8 @@ def grows(process: subprocess.Popen[str], run: Path) -> bool:
 
 def test_killed_while_it_grows_and_resumed_it_ends_with_the_same_widths(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text(SPACE)
-    whole = finish(start(tmp_path, "whole"))
-    process = start(tmp_path, "cut")
+    whole = finish(start(tmp_path, "whole", "--deterministic", trials=2))
+    process = start(tmp_path, "cut", "--deterministic", trials=2)
     end = time.monotonic() + 400
     while not grows(process, tmp_path / "cut"):
         assert time.monotonic() < end
@@ -90,7 +69,7 @@ def test_killed_while_it_grows_and_resumed_it_ends_with_the_same_widths(tmp_path
     process.communicate()
     assert not (tmp_path / "cut" / TRIALS).exists()
     before = torch.load(tmp_path / "cut" / "trials" / "0" / CHECKPOINT, weights_only=True)["epochs"]
-    cut = finish(start(tmp_path, "cut", "--resume"))
+    cut = finish(start(tmp_path, "cut", "--deterministic", "--resume", trials=2))
     assert [trial["plan"] for trial in cut["trials"]] == [trial["plan"] for trial in whole["trials"]]
     assert cut["trials"][0]["epochs"][: len(before)] == before  # it went on, and did not begin again
     assert widths(cut) == widths(whole)

@@ -46,8 +46,16 @@ def draw(path: Path, seed: int) -> None:
     Image.fromarray(np.random.default_rng(seed).integers(0, 255, (16, 16, 3), np.uint8)).save(path)
 
 
-def write(folder: Path, more: str, factory: str = "net.py:build", local: str = "local/train") -> Path:
-    path = folder / "task.toml"
+def write(
+    folder: Path,
+    more: str,
+    factory: str = "net.py:build",
+    local: str = "local/train",
+    *,
+    name: str = "task",
+    size: int = 16,
+) -> Path:
+    path = folder / f"{name}.toml"
     path.write_text(
         f"""
         [model]
@@ -62,7 +70,7 @@ def write(folder: Path, more: str, factory: str = "net.py:build", local: str = "
         train = "{local}"
         val = "local/val"
         [input]
-        size = 16
+        size = {size}
         mean = [0.5]
         std = [0.5]
         """

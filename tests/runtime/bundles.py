@@ -1,5 +1,6 @@
 """Bundles of the digits that can be trained again, their tail or their exits, made by a fixed plan."""
 
+from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailE
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.runtime import ExitsTrainer
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits
@@ -45,6 +47,13 @@ def trainable_exits(task: Task, folder: Path, heads: HeadsPlan) -> Path:
     exits = (Exit(1, 0), Exit(2, 0)) if heads.ridge else (Exit(1, 8), Exit(2, 16))
     given = replace(heads, exits=exits, tolerance=0.5 if heads.ridge else 0.02)  # linear exits of digits are weak
     return _made(task, folder, 3, CachePlan("cache", 8), given, epochs=8, learning_rate=1e-2)
+
+
+def leaving_at(trainer: ExitsTrainer, exit_: int) -> ExitsTrainer:
+    """Return a copy of the trainer, of which every sample leaves at one exit."""
+    made, count = copy(trainer), len(trainer.thresholds)
+    made.policy = replace(trainer.policy, thresholds=(1.0,) * exit_ + (0.0,) * (count - exit_))
+    return made
 
 
 def _made(

@@ -26,13 +26,13 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import Numeric, Wanted
 from tuner.plugin.sources import preferred_values
 from tuner.results.folder import open_records
-from tuner.results.prior.file import Prior
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, Objective
 from tuner.search import rungs
+from tuner.search.fill.filling import Filler
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt, JobResult
 from tuner.search.processes.messages import Failure, Job
@@ -50,7 +50,10 @@ from tuner.task.info import task_info
 HERE = Path(__file__).parent
 Tune = Callable[..., Run]
 Moods = Callable[..., None]
+MakeSetting = Callable[..., Setting]
+Sessions = Mapping[str, RemoteSession]
 Begin = Callable[..., Study]
+DIRECTIONS = [objective.optuna_direction for objective in OBJECTIVES]
 UNTOUCHED = {"local_accuracy": 0.0, "global_accuracy": 0.9}
 SPACE = """
 strategies = ["gdm", "freeze", "cache"]
@@ -137,12 +140,15 @@ class InProcess:
     task: Task
     jobs: list[Job] = field(default_factory=list)
     lacking: int = 0
+    answer: Callable[[Job], JobResult[Any]] | None = None
 
     def run(
         self, job: Job, _limits: object, progress: Callable[[Mapping[str, Any]], None] | None = None
     ) -> JobResult[Any]:
-        """Carry a job out as a child would; a filling is never missing more than `lacking` samples."""
+        """Carry a job out as a child would, or answer; a filling is never missing more than `lacking` samples."""
         self.jobs.append(job)
+        if self.answer is not None:
+            return self.answer(job)
 
         def report(values: Mapping[str, Any]) -> bool:
             if progress is not None:
@@ -229,31 +235,19 @@ def stand_in(task: Task, monkeypatch: pytest.MonkeyPatch) -> InProcess:
 
 
 @pytest.fixture
-def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """Open the study in `tmp_path / "journal.log"`, new or as it is."""
-    monkeypatch.setattr(anchors, "DRAWN", 32)  # of a small space: to draw 128 takes longest of all
+def make_setting(stand_in: InProcess, task: Task, tmp_path: Path) -> MakeSetting:
+    """Return the setting of a study of the made-up task, or a changed one."""
 
-    def journal(setting: Setting, path: Path) -> Queue:
-        records = open_records(tmp_path, TrialPlan(setting.model, setting.task))
-        directions = [objective.optuna_direction for objective in OBJECTIVES]
-        recorded = records[-1].trial + 1 if records else 0
-        return Queue(open_study(path, directions, recorded), setting, records)
-
-    def start(
+    def make(
         limits: Budget = Budget(trials=6),  # noqa: B008 - frozen
         strategies: Sequence[str] = ("gdm", "freeze", "cache"),
         wanted: Mapping[str, Wanted] | None = None,
         *,
         deterministic: bool = True,
         sampler: str = "tpe",
-        path: Path | None = None,
         step_seconds: float | None = None,
-        folds: int = 0,
-        portfolio: Prior | None = None,
-        untouched: Callable[[float], Mapping[str, float]] = lambda _share: UNTOUCHED,
-        queue_of: Callable[[Setting], Queue] | None = None,
         **changed: Any,
-    ) -> Study:
+    ) -> Setting:
         host = stand_in.host
         knobs: dict[str, Wanted] = {
             "runtime.backend": "misbehaving",
@@ -278,18 +272,55 @@ def begin(stand_in: InProcess, task: Task, tmp_path: Path, heard: Heard, monkeyp
             limits,
             None if limits.time_seconds is None else time.monotonic() + limits.time_seconds,
             tmp_path,
-            folds=folds,
-            portfolio=portfolio,
         )
-        setting = replace(setting, **changed)
-        sessions = {"misbehaving": stand_in.session()}
-        store = Store(Path(os.environ["TUNER_CACHE"]))
+        return replace(setting, **changed)
+
+    return make
+
+
+@pytest.fixture
+def begin(
+    stand_in: InProcess,
+    make_setting: MakeSetting,
+    sessions: Sessions,
+    store: Store,
+    tmp_path: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Begin:
+    """Open the study in `tmp_path / "journal.log"`, new or as it is; options of its setting as for `make_setting`."""
+    monkeypatch.setattr(anchors, "DRAWN", 32)  # of a small space: to draw 128 takes longest of all
+
+    def journal(setting: Setting, path: Path) -> Queue:
+        records = open_records(tmp_path, TrialPlan(setting.model, setting.task))
+        recorded = records[-1].trial + 1 if records else 0
+        return Queue(open_study(path, DIRECTIONS, recorded), setting, records)
+
+    def start(
+        *limits: Budget,
+        path: Path | None = None,
+        untouched: Callable[[float], Mapping[str, float]] = lambda _share: UNTOUCHED,
+        queue_of: Callable[[Setting], Queue] | None = None,
+        **options: Any,
+    ) -> Study:
+        setting = make_setting(*limits, **options)
         queue = journal(setting, path or tmp_path / "journal.log") if queue_of is None else queue_of(setting)
-        study = Study(setting, host, queue, sessions, store, untouched, heard, Interrupt())
+        study = Study(setting, stand_in.host, queue, sessions, store, untouched, heard, Interrupt())
         study.prepare()
         return study
 
     return start
+
+
+@pytest.fixture
+def sessions(stand_in: InProcess) -> Sessions:
+    """The made-up task, opened on each backend of a study."""
+    return {"misbehaving": stand_in.session()}
+
+
+@pytest.fixture
+def store(cache: Path) -> Store:
+    return Store(cache)
 
 
 @pytest.fixture
@@ -302,15 +333,18 @@ def ladder_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def study(begin: Begin) -> Study:
-    """A study that has filled nothing, in the mode that measures."""
-    made = begin(deterministic=False)
-    made._filler._filled.clear()
-    return made
+def setting(make_setting: MakeSetting) -> Setting:
+    """The setting of a study that measures."""
+    return make_setting(deterministic=False)
 
 
 @pytest.fixture
-def plan(study: Study) -> TrialPlan:
-    setting = study._setting
+def filler(setting: Setting, sessions: Sessions, store: Store, heard: Heard) -> Filler:
+    """Fills the store for a study that has filled nothing."""
+    return Filler(setting, sessions, store, heard)
+
+
+@pytest.fixture
+def plan(setting: Setting) -> TrialPlan:
     wanted: dict[str, Scalar] = {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.bits": 8, "gdm.alpha": 0.05}
     return compose(setting.strategies, preferred_values(wanted), setting.model, setting.task, setting.wanted).plan

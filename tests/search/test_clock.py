@@ -2,18 +2,16 @@
 
 import itertools
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.search.conftest import Tune
 from tuner.commands.tune.run import process_started
 from tuner.errors import RunError
-from tuner.results.run import Run
 
 DAY = 86_400.0
-Tune = Callable[..., Run]
 
 
 def test_a_clock_that_is_set_back_and_forward_changes_neither_the_end_nor_the_time_spent(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.conftest import Heard, InProcess
+from tests.search.conftest import Begin, Heard, InProcess
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
 from tuner.plan.example import example_model, example_task
@@ -16,13 +16,13 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.records.config import Budget
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
-from tuner.search.folds import check_folds, check_possible_folds, joined, train
+from tuner.search.estimate.forecast import Forecast
+from tuner.search.folds import check_folds, check_possible_folds, joined, train, with_folds
 from tuner.search.processes.guard import JobResult
-from tuner.search.study import Study
+from tuner.search.setting import Setting
+from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import outline
-
-Begin = Callable[..., Study]
 
 
 def trainings(stand_in: InProcess) -> list[Trial]:
@@ -70,20 +70,17 @@ def test_only_plans_of_the_top_rung_have_folds(begin: Begin, stand_in: InProcess
     assert {number for share, number in folds if share < 1} == {0}
 
 
-def test_the_budget_knows_what_folds_cost(begin: Begin) -> None:
-    once, folded = (begin(Budget(trials=1), folds=folds, path=None) for folds in (0, 4))
-    plans = [next(iter(one._reachable)) for one in (once, folded)]
-    seconds = [one._admission.seconds(plan, []) for one, plan in zip((once, folded), plans, strict=True)]
-    assert 3 * seconds[0] < seconds[1] < 5.5 * seconds[0]
-    assert folded._admission.admit(plans[1], []).admits
+def test_the_budget_knows_what_folds_cost(make_setting: Callable[..., Setting], plan: TrialPlan) -> None:
+    forecast = Forecast(make_setting(), {})
+    once, folded = (forecast.spend_seconds(with_folds(plan, folds), 0, []) for folds in (0, 4))
+    assert 3 * once < folded < 5.5 * once
 
 
 @pytest.mark.parametrize("ending", ["failure", "memory", "stopped"])
 def test_a_training_without_a_result_ends_the_trial(
-    begin: Begin, heard: Heard, monkeypatch: pytest.MonkeyPatch, ending: str
+    setting: Setting, store: Store, plan: TrialPlan, stand_in: InProcess, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    study = begin(Budget(trials=1), folds=3)
-    session = study._sessions["misbehaving"]
+    session = stand_in.session()
     real, calls = session.try_train, []
 
     def try_train(trial: Trial, limits: object, progress: object = None) -> JobResult[Outcome]:
@@ -98,10 +95,9 @@ def test_a_training_without_a_result_ends_the_trial(
 
     monkeypatch.setattr(session, "try_train", try_train)
     end = time.monotonic() if ending == "stopped" else None
-    plan = study._reachable[0]
-    setting_now = replace(study._setting, end=end)
-    weights = setting_now.folder / "w.safetensors"
-    result = train(setting_now, session, Trial(plan, 0, study._store, weights), lambda _: None)
+    weights = setting.folder / "w.safetensors"
+    trial = Trial(with_folds(plan, 3), 0, store, weights)
+    result = train(replace(setting, end=end), session, trial, lambda _: None)
     assert result.verdict == {"failure": "crashed", "memory": "memory", "stopped": "deadline"}[ending]
     assert result.value is None
     assert not weights.with_name("fold.safetensors").exists()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.search.conftest import Begin, Tune
 from tuner.cli.app import call
 from tuner.errors import TunerError
 from tuner.results.folder import JOURNAL, TRIALS
@@ -17,9 +18,6 @@ from tuner.results.records.config import Budget
 from tuner.results.run import Run
 from tuner.search.fill.filling import Filler
 from tuner.search.study import Study
-
-Begin = Callable[..., Study]
-Tune = Callable[..., Run]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 import tuner
 from tests.plugin.installed import STRATEGY, install
 from tests.pretrained import with_weights
-from tests.search.conftest import Heard
+from tests.search.conftest import Heard, Moods, Tune
 from tuner.cli.app import call
 from tuner.errors import PluginError
 from tuner.files import import_file
@@ -19,8 +19,6 @@ from tuner.results.run import Run
 from tuner.runtime import Bundle
 
 pytestmark = pytest.mark.slow
-Tune = Callable[..., Run]
-Moods = Callable[..., None]
 SPACE = """
 strategies = ["gdm", "freeze", "cache", "mine"]
 [knobs]

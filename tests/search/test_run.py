@@ -4,12 +4,12 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.search.conftest import Moods, Tune
 from tuner.commands.bundles.export import export
 from tuner.errors import BudgetError, RunError
 from tuner.events import Event, Finished, TrialFinished
@@ -18,8 +18,6 @@ from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.task import Task
 
 pytestmark = pytest.mark.slow
-Tune = Callable[..., Run]
-Moods = Callable[..., None]
 
 
 def test_trials_that_break_a_limit_or_crash_are_recorded_and_the_run_continues(tune: Tune, moods: Moods) -> None:

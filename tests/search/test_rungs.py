@@ -1,7 +1,7 @@
 """Rungs: what a plan trains on each, who goes up, and that scores of different rungs are never compared."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.plan.plans import PLAN, mixed
+from tests.search.conftest import Begin
 from tests.search.settings import ACCURACIES, setting
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.text import describe
@@ -19,9 +20,6 @@ from tuner.results.records.trial import TrialRecord, comparable
 from tuner.search import rungs
 from tuner.search.fill.filling import Filler
 from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, ranked
-from tuner.search.study import Study
-
-Begin = Callable[..., Study]
 
 
 def record(trial: int, local: float, global_: float, **rest: Any) -> TrialRecord:

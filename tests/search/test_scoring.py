@@ -11,12 +11,10 @@ import pytest
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.planner.tail_terms import forward_flops
-from tuner.results.records.config import Budget
 from tuner.results.records.trial import Outcome, TrialRecord
 from tuner.search.processes.guard import JobResult
 from tuner.search.scoring import record_of, scored_record
 from tuner.search.setting import Setting
-from tuner.search.study import Study
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -48,10 +46,10 @@ def test_memory_ran_out_only_where_the_system_says_so(setting: Setting) -> None:
     assert "native code" in record_of(setting, TrialRecord(0, "failed", None), faulted, 0.0, NOTHING).reason
 
 
-def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: TrialPlan) -> None:
+def test_a_trials_latency_is_its_share_of_the_whole_models(setting: Setting, plan: TrialPlan) -> None:
     base = TrialRecord(trial=0, state="failed", plan=plan)
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1.0}
-    setting = replace(study._setting, rates=replace(study._setting.rates, latency_seconds=0.04))
+    setting = replace(setting, rates=replace(setting.rates, latency_seconds=0.04))
     whole = scored_record(setting, base, Outcome(values), 0.0, {}).values
     assert (whole["mean_latency_seconds"], whole["mean_flops"]) == (0.04, forward_flops(plan))
     timed = {**values, "mean_latency_seconds": 1.0, "whole_latency_seconds": 2.0, "mean_flops": 5e9}
@@ -60,16 +58,9 @@ def test_a_trials_latency_is_its_share_of_the_whole_models(study: Study, plan: T
     assert counted["mean_latency_seconds"] == 5e9 / NOMINAL_FLOPS
 
 
-def test_a_trial_without_a_value_keeps_the_notes_that_say_why(study: Study, plan: TrialPlan) -> None:
+def test_a_trial_without_a_value_keeps_the_notes_that_say_why(setting: Setting, plan: TrialPlan) -> None:
     base = TrialRecord(trial=0, state="failed", plan=plan)
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": math.nan}
-    record = scored_record(study._setting, base, Outcome(values, notes=("no sensor",)), 0.0, {})
+    record = scored_record(setting, base, Outcome(values, notes=("no sensor",)), 0.0, {})
     assert (record.state, record.reason) == ("failed", "it gave no finite value of peak_bytes")
     assert record.notes == ("no sensor",)
-
-
-@pytest.fixture
-def setting() -> Setting:
-    made = object.__new__(Setting)
-    object.__setattr__(made, "limits", Budget())
-    return made

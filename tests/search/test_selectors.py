@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.search.conftest import Begin
 from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
-from tuner.search.study import Study
 
-Begin = Callable[..., Study]
 LEFT = "strategy 'coreset' failed 3 times and takes no further part"
 
 

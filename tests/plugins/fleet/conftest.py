@@ -35,6 +35,7 @@ from tuner_fleet.study.queue import SharedQueue
 #: Fixtures of the search's tests, which these need too.
 cache, plugin, moods, task, tune = search.cache, search.plugin, search.moods, search.task, search.tune
 heard, stand_in, begin, ladder_of_three = search.heard, search.stand_in, search.begin, search.ladder_of_three
+make_setting, sessions, store = search.make_setting, search.sessions, search.store
 Begin = Callable[..., Study]
 Join = Callable[..., "Worker"]
 BOARD, PHONE = Device("Board", "aarch64", 4, 2), Device("Phone", "aarch64", 1, 1)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.backends.torch.plans import carried_out
+from tests.runtime.bundles import leaving_at
 from tests.sessions import opened
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
@@ -127,14 +128,14 @@ def test_a_bundle_with_exits_in_closed_form_in_its_tail_learns_again(
     trainer = ExitsTrainer(out, threads=1)
     trainer.add(new, list(map(str, local.labels[:40])))
 
-    def right() -> float:
-        return float((trainer._every(trainer._check)[0].argmax(axis=1) == trainer._check.labels).mean())
-
-    kept, given_exits = right(), trainer._every(trainer._check)[0]
+    features = trainer.features(new)
+    first = leaving_at(trainer, 0)
+    kept, given_exits = (first.global_accuracy() or 0.0), first.logits(features)
     trainer.train()
     assert before.label == str(local.labels[0])
-    assert right() > kept - 0.05
-    assert not np.allclose(trainer._every(trainer._check)[0], given_exits)
+    first = leaving_at(trainer, 0)
+    assert (first.global_accuracy() or 0.0) > kept - 0.05
+    assert not np.allclose(first.logits(features), given_exits)
 
 
 def test_an_exit_beyond_the_cut_needs_a_tail_that_trains_with_it(task: Task, model: ModelInfo) -> None:

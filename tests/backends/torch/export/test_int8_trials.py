@@ -14,20 +14,20 @@ import torch
 from tests.backends.torch.plans import plan_of
 from tests.sessions import opened
 from tuner.arrays import Floats
-from tuner.backends.base import Exported, Trial
+from tuner.backends.base import Exported, Session, Trial, silent
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.features.access import VALIDATION_BITS
+from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.engines import INT8, cut_name, exported_prefix
 from tuner.backends.torch.features.int8 import int8_prefix, prediction_costs
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import Selection, whole_partition
+from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.onnx.quantise import part_of
-from tuner.backends.torch.session import TorchSession
 from tuner.backends.torch.trial.inputs import plan_prefix
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.cli.store import format_store
 from tuner.commands.store import clear_store, store_files
-from tuner.ort.session import Session
+from tuner.ort.session import Session as OrtSession
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.trial import Outcome
@@ -43,7 +43,8 @@ IN_INT8 = RuntimePlan(precision="int8", int8_loss=1.0)
 class Carried:
     """A trial in int8, carried out and exported."""
 
-    session: TorchSession
+    session: Session
+    model: OpenModel
     plan: TrialPlan
     store: Store
     outcome: Outcome
@@ -57,8 +58,8 @@ class Carried:
 def carried(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Carried:
     folder = tmp_path_factory.mktemp("int8-trial")
     session = opened(TorchBackend(), task)
-    assert isinstance(session, TorchSession)
-    plan = replace(plan_of(task, session._opened.model), runtime=IN_INT8, recipe=RecipePlan(epochs=2))
+    model = load(task)
+    plan = replace(plan_of(task, model), runtime=IN_INT8, recipe=RecipePlan(epochs=2))
     store, bundle = Store(folder / "store"), folder / "bundle"
     bundle.mkdir()
     progress = list[Mapping[str, Any]]()
@@ -74,7 +75,7 @@ def carried(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Carried:
     session.fill([plan], store, report)
     outcome = session.train(Trial(plan, 0, store, folder / WEIGHTS))
     exported = session.export(plan, folder / WEIGHTS, bundle, trainable=False)
-    return Carried(session, plan, store, outcome, exported, progress, others[0], bundle)
+    return Carried(session, model, plan, store, outcome, exported, progress, others[0], bundle)
 
 
 def pixels(task: Task) -> Floats:
@@ -82,12 +83,12 @@ def pixels(task: Task) -> Floats:
 
 
 def test_its_features_are_those_that_its_bundle_computes(carried: Carried, task: Task) -> None:
-    access = carried.session._opened.access(carried.plan, carried.store)
+    access = Access(task, carried.model, carried.store, carried.plan.runtime.threads, silent, "int8")
     selection = whole_partition(task, "local.val")
     first = Selection(selection.partition, selection.samples, selection.indices[:20])
     stored = Reader(access, carried.plan.split, VALIDATION_BITS, [first]).read(first.ids())
-    computed = Session(carried.bundle / MODEL, 1).features(pixels(task))
-    float32 = Session(part_of(exported_prefix(access.loaded), [cut_name(2)]).SerializeToString(), 1)
+    computed = OrtSession(carried.bundle / MODEL, 1).features(pixels(task))
+    float32 = OrtSession(part_of(exported_prefix(access.loaded), [cut_name(2)]).SerializeToString(), 1)
     listed = format_store(store_files(carried.store.folder), calibrated_blocks())
     assert listed.count(f"  {INT8}-") == len(carried.store.list()) > 1
     assert "frozen blocks in int8, for all stores: 8 files, " in listed
@@ -121,7 +122,7 @@ def test_its_bundle_has_the_accuracy_of_the_trial(carried: Carried) -> None:
 
 
 def test_it_measures_the_bundles_size_and_the_time_of_a_prediction(carried: Carried, task: Task) -> None:
-    values, model = carried.outcome.values, carried.session._opened.model
+    values, model = carried.outcome.values, carried.model
     files = sum(path.stat().st_size for path in carried.bundle.iterdir())
     assert values["bundle_bytes"] == pytest.approx(files, rel=0.1)
     assert 0 < values["mean_latency_seconds"] != values["whole_latency_seconds"] > 0
@@ -131,17 +132,17 @@ def test_it_measures_the_bundles_size_and_the_time_of_a_prediction(carried: Carr
 
 def test_without_a_store_the_same_blocks_run_in_every_epoch(carried: Carried, task: Task) -> None:
     single = replace(carried.plan, cache=CachePlan())
-    prefix = plan_prefix(task, carried.session._opened.model, single)
+    prefix = plan_prefix(task, carried.model, single)
     features = prefix(torch.from_numpy(pixels(task))).numpy()
-    assert np.array_equal(features, Session(carried.bundle / MODEL, 1).features(pixels(task)))
+    assert np.array_equal(features, OrtSession(carried.bundle / MODEL, 1).features(pixels(task)))
 
 
 def test_the_blocks_in_int8_are_deleted_with_the_store(
     carried: Carried, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = int8_prefix(task, carried.session._opened.model)
+    before = int8_prefix(task, carried.model)
     monkeypatch.setenv("TUNER_CACHE", str(shutil.copytree(before.parent.parent, tmp_path / "cache")))
-    path = int8_prefix(task, carried.session._opened.model)
+    path = int8_prefix(task, carried.model)
     size = path.stat().st_size
     assert clear_store(tmp_path / "store") >= size > 0
     assert not path.exists()

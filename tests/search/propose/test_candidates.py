@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from tests.plan.plans import PLAN
+from tests.search.conftest import Begin
 from tests.search.settings import ACCURACIES, setting
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed
@@ -18,14 +19,12 @@ from tuner.results.records.trial import TrialRecord
 from tuner.search.propose.candidates import Candidates
 from tuner.search.propose.structures import Structures
 from tuner.search.setting import Setting
-from tuner.search.study import Study
 from tuner.search.trials.queue import Queue
 
 KNOBS: dict[str, Knob] = {
     "recipe.learning_rate": Numeric("recipe.learning_rate", 1e-4, 1e-2, whole=False, log=True),
     "cache.bits": Choice("cache.bits", (16, 8)),
 }
-Begin = Callable[..., Study]
 
 
 def plan_of(rate: float, bits: int) -> Composed:

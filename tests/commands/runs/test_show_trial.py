@@ -12,7 +12,7 @@ from tuner.cli.app import call
 from tuner.results.folder import append_record
 from tuner.results.run import Run
 
-OLD = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
+OLD = Path(__file__).parents[2] / "fixtures" / "digits" / "run"
 TRACE = "Traceback (most recent call last):\n  File mine.py, line 3, in lower\nKeyError: 'block'\n"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.search.conftest import MakeSetting
 from tuner.errors import TunerError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, TailEdit
@@ -21,10 +22,8 @@ from tuner.results.records.trial import TrialRecord
 from tuner.search.estimate.forecast import Expected, Forecast, with_memory_limit
 from tuner.search.estimate.step_memory import StepBytes, planned_bytes
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.study import Study
 from tuner_growth import GROWS
 
-Begin = Callable[..., Study]
 PLANNED = 90_000_000
 
 
@@ -57,12 +56,11 @@ def planner() -> Planner:
 
 
 @pytest.fixture
-def ask(begin: Begin, planner: Planner) -> Callable[..., Expected]:
+def ask(make_setting: MakeSetting, planner: Planner) -> Callable[..., Expected]:
     """Return a function that gives what a plan is expected to cost after the records, each of which was asked for."""
 
     def asking(plan: TrialPlan, records: Sequence[TrialRecord] = (), memory: int | None = 300_000_000) -> Expected:
-        study = begin(deterministic=False)
-        setting = replace(study._setting, limits=Budget(memory_bytes=memory), rates=nominal(plan.model))
+        setting = make_setting(Budget(memory_bytes=memory), deterministic=False, rates=nominal(plan.model))
         forecast = Forecast(setting, {"torch": planner})
         known = [replace(one, plan=with_memory_limit(one.plan, setting)) for one in records if one.plan is not None]
         for one in known:
@@ -191,8 +189,8 @@ def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Ask) -> None
     assert peak(ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)])) == planned(plan_of())
 
 
-def test_a_plan_gets_the_limit_and_stays_the_same_plan(begin: Begin) -> None:
-    setting = replace(begin()._setting, limits=Budget(memory_bytes=5), deterministic=False)
+def test_a_plan_gets_the_limit_and_stays_the_same_plan(make_setting: MakeSetting) -> None:
+    setting = make_setting(Budget(memory_bytes=5), deterministic=False)
     for plan in (growing(), plan_of()):
         limited = with_memory_limit(plan, setting)
         assert limited.runtime.memory_bytes == 5

@@ -13,7 +13,7 @@ from tuner.results.folder import append_record
 from tuner.results.run import Run
 from tuner.runtime import Bundle
 
-OLD = Path(__file__).parents[1] / "fixtures"
+OLD = Path(__file__).parents[2] / "fixtures"
 RUN, BUNDLE = OLD / "digits" / "run", OLD / "digits" / "bundle"
 
 

@@ -1,12 +1,12 @@
 """The study on disk: cut anywhere, it opens, and no finished trial is lost."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
 
+from tests.search.conftest import Begin
 from tuner.plugin.knobs import Choice, Numeric
 from tuner.results.folder import JOURNAL, TRIALS, read_records
 from tuner.results.records.config import Budget
@@ -18,7 +18,6 @@ from tuner.search.trials.journal import PROMOTED, STARTUP_TRIALS, next_trial, op
 from tuner.search.trials.seeds import seeded
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
-Begin = Callable[..., Study]
 FEW_KNOBS = {
     "gdm.weight": 1.0,
     "gdm.balance": False,

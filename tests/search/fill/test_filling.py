@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.conftest import Begin, Heard, InProcess
 from tuner.backends.base import Filling
 from tuner.errors import TunerError
 from tuner.plan.heads import Exit, HeadsPlan
@@ -24,16 +25,10 @@ from tuner.search.fill.filling import Filler, UnfilledError
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure, Job
 from tuner.search.scoring import scored_record
-from tuner.search.study import Study
+from tuner.search.setting import Setting
 from tuner.store.calibrated import blocks_file
 from tuner.store.codec import Codec, has_own_scales
-
-Begin = Callable[..., Study]
-
-
-@pytest.fixture
-def filler(study: Study) -> Filler:
-    return study._filler
+from tuner.store.store import Store
 
 
 def at(plan: TrialPlan, **changes: Any) -> TrialPlan:
@@ -42,8 +37,16 @@ def at(plan: TrialPlan, **changes: Any) -> TrialPlan:
     return replace(plan, data=replace(plan.data, alpha=alpha), cache=replace(plan.cache, bits=bits), **changes)
 
 
-def ending(filler: Filler, ended: JobResult[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filler._sessions["misbehaving"]._supervisor, "run", lambda *_: ended)
+def filled(*folders: Path) -> JobResult[Any]:
+    """Return the result of a pass that wrote few 8-bit records of cut 3 to the folders."""
+    return JobResult("result", Filling(5, 1.0, {}, 0, {(3, 8): folders}))
+
+
+@pytest.fixture
+def small_filler(make_setting: Callable[..., Setting], sessions: Any, store: Store, heard: Heard) -> Filler:
+    """Fills the store within 10 MB."""
+    limits = Budget(trials=1, memory_bytes=10_000_000)
+    return Filler(make_setting(limits, deterministic=False), sessions, store, heard)
 
 
 def test_before_anything_is_filled_every_sample_is_missing(filler: Filler, plan: TrialPlan) -> None:
@@ -76,8 +79,8 @@ def test_exits_ask_for_their_cuts_and_for_calibration_samples(filler: Filler, pl
     assert filler.missing(at(sides, alpha=0.1)) == 10
 
 
-def test_what_exits_begin_with_takes_all_global_samples_once(filler: Filler, plan: TrialPlan, study: Study) -> None:
-    rates = study._setting.rates
+def test_what_exits_begin_with_takes_all_global_samples_once(filler: Filler, plan: TrialPlan, setting: Setting) -> None:
+    rates = setting.rates
     alone = normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 0),), ridge=10.0)))
     begun = replace(alone, heads=replace(alone.heads, global_weight=1.0))
     assert begun.train_samples == alone.train_samples
@@ -111,8 +114,8 @@ def test_exits_alone_need_exact_features_of_the_final_head(plan: TrialPlan) -> N
     assert feature_records(at(plan, bits=4)) == ((plan.split, 8),)
 
 
-def test_exits_cost_more_of_everything(plan: TrialPlan, study: Study) -> None:
-    rates = study._setting.rates
+def test_exits_cost_more_of_everything(plan: TrialPlan, setting: Setting) -> None:
+    rates = setting.rates
     sides = replace(plan, heads=HeadsPlan("with-tail", (Exit(1, 4),)))
     plain, more = price(plan, rates).estimate(0), price(sides, rates).estimate(0)
     assert more.train_seconds > plain.train_seconds
@@ -120,9 +123,9 @@ def test_exits_cost_more_of_everything(plan: TrialPlan, study: Study) -> None:
     assert more.storage_bytes > plain.storage_bytes
 
 
-def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, study: Study) -> None:
-    rates = study._setting.rates
-    forecast = Forecast(study._setting, {})
+def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, plan: TrialPlan, setting: Setting) -> None:
+    rates = setting.rates
+    forecast = Forecast(setting, {})
 
     def estimate(plan: TrialPlan) -> Estimate:
         return forecast.expected(plan, filler.missing(plan), []).estimate
@@ -137,7 +140,7 @@ def test_an_estimate_counts_what_is_missing_and_nothing_else(filler: Filler, pla
     assert more.spend_seconds - training == pytest.approx(10 * price(plan, rates).fill_seconds)
 
 
-def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
     stand_in.jobs.clear()
     filler.fill([plan])
     filler.fill([plan, at(plan, alpha=0.01)])
@@ -146,34 +149,29 @@ def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan
 
 
 def test_what_was_evicted_for_another_plan_is_filled_again(
-    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    filler: Filler, plan: TrialPlan, stand_in: InProcess, tmp_path: Path
 ) -> None:
     (folder := tmp_path / "records").mkdir()
-    ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): (folder,)})), monkeypatch)
+    stand_in.answer = lambda _: filled(folder)
     filler.fill([plan])
     assert filler.missing(plan) == 0
     folder.rmdir()
     assert filler.missing(plan) == 34
 
 
-def test_features_that_had_no_room_stay_missing(
-    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {})), monkeypatch)
+def test_features_that_had_no_room_stay_missing(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
+    stand_in.answer = lambda _: JobResult("result", Filling(5, 1.0, {}, 0, {}))
     filler.fill([plan])
     assert filler.missing(plan) == 34
 
 
-def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(filler: Filler, plan: TrialPlan) -> None:
+def test_a_trial_that_stopped_early_teaches_by_the_epochs_it_ran(setting: Setting, plan: TrialPlan) -> None:
     long = replace(plan, recipe=replace(plan.recipe, epochs=10))
     short = replace(plan, recipe=replace(plan.recipe, epochs=1))
-    took = price(short, filler._setting.rates).train_seconds
-    record = TrialRecord(
-        0, "stopped", long, values={"train_seconds": took, "peak_bytes": 1.0}, epochs=({"epoch": 1.0},)
-    )
-    seen = Forecast(filler._setting, {})._observed_seconds(record)
-    assert seen is not None
-    assert seen.log_ratio == pytest.approx(0.0)
+    values = {"train_seconds": price(short, setting.rates).train_seconds, "peak_bytes": 1.0}
+    record = TrialRecord(0, "stopped", long, values=values, epochs=({"epoch": 1.0},))
+    expected = Forecast(setting, {}).expected(long, 0, [record])
+    assert expected.estimate.train_seconds == pytest.approx(expected.plain.train_seconds)
 
 
 def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan) -> None:
@@ -185,7 +183,7 @@ def test_codes_of_few_bits_need_room_for_the_eight_bit_ones_too(plan: TrialPlan)
     assert price(eight, nominal(eight.model)).storage_bytes == feature_bytes(eight) + weight_bytes(eight)
 
 
-def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
     stand_in.jobs.clear()
     filler.prepare([plan, at(plan, split=2), at(plan, split=2, bits=4), at(plan, bits=16), at(plan, alpha=0.1)])
     (job,) = stand_in.jobs
@@ -193,7 +191,7 @@ def test_one_pass_fills_every_cut_the_study_may_ask_for(filler: Filler, plan: Tr
     assert asked == {(3, 8, 0.1), (2, 8, 0.1), (3, 16, 0.1)}
 
 
-def test_a_pass_computes_in_one_precision(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+def test_a_pass_computes_in_one_precision(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
     stand_in.jobs.clear()
     in_int8 = replace(plan, runtime=replace(plan.runtime, precision="int8"))
     assert filler.missing(in_int8) == filler.missing(plan) + QUANTISING_SAMPLES
@@ -204,58 +202,54 @@ def test_a_pass_computes_in_one_precision(filler: Filler, plan: TrialPlan, stand
     assert filler.missing(at(in_int8, split=1)) == filler.missing(at(plan, split=1))  # quantised once for all cuts
 
 
-def test_blocks_that_were_quantised_before_cost_nothing(begin: Begin, plan: TrialPlan) -> None:
+def test_blocks_that_were_quantised_before_cost_nothing(plan: TrialPlan, request: pytest.FixtureRequest) -> None:
     blocks_file(plan.model.identity, "1").touch()
-    filler = begin()._filler
+    filler: Filler = request.getfixturevalue("filler")
     in_int8 = replace(plan, runtime=replace(plan.runtime, precision="int8"))
     assert filler.missing(in_int8) == plan.read_samples
 
 
-def test_preparing_stays_below_the_stores_cap(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+def test_preparing_stays_below_the_stores_cap(
+    filler: Filler, plan: TrialPlan, store: Store, stand_in: InProcess
+) -> None:
     stand_in.jobs.clear()
-    filler._store.cap_bytes = int(1.5 * feature_bytes(at(plan, alpha=0.1)))
+    store.cap_bytes = int(1.5 * feature_bytes(at(plan, alpha=0.1)))
     filler.prepare([plan, at(plan, split=2), at(plan, split=1)])
     (job,) = stand_in.jobs
     assert [one.split for one in job.arguments["plans"]] == [3]
 
 
-def test_nothing_is_prepared_where_nothing_is_cached(filler: Filler, plan: TrialPlan, stand_in: Any) -> None:
+def test_nothing_is_prepared_where_nothing_is_cached(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
     stand_in.jobs.clear()
     filler.prepare([replace(plan, cache=replace(plan.cache, by="none"))])
     assert stand_in.jobs == []
 
 
 def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
-    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, study: Study
+    filler: Filler, plan: TrialPlan, stand_in: InProcess, setting: Setting
 ) -> None:
-    guess = price(plan, study._setting.rates).fill_seconds
+    guess = price(plan, setting.rates).fill_seconds
     assert filler.seconds_each(plan) == guess
-    ending(filler, JobResult("result", Filling(5, 1.0, {}, 0, {(plan.split, 8): ()})), monkeypatch)
+    stand_in.answer = lambda _: filled()
     filler.fill([plan])
     assert filler.seconds_each(plan) == guess  # five samples measure the start-up
     noted = Filling(640, 64.0, {plan.split: 0.1}, 0, {(plan.split, 8): ()})
-    ending(filler, JobResult("result", noted), monkeypatch)
+    stand_in.answer = lambda _: JobResult("result", noted)
     filler.fill([at(plan, alpha=0.1)])
     assert filler.seconds_each(plan) == 0.1
 
 
-def test_a_pass_over_its_memory_reports_by_how_much(
-    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin
-) -> None:
-    filler = begin(Budget(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
-    filler._filled.clear()
-    ending(filler, JobResult("memory", most_bytes=20_000_000), monkeypatch)
+def test_a_pass_over_its_memory_reports_by_how_much(small_filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
+    stand_in.answer = lambda _: JobResult("memory", most_bytes=20_000_000)
     with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as raised:
-        filler.fill([plan])
+        small_filler.fill([plan])
     assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
 
 
-def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, begin: Begin) -> None:
-    filler = begin(Budget(trials=1, memory_bytes=10_000_000), deterministic=False)._filler
-    filler._filled.clear()
+def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, stand_in: InProcess, small_filler: Filler) -> None:
     passes: list[list[int]] = []
 
-    def run(job: Job, *_: object) -> JobResult[Any]:
+    def answer(job: Job) -> JobResult[Any]:
         splits = [one.split for one in job.arguments["plans"]]
         passes.append(splits)
         assert job.frees
@@ -263,49 +257,54 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, monkeypatch: pytest.M
             return JobResult("memory", most_bytes=20_000_000)
         return JobResult("result", Filling(34, 1.0, {}, 0, {(split, 8): () for split in splits}))
 
-    monkeypatch.setattr(filler._sessions["misbehaving"]._supervisor, "run", run)
-    filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
+    stand_in.answer = answer
+    small_filler.prepare([at(plan, split=split) for split in (3, 2, 1)])
     assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
-    assert {one.cut for one in filler._filled} == {3, 2}
+    assert [small_filler.missing(at(plan, split=split)) for split in (3, 2, 1)] == [0, 0, 34]
     for _ in range(2):  # each trial that asks for the other fails with the reason, without a pass
         with pytest.raises(UnfilledError, match="took 20") as raised:
-            filler.fill([at(plan, split=1)])
+            small_filler.fill([at(plan, split=1)])
         assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
     assert len(passes) == 5
-    filler._filled.clear()
+
+
+def test_a_study_that_memory_leaves_nothing_filled_for_is_refused(
+    plan: TrialPlan, stand_in: InProcess, small_filler: Filler
+) -> None:
+    stand_in.answer = lambda _: JobResult("memory", most_bytes=20_000_000)
     with pytest.raises(UnfilledError, match="give more"):
-        filler.prepare([at(plan, split=1)])
+        small_filler.prepare([at(plan, split=1)])
 
 
 @pytest.mark.parametrize(
     "ended", [JobResult("deadline"), JobResult("result", Filling(5, 1.0, {}, 0, {}, stopped=True))]
 )
 def test_a_pass_that_the_time_ends_is_refused_and_not_counted(
-    filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch, ended: JobResult[Any]
+    filler: Filler, plan: TrialPlan, stand_in: InProcess, ended: JobResult[Any]
 ) -> None:
-    ending(filler, ended, monkeypatch)
+    stand_in.answer = lambda _: ended
     with pytest.raises(UnfilledError, match="those that are done are kept: give more, and --resume"):
         filler.fill([plan])
     assert filler.missing(plan) == 34
 
 
-def test_other_ends_are_distinguished(filler: Filler, plan: TrialPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    ending(filler, JobResult("failure", failure=Failure("hat.jpg: no image", "")), monkeypatch)
+def test_other_ends_are_distinguished(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
+    stand_in.answer = lambda _: JobResult("failure", failure=Failure("hat.jpg: no image", ""))
     with pytest.raises(TunerError, match=r"^hat\.jpg: no image$"):
         filler.fill([plan])
-    ending(filler, JobResult("crashed", exit_code=-9), monkeypatch)
+    stand_in.answer = lambda _: JobResult("crashed", exit_code=-9)
     with pytest.raises(TunerError, match="the frozen prefix was ended by SIGKILL: another program or a user ended it"):
         filler.fill([plan])
-    ending(filler, JobResult("interrupted"), monkeypatch)
+    stand_in.answer = lambda _: JobResult("interrupted")
     with pytest.raises(KeyboardInterrupt):
         filler.fill([plan])
 
 
-def test_filling_is_a_cost_of_its_own_whatever_was_stored(study: Study, plan: TrialPlan) -> None:
+def test_filling_is_a_cost_of_its_own_whatever_was_stored(setting: Setting, plan: TrialPlan) -> None:
     values = {"local_accuracy": 0.5, "global_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}
     base = TrialRecord(trial=0, state="failed", plan=plan)
-    rates = study._setting.rates
-    record = scored_record(study._setting, base, Outcome(values), price(plan, rates).fill_seconds, {})
+    rates = setting.rates
+    record = scored_record(setting, base, Outcome(values), price(plan, rates).fill_seconds, {})
     assert record.values["train_seconds"] == 1.0
     assert record.values["fill_seconds"] == pytest.approx(22 * price(plan, rates).fill_seconds)
     assert record.values["peak_bytes"] == max(1e6, rates.fill_peak_bytes)

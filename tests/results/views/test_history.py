@@ -14,7 +14,7 @@ from tuner.results.views.history import hypervolume
 from tuner.results.views.per_class import class_scores, confusions
 from tuner.results.views.points import baseline_point, interval, point, references
 
-RUN = Run.open(Path(__file__).parent.parent / "fixtures" / "digits" / "run")
+RUN = Run.open(Path(__file__).parents[2] / "fixtures" / "digits" / "run")
 COUNTS = ClassCounts(((7, 3, 4), (9, 2, 2)), ((7, 1, 1),))
 
 

@@ -21,7 +21,7 @@ from tuner.results.views.answer import answer
 from tuner.results.views.pick import pick_trial
 from tuner.results.views.points import point
 
-OLD = Path(__file__).parent.parent / "fixtures"
+OLD = Path(__file__).parents[2] / "fixtures"
 UNNAMED = Classes()
 DIGITS = Classes(tuple("0123456789"), (7, 8, 9), 7)
 

@@ -1,23 +1,22 @@
 """Which plans of a prior a study tries first, and which never."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.search.conftest import Heard
+from tests.search.conftest import DIRECTIONS, Begin, Heard
 from tuner.plan.example import example_model
 from tuner.plan.parts import Scalar
 from tuner.results.prior.file import Expected, Prior, PriorPlan, Source, Trains
 from tuner.results.records.config import Budget
 from tuner.results.scores.likeness import kind_of_task
 from tuner.search.study import Study
+from tuner.search.trials.journal import open_study
 from tuner.task import Task
 from tuner.task.info import task_info
-
-Begin = Callable[..., Study]
 
 
 def knobs(epochs: int, **more: Scalar) -> dict[str, Scalar]:
@@ -45,9 +44,9 @@ def tried(study: Study) -> list[tuple[int | None, Scalar]]:
     return [(record.prior, record.knobs["recipe.epochs"]) for record in study.records]
 
 
-def numbers(study: Study) -> list[int | None]:
+def numbers(journal: Path) -> list[int | None]:
     """Return, of the trials in the queue, the number of each one's plan in the prior."""
-    return [trial.user_attrs.get("prior") for trial in study._queue.study.trials]
+    return [trial.user_attrs.get("prior") for trial in open_study(journal, DIRECTIONS).trials]
 
 
 @pytest.mark.parametrize(("order", "first"), [(1, [(2, 6), (1, 5)]), (-1, [(1, 5), (2, 6)])])
@@ -62,18 +61,19 @@ def test_what_did_well_on_tasks_like_this_one_comes_first(
 
 
 def test_a_plan_that_adds_nothing_to_those_before_it_is_left_out(
-    begin: Begin, sources: Sequence[Source], heard: Heard
+    begin: Begin, sources: Sequence[Source], heard: Heard, tmp_path: Path
 ) -> None:
-    study = begin(Budget(trials=40), portfolio=Prior(tuple(sources[:1]), (plan(6, 0.8), plan(5, 0.8), plan(7, 0.79))))
-    assert numbers(study) == [2]  # it has fewer epochs, and adds as much
+    begin(Budget(trials=40), portfolio=Prior(tuple(sources[:1]), (plan(6, 0.8), plan(5, 0.8), plan(7, 0.79))))
+    assert numbers(tmp_path / "journal.log") == [2]  # it has fewer epochs, and adds as much
     assert heard.lines == ["trying first 1 of 3 plans of the prior, which was built from 1 task"]
 
 
 def test_a_plan_that_cannot_run_here_costs_no_trial(begin: Begin, heard: Heard, stand_in: Any, tmp_path: Path) -> None:
     prior = Prior((), (plan(3), plan(4)))
-    assert numbers(begin(Budget(trials=8), portfolio=prior))[:2] == [1, 2]
-    refused = begin(Budget(trials=8, memory_bytes=1000), portfolio=prior, path=tmp_path / "another.log")
-    assert numbers(refused) == []
+    begin(Budget(trials=8), portfolio=prior)
+    assert numbers(tmp_path / "journal.log")[:2] == [1, 2]
+    begin(Budget(trials=8, memory_bytes=1000), portfolio=prior, path=tmp_path / "another.log")
+    assert numbers(tmp_path / "another.log") == []
     assert heard.lines[1] == "trying first 0 of 2 plans of the prior"
     assert heard.lines[2].startswith(
         "plans of the prior that do not fit here: 2; the first one because: --memory: needs"
@@ -94,9 +94,9 @@ def test_what_is_not_installed_here_is_skipped_with_a_sentence(begin: Begin, hea
     ]
 
 
-def test_a_prior_takes_a_share_of_the_trials(begin: Begin) -> None:
-    study = begin(Budget(trials=8), portfolio=Prior((), tuple(plan(epochs) for epochs in range(3, 13))))
-    assert numbers(study) == [1, 2]
+def test_a_prior_takes_a_share_of_the_trials(begin: Begin, tmp_path: Path) -> None:
+    begin(Budget(trials=8), portfolio=Prior((), tuple(plan(epochs) for epochs in range(3, 13))))
+    assert numbers(tmp_path / "journal.log") == [1, 2]
 
 
 @pytest.mark.parametrize(("depth", "blocks"), [(0.0, 1), (0.35, 2), (1.0, 4)])

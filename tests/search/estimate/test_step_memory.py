@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.search.test_forecast import growing, plan_of
+from tests.search.estimate.test_forecast import growing, plan_of
 from tuner.plan.parts import CachePlan
 from tuner.planner.device import FirstSteps, Rates, nominal, unscaled_bytes
 from tuner.planner.memory.placement import Tensor
