@@ -101,6 +101,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
     # an entry of an ONNX file, and groups of entry points
     metadata = {
         "tuner.step",
+        "tuner.baselines",
         "tuner.input_kinds",
         "tuner.kinds",
         "tuner.model_files",

@@ -75,7 +75,7 @@ def test_show_prints_what_the_documents_promise(run: Path, capsys: pytest.Captur
     }
     assert [sum(member[name] for member in shown["front"]) for name in ("best", "knee")] == [1, 1]
     for member in shown["front"]:
-        assert set(member) == {"trial", "values", "plan", "sentence", "best", "knee"}
+        assert set(member) == {"trial", "values", "plan", "sentence", "best", "knee", "not_better_than"}
         assert set(member["values"]) == {objective["name"] for objective in shown["objectives"]}
         assert member["sentence"].startswith(("train last ", "train the whole ", "solve last "))
     for trial in shown["trials"]:

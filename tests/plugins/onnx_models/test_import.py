@@ -29,7 +29,7 @@ from tuner_onnx_models.torch.convert import imported
 from tuner_onnx_models.torch.frozen import splice
 
 pytestmark = pytest.mark.slow
-DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[5] / "shared/data")
+DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[4] / "shared/data")
 
 
 def saved(model: ModelProto, folder: Path) -> Path:
