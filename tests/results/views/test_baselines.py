@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from tests.results.views.test_pick import INFO, run_of
 
+from tests.results.views.test_pick import INFO, run_of
 from tuner.metrics import paired_interval
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.baseline import LINEAR_PROBE, Baseline, discordant, packed

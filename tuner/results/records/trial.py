@@ -152,11 +152,11 @@ def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]
 
 def _told_apart(record: TrialRecord) -> Mapping[str, float]:
     """Return a trial's values, with what its loss says in the local accuracy."""
-    loss = record.values.get("local_loss")
-    if loss is None or record.plan is None:
+    accuracy, loss = (record.values.get(name) for name in ("local_accuracy", "local_loss"))
+    if accuracy is None or loss is None or record.plan is None:
         return record.values
     half = 0.5 / max(1, record.plan.local_scored)
-    return {**record.values, "local_accuracy": record.values["local_accuracy"] - half * loss / (1 + loss)}
+    return {**record.values, "local_accuracy": accuracy - half * loss / (1 + loss)}
 
 
 def binding(name: str) -> str:
