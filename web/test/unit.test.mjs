@@ -10,7 +10,7 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random", "target", "model", "trainer"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random", "target", "model", "trainer", "trainers"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
