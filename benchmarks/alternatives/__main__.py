@@ -174,7 +174,7 @@ def task_results(task: str, seeds: int, groups: Sequence[str], seconds: Sequence
 
 
 def asked_of(task: str, groups: Sequence[str], *, quick: bool) -> list[str]:
-    """Return the groups of arms that a task is for: strangers are told by ours alone."""
+    """Return the groups of arms that a task is for; of unknown classes, only ours has a score."""
     own = QUICK[task][1] if quick else ("ours",) if task.startswith("unknown-") else groups
     return [group for group in groups if group in own]
 

@@ -137,7 +137,7 @@ class StoredTail:
         return tail.eval()
 
     def chosen_rate(self, until: float) -> float:
-        """Return the rate that does best on validation data, of as many as there is time for beside the last fit."""
+        """Return the rate that does best on validation data, of as many as there is time for before the last fit."""
         problem, began, count = self.subject.problem, time.perf_counter(), len(self.subject.problem.task.local.train)
         start = self.begun(count)
         begun = time.perf_counter()

@@ -31,7 +31,7 @@ def check(
     task
         As for tuner run.
     more
-        Number of further samples of a class whose gain is told.
+        Number of further samples of a class to estimate the gain of.
     out
         File to write all of these samples to, as a table with commas; it must not exist.
     """
@@ -62,8 +62,8 @@ def lines(found: "Findings", out: Path | None = None) -> Iterator[str]:
     yield f"Of {total:,} samples, {count} have a label that the others contradict{':' if count else '.'}"
     for suspect in found.suspects[:LISTED]:
         yield (
-            f"  {printable(suspect.file)}: {printable(suspect.label)} {100 * suspect.probability:.0f} %; "
-            f"the others say {printable(suspect.instead)} {100 * suspect.instead_probability:.0f} %"
+            f"  {printable(suspect.file)}: labelled {printable(suspect.label)} ({100 * suspect.probability:.0f} %), "
+            f"more like {printable(suspect.instead)} ({100 * suspect.instead_probability:.0f} %)"
         )
     if out is not None:
         yield f"  all are in {printable(str(out))}"

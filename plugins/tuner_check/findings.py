@@ -92,7 +92,7 @@ def check(task: str, more: int, limits: CommandLimits = NO_LIMITS) -> Findings:
 
     Args:
         task: As for ``tuner run``.
-        more: Number of further samples that gains are told for.
+        more: Number of further samples to estimate gains of.
         limits: What the command may take.
 
     Raises:
@@ -129,7 +129,7 @@ def findings_of(
         labels: Rows of the union head, int64 [n].
         files: Of each sample.
         names: Of each row.
-        more: Number of further samples that gains are told for.
+        more: Number of further samples to estimate gains of.
 
     Raises:
         TaskError: There are fewer than two classes.
