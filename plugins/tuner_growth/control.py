@@ -17,6 +17,15 @@ from tuner_growth.value import Best, best, combined_actions, raised_penalty
 
 #: Periods after which every width is forced to grow, so that three widths are known.
 WARM_UP = (2, 3)
+#: What the authors' code adds to each width then, by the widths of its networks at the start: LeNet, MobileNet, VGG-11.
+#: (https://github.com/CPS-MDL/MDLdroidLite, `src/ri_control`; VGG's second growth is twice the first.)
+WARM_UP_STEPS: Mapping[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {
+    (2, 5, 10): ((1, 2, 5), (2, 4, 10)),
+    (3, 6, 12, 25): ((1, 2, 3, 4), (2, 4, 6, 8)),
+    (6, 12, 25, 25, 50, 50, 50, 50): ((2, 4, 8, 8, 12, 12, 12, 12), (4, 8, 16, 16, 24, 24, 24, 24)),
+}
+#: Share of its start that a width of any other network gains in the first of them; twice that in the second.
+WARM_UP_SHARE = 1 / 3
 #: Periods between two growths of the linear and the exponential rule, and the growth factor of the latter.
 EVERY = 3
 FACTOR = 1.6
@@ -160,13 +169,13 @@ def decide(
     return after, Decision(period, actions, values, widths, penalties, forced)
 
 
-def warm_up_steps(start: int) -> tuple[int, int]:
-    """Return the two forced growths of a width: half its start, then as much as its start.
+def warm_up_steps(start: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the two forced growths of a network's widths: the authors' of their networks, else a third of the start.
 
-    The papers give LeNet's, (1, 2, 5) and (2, 4, 10) from [2-5-10]; this is the rule that gives them.
+    Three widths are all that the controller needs to know; what is forced beyond that uses up the limits.
     """
-    first = max(1, start // 2)
-    return first, 2 * first
+    first = tuple(max(1, round(width * WARM_UP_SHARE)) for width in start)
+    return WARM_UP_STEPS.get(tuple(start), (first, tuple(2 * step for step in first)))
 
 
 def _settled(state: ControllerState, loss: float, network: GrowableNetwork, *, counts: bool) -> ControllerState:
@@ -191,7 +200,7 @@ def _no_growth(state: ControllerState) -> tuple[Best, ...]:
 
 
 def _warm_up(state: ControllerState, period: int) -> tuple[Best, ...]:
-    return tuple(Best(warm_up_steps(start)[WARM_UP.index(period)], 0.0, 0.0, {}) for start in state.start)
+    return tuple(Best(step, 0.0, 0.0, {}) for step in warm_up_steps(state.start)[WARM_UP.index(period)])
 
 
 def _step(rule: Rule, state: ControllerState, index: int) -> int:
@@ -201,23 +210,19 @@ def _step(rule: Rule, state: ControllerState, index: int) -> int:
 
 
 def _most_valuable(rule: Rule, state: ControllerState, period: int, network: GrowableNetwork) -> tuple[Best, ...]:
-    """Return every width's own best action, convolutions' chosen together (equation 12)."""
+    """Return every width's own best action, or none for a convolution that does better so (equation 12)."""
     generator = np.random.default_rng((rule.seed, period))
     decays = tables(state.histories, period, rule.horizon)
     alone = [_best(state, index, table, network, generator) for index, table in enumerate(decays)]
-    convolutions = [index for index in range(len(alone)) if not network.cost.is_linear(index)]
 
     def flops(actions: Sequence[int]) -> float:
-        widths = list(state.widths)
-        for index, action in zip(convolutions, actions, strict=True):
-            widths[index] += action
-        return network.cost.flops(widths)
+        return network.cost.flops([width + action for width, action in zip(state.widths, actions, strict=True)])
 
-    together = combined_actions([alone[index] for index in convolutions], flops)
-    for index, action in zip(convolutions, together, strict=True):
-        value = alone[index].value if action else alone[index].stay
-        alone[index] = replace(alone[index], action=action, value=value)
-    return tuple(alone)
+    together = combined_actions(alone, flops, always=[network.cost.is_linear(index) for index in range(len(alone))])
+    return tuple(
+        layer if action else replace(layer, action=0, value=layer.stay)
+        for layer, action in zip(alone, together, strict=True)
+    )
 
 
 def _best(

@@ -110,22 +110,25 @@ def raised_penalty(penalty: float, before: float | None, now: float) -> float:
     return min(1.0, penalty + PENALTY_STEP * max(0.0, (now if before is None else before) - now))
 
 
-def combined_actions(layers: Sequence[Best], flops: Callable[[Sequence[int]], float]) -> tuple[int, ...]:
+def combined_actions(
+    layers: Sequence[Best], flops: Callable[[Sequence[int]], float], always: Sequence[bool] | None = None
+) -> tuple[int, ...]:
     """Return one action a layer: each its own best or 0, so that ``Σ G_l / (FLOPs(new) / FLOPs(now))`` is highest.
 
-    The combination in which none grows is left out, so it is returned only where no layer wants to grow.
+    The sum is over all layers; those that ``always`` grow take their best. The combination in which none of the others
+    grows is left out, so it is returned only where none wants to grow.
 
     Args:
         layers: The best action of each layer by itself.
-        flops: FLOPs of the network after some actions.
+        flops: FLOPs of the network after some actions, one a layer.
+        always: Which layers take their action whatever the others do, as linear ones; by default none.
     """
-    wanting = [index for index, layer in enumerate(layers) if layer.action]
-    if not wanting:
-        return (0,) * len(layers)
+    sure = {index for index, yes in enumerate(always or ()) if yes}
+    wanting = [index for index, layer in enumerate(layers) if layer.action and index not in sure]
     now = flops((0,) * len(layers))
 
     def actions(grows: Sequence[bool]) -> tuple[int, ...]:
-        growing = {index for index, yes in zip(wanting, grows, strict=True) if yes}
+        growing = sure | {index for index, yes in zip(wanting, grows, strict=True) if yes}
         return tuple(layer.action if index in growing else 0 for index, layer in enumerate(layers))
 
     def worth(grows: Sequence[bool]) -> float:
@@ -133,6 +136,8 @@ def combined_actions(layers: Sequence[Best], flops: Callable[[Sequence[int]], fl
         value = sum(layer.value if action else layer.stay for layer, action in zip(layers, combination, strict=True))
         return value * now / flops(combination)
 
+    if not wanting:
+        return actions(())
     if len(wanting) <= MOST_BRUTE:
         return actions(max((grows for grows in product((True, False), repeat=len(wanting)) if any(grows)), key=worth))
     alone = [tuple(index == only for index in range(len(wanting))) for only in range(len(wanting))]

@@ -68,8 +68,21 @@ def run(
     return state, decisions
 
 
-def test_the_warm_up_of_lenet_is_the_papers() -> None:
-    assert [warm_up_steps(start) for start in (2, 5, 10)] == [(1, 2), (2, 4), (5, 10)]
+@pytest.mark.parametrize(
+    ("start", "widths"),
+    [
+        ((2, 5, 10), [(3, 7, 15), (5, 11, 25)]),
+        ((3, 6, 12, 25), [(4, 8, 15, 29), (6, 12, 21, 37)]),
+        ((6, 12, 25, 25, 50, 50, 50, 50), [(8, 16, 33, 33, 62, 62, 62, 62), (12, 24, 49, 49, 86, 86, 86, 86)]),
+        ((4, 9, 30), [(5, 12, 40), (7, 18, 60)]),  # a third of the start, then twice that
+    ],
+)
+def test_the_warm_up_is_the_authors(start: tuple[int, ...], widths: list[tuple[int, ...]]) -> None:
+    found = np.cumsum([start, *warm_up_steps(start)], axis=0)[1:]
+    assert [tuple(map(int, one)) for one in found] == widths
+
+
+def test_the_warm_up_of_lenet_comes_in_the_second_and_third_period() -> None:
     _, decisions = run(Rule(), 3, GrowableNetwork(LENET, CAPS, everything_fits))
     assert [one.actions for one in decisions] == [(0, 0, 0), (1, 2, 5), (2, 4, 10)]
     assert [one.forced for one in decisions] == [False, True, True]

@@ -106,3 +106,14 @@ def test_where_staying_is_best_for_every_layer_none_grows() -> None:
 def test_many_layers_are_chosen_without_trying_all() -> None:
     layers = [Best(1, 2.0, 1.0, {})] * 40
     assert sum(combined_actions(layers, lambda actions: 1000 + sum(actions))) == 40
+
+
+def test_a_layer_that_always_grows_counts_in_the_sum_of_all() -> None:
+    """Its value makes FLOPs weigh more: the convolution that would grow alone stays."""
+    convolutions, linear = [Best(4, 5.0, 2.0, {}), Best(1, 1.0, 1.0, {})], Best(5, 40.0, 0.0, {})
+
+    def flops(actions: Sequence[int]) -> float:
+        return 100.0 + 10 * actions[0] + sum(actions[1:])
+
+    assert combined_actions(convolutions, flops) == (4, 0)
+    assert combined_actions([*convolutions, linear], flops, always=(False, False, True)) == (0, 1, 5)
