@@ -9,6 +9,9 @@ from typing import Any
 
 from tuner.plugin import CachePlan, Draw, ModelInfo, Stage, Strategy, TrialPlan, hookimpl
 
+#: Changes that act on inputs alone.
+UNSTORED = frozenset({"drift", "noise"})
+
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -17,10 +20,12 @@ class Knobs:
     Attributes:
         bits: Width of a stored value.
         augment: Strength of the random changes of stored maps.
+        left_out: Those of the task's changes that are not drawn: which of them pays depends on the maps.
     """
 
     bits: int
     augment: float
+    left_out: tuple[str, ...] = ()
 
 
 class Cache(Strategy[Knobs]):
@@ -29,13 +34,17 @@ class Cache(Strategy[Knobs]):
     name, stage = "cache", Stage.CACHE
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the widths are the same for every model
-        """Draw the width of a stored value, and the strength of augmentation."""
+        """Draw the width of a stored value, the strength of augmentation, and which of several changes are drawn."""
         bits = draw.choice("bits", (8, 32, 16, 4, 2, 1), start=8)
-        return Knobs(bits=bits, augment=draw.number("augment", 0.0, 1.0, start=0.0))
+        augment = draw.number("augment", 0.0, 1.0, start=0.0)
+        changes = sorted({*draw.task.augment} - UNSTORED) if draw.task else []
+        if len(changes) == 1:
+            return Knobs(bits, augment)
+        return Knobs(bits, augment, tuple(one for one in changes if not draw.choice(one, (True, False), start=True)))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
-        """Set the caching strategy, the width and the strength."""
-        return replace(plan, cache=CachePlan(by=self.name, bits=knobs.bits, augment=knobs.augment))
+        """Set the caching strategy, the width, the strength and the changes."""
+        return replace(plan, cache=CachePlan(self.name, knobs.bits, knobs.augment, knobs.left_out))
 
 
 @hookimpl

@@ -1,5 +1,7 @@
 """Random changes of feature maps: flips, shifts and crops, and where none is legal."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -31,12 +33,12 @@ def test_a_flip_mirrors_about_half_of_the_samples_and_leaves_the_rest() -> None:
     assert 150 < mirrored.sum() < 250
 
 
-def test_a_shift_moves_by_a_tenth_at_most_and_brings_zeros_in() -> None:
+def test_a_shift_moves_by_a_tenth_at_most_and_repeats_the_edge() -> None:
     original = maps(200, 2, 14, 20)
     moved = augment(original, np.random.default_rng(0), frozenset({"shift"}), 1.0)
     seen = set()
     for before, after in zip(original, moved, strict=True):
-        padded = np.pad(before, ((0, 0), (1, 1), (2, 2)))
+        padded = np.pad(before, ((0, 0), (1, 1), (2, 2)), "edge")
         shifts = [
             (down, right)
             for down in range(3)
@@ -59,22 +61,14 @@ def test_signals_shift_in_time_and_nothing_else() -> None:
         augment(original, np.random.default_rng(0), frozenset({"flip"}), 1.0)
 
 
-def test_a_crop_keeps_at_least_the_share_asked_for_and_is_bilinear() -> None:
+def test_a_crop_takes_whole_elements_of_a_box_that_keeps_at_least_the_share_asked_for() -> None:
     ramp = np.broadcast_to(np.arange(14, dtype=np.float32), (300, 1, 14, 14)).copy()
-    moved = augment(ramp, np.random.default_rng(0), frozenset({"crop"}), 1.0)
-    steps = np.diff(moved[:, 0, :, 1:-1], axis=2)  # the outermost may repeat an edge
-    share = steps.max(axis=(1, 2))
-    np.testing.assert_allclose(np.diff(steps, axis=2)[:, :, 1:-1], 0, atol=1e-4)
-    assert (share >= np.sqrt(0.5 * 3 / 4) - 1e-4).all()
-    assert (share <= 1 + 1e-4).all()
-    assert share.std() > 0.05
-    assert moved.min() >= 0
-    assert moved.max() <= 13 + 1e-4
-
-
-def test_constant_maps_stay_constant_under_a_crop() -> None:
-    original = np.full((20, 3, 7, 9), 2.5, np.float32)
-    np.testing.assert_allclose(augment(original, np.random.default_rng(0), frozenset({"crop"}), 1.0), 2.5, rtol=1e-6)
+    rows = augment(ramp, np.random.default_rng(0), frozenset({"crop"}), 1.0)[:, 0, 0]
+    assert set(np.unique(rows)) == set(range(14))
+    assert (np.diff(rows, axis=1) >= 0).all()
+    reach = rows[:, -1] - rows[:, 0]
+    assert reach.min() >= math.floor(13 * math.sqrt(0.5 * 3 / 4)) - 1
+    assert len(set(reach)) > 3
 
 
 def test_all_channels_of_a_sample_move_alike() -> None:

@@ -1,10 +1,13 @@
 """The cache strategy."""
 
+from dataclasses import replace
+
 import pytest
 
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, Scalar
 from tuner.plan.text import describe
+from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.core import SingleStage
@@ -18,8 +21,9 @@ class TestCache(StrategyContract):
     strategy = Cache()
 
 
-def composed(values: dict[str, Scalar]) -> TrialPlan:
-    return compose([Cache(), SingleStage(), Freeze()], preferred_values(values), example_model(4), example_task()).plan
+def composed(values: dict[str, Scalar], augment: tuple[str, ...] = ()) -> TrialPlan:
+    task = replace(example_task(), augment=augment)
+    return compose([Cache(), SingleStage(), Freeze()], preferred_values(values), example_model(4), task).plan
 
 
 @pytest.mark.parametrize("bits", [32, 16, 8, 4, 2, 1])
@@ -46,3 +50,14 @@ def test_where_nothing_is_frozen_nothing_is_cached_and_widths_are_one_plan() -> 
 def test_a_first_guess_is_eight_bits() -> None:
     first = next(corners(lambda source: compose([Cache()], source, example_model(4), example_task())))
     assert str(first["cache.bits"]) == "cache.bits in {8, 32, 16, 4, 2, 1}"
+
+
+def test_each_random_change_can_be_left_out_and_is_named_where_it_is_not() -> None:
+    changes = ("crop", "flip", "shift")
+    values: dict[str, Scalar] = {"freeze.trainable_blocks": 1, "cache.by": "cache", "cache.augment": 0.5}
+    plan = composed({**values, "cache.crop": False}, changes)
+    assert (plan.cache.left_out, plan.operations) == (("crop",), {"flip", "shift"})
+    assert "augmented by 0.5 (flip, shift)" in describe(plan)
+    assert from_toml(to_toml(plan)) == plan
+    none = composed({**values, **{f"cache.{change}": False for change in changes}}, changes)
+    assert none.cache == CachePlan("cache", 8)

@@ -1,7 +1,9 @@
 """Random geometry on stored feature maps, in place of random geometry on pixels (Cache-and-Reuse, step B2).
 
-A prefix is nearly equivariant under geometry and not at all under changes of colour. Every operation here is linear and
-acts on each axis by itself, so a sample's whole draw is one small matrix per axis, applied to all channels alike.
+A prefix is nearly equivariant under geometry and not at all under changes of colour. Every operation here moves whole
+elements along an axis, so a sample's whole draw is a list of indices per axis, applied to all channels alike. Nothing
+is interpolated and no zeros move in: maps that are smoothed, or zeros after a linear bottleneck, are nothing that the
+tail meets in use (clothing, four epochs, 4 bits: 1.6 points worse than no changes).
 """
 
 import math
@@ -19,7 +21,7 @@ _WIDEST_ASPECT = 4 / 3
 _FARTHEST = 0.1  # shift of full strength, in sizes
 _MAP_DIMENSIONS, _SIGNAL_DIMENSIONS = 4, 3
 
-_Operator = npt.NDArray[np.float32]  # [n, size, size]: row i weighs the sources of element i
+_Sources = npt.NDArray[np.int64]  # [n, size]: which element each comes from
 
 
 def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], strength: float) -> Floats:
@@ -29,8 +31,8 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
         maps: float32 `[n, C, H, W]` or `[n, C, T]`; `[n, C]` and maps of one position are returned as they are.
         generator: Generator of the trial; the same state gives the same maps.
         ops: `flip` (left-right, every other sample), `crop` (a box of at least `1 - strength / 2` of the area and an
-            aspect within 3/4 and 4/3, resized back, bilinear with corners not aligned), `shift` (by up to
-            `round(0.1 * strength * size)`, zeros moving in). Signals `[n, C, T]` take `shift` and what
+            aspect within 3/4 and 4/3, each element taken from the nearest of the box), `shift` (by up to
+            `round(0.1 * strength * size)`, the edge repeated). Signals `[n, C, T]` take `shift` and what
             `tuner.augment.signals.augment_signals` adds to it, along the last axis.
         strength: From 0 (maps are returned as they are) to 1.
 
@@ -52,10 +54,8 @@ def augment(maps: Floats, generator: np.random.Generator, ops: frozenset[str], s
     if maps.ndim != _MAP_DIMENSIONS:
         raise StoreError(f"maps must have shape [n, C, H, W] or [n, C, T], got {list(maps.shape)}")
     rows, columns = _draw(maps.shape, generator, ops, strength)
-    count, channels, height, width = maps.shape
-    moved: Floats = np.matmul(maps.reshape(count, channels * height, width), columns.transpose(0, 2, 1))
-    moved = moved.reshape(maps.shape)
-    return moved if rows is None else np.matmul(rows[:, None], moved)
+    moved: Floats = np.take_along_axis(maps, columns[:, None, None, :], axis=3)
+    return moved if rows is None else np.take_along_axis(moved, rows[:, None, :, None], axis=2)
 
 
 def changes_nothing(maps: Floats, ops: frozenset[str], strength: float) -> bool:
@@ -71,44 +71,40 @@ def changes_nothing(maps: Floats, ops: frozenset[str], strength: float) -> bool:
 
 def _draw(
     shape: tuple[int, ...], generator: np.random.Generator, ops: frozenset[str], strength: float
-) -> tuple[_Operator | None, _Operator]:
-    """Return operators of the two axes; `None` where rows stay in place."""
+) -> tuple[_Sources | None, _Sources]:
+    """Return where the elements of rows and columns come from; `None` where rows stay in place."""
     count, _, height, width = shape
-    rows: _Operator | None = None
-    columns = np.broadcast_to(np.eye(width, dtype=np.float32), (count, width, width))
+    rows: _Sources | None = None
+    columns: _Sources = np.broadcast_to(np.arange(width), (count, width))
     if "crop" in ops:
         rows, columns = _crop(count, (height, width), generator, strength)
     if "flip" in ops:
         flipped = generator.random(count) < 0.5  # noqa: PLR2004 - as likely as not
-        columns = np.where(flipped[:, None, None], columns[:, ::-1], columns)
+        columns = np.where(flipped[:, None], columns[:, ::-1], columns)
     if "shift" in ops:
-        down = _shift(count, height, generator, strength)
-        rows = down if rows is None else np.matmul(down, rows)
-        columns = np.matmul(_shift(count, width, generator, strength), columns)
+        down, right = (_shift(count, size, generator, strength) for size in (height, width))
+        rows = down if rows is None else np.take_along_axis(rows, down, axis=1)
+        columns = np.take_along_axis(columns, right, axis=1)
     return rows, columns
 
 
 def _crop(
     count: int, size: tuple[int, int], generator: np.random.Generator, strength: float
-) -> tuple[_Operator, _Operator]:
+) -> tuple[_Sources, _Sources]:
     area = generator.uniform(1 - (1 - _SMALLEST_AREA) * strength, 1, count)
     reach = math.log(_WIDEST_ASPECT) * strength
     aspect = np.exp(generator.uniform(-reach, reach, count))
     shares = (np.minimum(np.sqrt(area / aspect), 1), np.minimum(np.sqrt(area * aspect), 1))
-    return _resize(shares[0], size[0], generator), _resize(shares[1], size[1], generator)
+    return _section(shares[0], size[0], generator), _section(shares[1], size[1], generator)
 
 
-def _resize(share: npt.NDArray[np.float64], size: int, generator: np.random.Generator) -> _Operator:
-    """Stretch a random section of `share * size` elements over the whole axis, linearly, with edges repeated."""
+def _section(share: npt.NDArray[np.float64], size: int, generator: np.random.Generator) -> _Sources:
+    """Spread a random section of `share * size` elements over the whole axis."""
     start = generator.random(len(share)) * (1 - share) * size
-    centres = start[:, None] + (np.arange(size) + 0.5) * share[:, None] - 0.5
-    centres = np.clip(centres, 0, size - 1)
-    weights: npt.NDArray[np.float64] = np.maximum(0, 1 - np.abs(centres[:, :, None] - np.arange(size)))
-    return weights.astype(np.float32)
+    return (start[:, None] + (np.arange(size) + 0.5) * share[:, None]).astype(np.int64)
 
 
-def _shift(count: int, size: int, generator: np.random.Generator, strength: float) -> _Operator:
+def _shift(count: int, size: int, generator: np.random.Generator, strength: float) -> _Sources:
     reach = math.floor(_FARTHEST * strength * size + 0.5)
     by = generator.integers(-reach, reach, count, endpoint=True)
-    sources: npt.NDArray[np.int64] = np.arange(size) - by[:, None]
-    return np.equal(sources[:, :, None], np.arange(size)).astype(np.float32)
+    return np.clip(np.arange(size) - by[:, None], 0, size - 1)

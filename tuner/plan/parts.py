@@ -213,11 +213,13 @@ class CachePlan(Part):
         by: Name of the strategy that stores them; ``"none"`` runs the prefix in every epoch.
         bits: Width of a stored value: 32, 16 (plain), 8, 4, 2 or 1 (channel-wise codes).
         augment: Strength of the task's random changes, in [0, 1], of stored maps, or of inputs where none are stored.
+        left_out: Those of the task's random changes that are not drawn, sorted.
     """
 
     by: str = "none"
     bits: int = 32
     augment: float = 0.0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,15 @@ def _data(plan: TrialPlan) -> str:
 def _source(plan: TrialPlan) -> str:
     """Return where samples come from and how they are changed; or why not, where the task allows changes."""
     strength = plan.cache.augment
+    changes = f"augmented by {strength:.2g}"
+    if plan.cache.left_out:
+        changes = f"{changes} ({', '.join(sorted(plan.operations))})"
     if not plan.cached:
-        return f", augmented by {strength:.2g}" if strength else ""
+        return f", {changes}" if strength else ""
     article = "an" if plan.cache.bits == 8 else "a"  # noqa: PLR2004 - "an eight"
     source = f" from {article} {plan.cache.bits}-bit cache"
     if strength:
-        return f"{source} augmented by {strength:.2g}"
+        return f"{source} {changes}"
     if plan.task.augment and not plan.can_augment:
         return f"{source} ({_unaugmented(plan.source)}: not augmented)"
     return source

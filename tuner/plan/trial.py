@@ -159,9 +159,14 @@ class TrialPlan(Part):
         return self.model.blocks[min(cut, self.model.num_blocks - 1)]
 
     @property
+    def operations(self) -> frozenset[str]:
+        """The random changes that are drawn of what an epoch reads."""
+        return active_operations(self.task.augment, cached=self.cached) - {*self.cache.left_out}
+
+    @property
     def can_augment(self) -> bool:
-        """Whether the task allows a random change of what an epoch reads, and that has an extent."""
-        return self.source.extends_for(active_operations(self.task.augment, cached=self.cached))
+        """Whether the plan draws a random change of what an epoch reads, and that has an extent."""
+        return self.source.extends_for(self.operations)
 
     @property
     def chooses(self) -> bool:
@@ -268,9 +273,11 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if plan.traits.solves or (heads.ridge and heads.mode == "exits-only"):
         plan = replace(plan, loss=(), cache=replace(plan.cache, augment=0.0), recipe=RecipePlan(epochs=1))
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
-        plan = replace(plan, cache=CachePlan(augment=plan.cache.augment))
+        plan = replace(plan, cache=CachePlan(augment=plan.cache.augment, left_out=plan.cache.left_out))
     if not plan.can_augment:
         plan = replace(plan, cache=replace(plan.cache, augment=0.0))
+    acting = active_operations(plan.task.augment, cached=plan.cached) if plan.cache.augment else frozenset[str]()
+    plan = replace(plan, cache=replace(plan.cache, left_out=tuple(sorted(acting & {*plan.cache.left_out}))))
     if not plan.task.global_per_class:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)

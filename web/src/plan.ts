@@ -59,7 +59,7 @@ export function readPlan(content: string): Plan {
     weight: Number(data["weight"] ?? 1),
     balance: data["balance"] === true,
     augment: Number(cache["augment"] ?? 0),
-    operations: (task["augment"] ?? []) as string[],
+    operations: ((task["augment"] ?? []) as string[]).filter((name) => !((cache["left_out"] ?? []) as string[]).includes(name)),
   };
   const { epochs, batchSize, learningRate } = plan.recipe;
   if (!(epochs >= 1 && batchSize >= 1 && learningRate > 0)) throw new TunerError("plan.toml has no recipe: export again");

@@ -57,8 +57,8 @@ export function augmented(
     if (ops.includes("crop")) {
       const area = 1 - 0.5 * strength * random();
       const aspect = Math.exp(Math.log(4 / 3) * strength * (2 * random() - 1));
-      rows = resize(Math.min(1, Math.sqrt(area / aspect)), height, random);
-      columns = resize(Math.min(1, Math.sqrt(area * aspect)), width, random);
+      rows = section(Math.min(1, Math.sqrt(area / aspect)), height, random);
+      columns = section(Math.min(1, Math.sqrt(area * aspect)), width, random);
     }
     if (ops.includes("flip") && random() < 0.5) columns.reverse();
     if (ops.includes("shift")) {
@@ -67,11 +67,9 @@ export function augmented(
     }
     for (let c = 0; c < channels; c++) {
       const map = maps.subarray(at + c * height * width);
-      rows.forEach((sources, y) =>
-        columns.forEach((others, x) => {
-          let sum = 0;
-          for (const [row, one] of sources) for (const [column, two] of others) sum += one * two * map[row * width + column]!;
-          out[at + (c * height + y) * width + x] = sum;
+      rows.forEach((row, y) =>
+        columns.forEach((column, x) => {
+          out[at + (c * height + y) * width + x] = map[row * width + column]!;
         }),
       );
     }
@@ -79,22 +77,18 @@ export function augmented(
   return out;
 }
 
-/** Of each position of an axis: its sources with their weights. */
-type Axis = [number, number][][];
+/** Of each position of an axis: where it comes from. */
+type Axis = number[];
 
-const identity = (size: number): Axis => Array.from({ length: size }, (_, i) => [[i, 1]]);
+const identity = (size: number): Axis => Array.from({ length: size }, (_, i) => i);
 
-function resize(share: number, size: number, random: Random): Axis {
+function section(share: number, size: number, random: Random): Axis {
   const start = random() * (1 - share) * size;
-  return Array.from({ length: size }, (_, i) => {
-    const centre = Math.min(size - 1, Math.max(0, start + (i + 0.5) * share - 0.5));
-    const low = Math.floor(centre);
-    return centre === low ? [[low, 1]] : [[low, low + 1 - centre], [low + 1, centre - low]];
-  });
+  return Array.from({ length: size }, (_, i) => Math.floor(start + (i + 0.5) * share));
 }
 
 function shift(axis: Axis, strength: number, random: Random): Axis {
   const reach = Math.floor(0.1 * strength * axis.length + 0.5);
   const by = Math.floor(random() * (2 * reach + 1)) - reach;
-  return axis.map((_, i) => axis[i - by] ?? []);
+  return axis.map((_, i) => axis[Math.min(axis.length - 1, Math.max(0, i - by))]!);
 }

@@ -43,6 +43,7 @@ class Trainer(DeviceTrainer):
         if strength:
             augment = self.bundle.kind.augment
             operations = active_operations(self.plan.task.augment, cached=self.plan.split > 0)
+            operations -= {*self.plan.cache.left_out}
             generator, read = np.random.default_rng((self._seed, 1)), rows.read
             rows = replace(rows, read=lambda numbers: augment(read(numbers), generator, operations, strength))
         self._weights, losses = self._training.train(self._weights, rows, recipe, watch)

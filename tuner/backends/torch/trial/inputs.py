@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.augment.operations import active_operations
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
@@ -156,6 +155,6 @@ def augmenting(task: Task, plan: TrialPlan, generator: np.random.Generator) -> C
     """Return the plan's random changes."""
     if not plan.cache.augment:
         return unchanged
-    operations, strength = active_operations(plan.task.augment, cached=plan.cached), plan.cache.augment
+    operations, strength = plan.operations, plan.cache.augment
     augment = input_kind(task.input.kind).augment
     return lambda maps: augment(maps, generator, operations, strength)
