@@ -111,6 +111,7 @@ def demo(*, out: Out = None) -> None:
 def format_dry_run(preview: "DryRun") -> str:
     """Return a dry run for people."""
     lines = [
+        *map(printable, preview.notes),
         f"{preview.task} · space {preview.space} · strategies {', '.join(preview.strategies)}",
         f"objectives: {', '.join(preview.objectives)}",
         "knobs:",
