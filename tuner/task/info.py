@@ -62,11 +62,8 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    lines = (
-        *shared_samples(task),
-        *unread(task.left_out),
-        *filter(None, (left_out(task.skipped), changed(task.notes))),
-    )
+    others = filter(None, (left_out(task.skipped), changed(task.notes)))
+    lines = (*shared_samples(task), *unread(task.left_out), *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
     own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)
