@@ -9,6 +9,8 @@ import os
 import re
 import stat
 import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -35,6 +37,15 @@ _STRINGS_AND_COMMENTS = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' r"'''.*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'[^'\n]*'|" r"#[^\n]*", re.DOTALL
 )
 
+#: Folders and files that systems, programs and network storages keep for themselves, in lower case.
+SYSTEM_NAMES = frozenset(
+    {"#recycle", "#snapshot", "$recycle.bin", "@eadir", "__macosx", "desktop.ini", "ehthumbs.db", "lost+found"}
+    | {"system volume information", "thumbs.db"}
+)
+
+#: Photos of an iPhone, which need the extra `heic`.
+HEIC_SUFFIXES = frozenset({".heic", ".heif", ".hif"})
+
 #: A scheme of one letter would be a drive of Windows.
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 
@@ -51,6 +62,36 @@ def kind_of(path: str | Path) -> Kind:
     except (OSError, ValueError):
         return "nothing"
     return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "special"
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder is not the user's own: its name begins with a dot, or is one of a system's."""
+    return path.name.startswith(".") or path.name.lower() in SYSTEM_NAMES
+
+
+def files_below(folder: Path, refused: Callable[[OSError], object] | None = None) -> Iterator[Path]:
+    """Yield the files anywhere below a folder but hidden ones, those of a folder before those of its folders.
+
+    Args:
+        folder: Where to begin; links to folders are not followed further down.
+        refused: Called for a folder that cannot be read; without it, the error is raised.
+    """
+
+    def on_error(error: OSError) -> None:
+        if refused is None:
+            raise error
+        refused(error)
+
+    for above, folders, names in os.walk(folder, onerror=on_error):
+        folders[:] = sorted(name for name in folders if not is_hidden(Path(name)))
+        yield from (path for name in sorted(names) if not is_hidden(path := Path(above, name)))
+
+
+def kinds_of(files: Iterable[Path]) -> str:
+    """Return how many files of each kind there are, the most first, and what would read them where an extra does."""
+    counts = Counter(file.suffix.lower() or "without an ending" for file in files)
+    kinds = ", ".join(f"{count:,} {text_from(kind)}" for kind, count in counts.most_common())
+    return f"{kinds} (.heic is read with pip install 'device-tuner[heic]')" if HEIC_SUFFIXES & counts.keys() else kinds
 
 
 def path_from(text: str) -> str:

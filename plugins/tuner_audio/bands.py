@@ -26,8 +26,10 @@ BANDS, LOWEST_HZ, HIGHEST_HZ = 64, 125.0, 7500.0
 OFFSET = 0.001
 #: Frames of a patch, and from the begin of one to the begin of the next.
 PATCH, HOP = 96, 48
-SUFFIXES = frozenset({".wav", ".flac", ".ogg"})
-FORMATS = frozenset({"WAV", "WAVEX", "RF64", "FLAC", "OGG"})
+SUFFIXES = frozenset(
+    {".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav"}
+)
+FORMATS = frozenset({"AIFF", "AU", "CAF", "FLAC", "MP3", "OGG", "RF64", "W64", "WAV", "WAVEX"})
 #: Longest sound that is read, whatever its rate and channels, and the rates that are resampled.
 MOST_SECONDS = 3600
 RATES = (1_000, 768_000)
@@ -84,7 +86,7 @@ def read_clip(path: str | Path, patch: int = PATCH) -> Clip:
     """Read a sound as the model hears it.
 
     Args:
-        path: A WAV, FLAC or OGG file.
+        path: A file of one of `FORMATS`.
         patch: Frames of a patch: a shorter sound is padded with silence to one.
 
     Raises:
@@ -200,7 +202,7 @@ def _checked(sound: "SoundFile") -> ClipHeader:
         _UnusableError: It is empty, too long, or of another format.
     """
     if sound.format not in FORMATS:
-        raise _UnusableError(f"its format is {sound.format}, not WAV, FLAC or OGG")
+        raise _UnusableError(f"its format is {sound.format}, not one of {', '.join(sorted(FORMATS))}")
     if not RATES[0] <= sound.samplerate <= RATES[1]:
         raise _UnusableError(f"its rate is {sound.samplerate} Hz, outside {RATES[0]} to {RATES[1]}")
     if sound.frames <= 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.options import Json, Out, note, print_line, progress, stdout_console
+from tuner.printable import printable
 from tuner.results.records.config import RunRequest, option_name
 from tuner.units import format_bytes, format_seconds
 
@@ -111,6 +112,7 @@ def demo(*, out: Out = None) -> None:
 def format_dry_run(preview: "DryRun") -> str:
     """Return a dry run for people."""
     lines = [
+        *map(printable, preview.notes),
         f"{preview.task} · space {preview.space} · strategies {', '.join(preview.strategies)}",
         f"objectives: {', '.join(preview.objectives)}",
         "knobs:",

@@ -87,6 +87,7 @@ def _photos(prepared: "Prepared") -> Iterator[str]:
 
 
 def _findings(survey: "Survey") -> Iterator[str]:
+    from tuner.task.data.readable import unread
     from tuner.task.file.draft import SIZE
 
     smallest, median, largest = survey.short_sides
@@ -110,11 +111,12 @@ def _findings(survey: "Survey") -> Iterator[str]:
         yield f"warning: {_count(survey.conflicts)} in two classes; remove the wrong one: {_some(pairs)}"
     if survey.repeats:
         yield f"copies of another photo in the same class of train: {survey.repeats:,}"
+    yield from map(printable, unread(survey.left_out))
     if survey.unreadable:
         files = list(map(printable, survey.unreadable))
         what = "it" if len(files) == 1 else f"these {len(files):,}"
         yield f"warning: left out, as {what} cannot be read: {_some(files)}"
-    else:
+    elif not survey.left_out:
         yield "every photo can be read"
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from tuner.plan.info import TaskInfo
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.targets.strata import class_counts
-from tuner.task.data.readable import changed, left_out
+from tuner.task.copies import shared_samples
+from tuner.task.data.readable import changed, left_out, unread
 from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
 from tuner.task.spec import InputSpec, LabelMap
@@ -24,7 +25,7 @@ class TaskOutline:
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
         loss: Name of what a sample's label is; see `targets`.
-        notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
+        notes: Lines on files of no kind that is read, on those that cannot be read, and on those that are changed.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
@@ -61,7 +62,8 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
+    others = filter(None, (left_out(task.skipped), changed(task.notes)))
+    lines = (*shared_samples(task), *unread(task.left_out), *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
     own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)

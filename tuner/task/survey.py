@@ -31,6 +31,7 @@ class Survey:
         conflicts: Photos of which the same content is in two classes of ``train``, as pairs of files.
         repeats: Number of photos of ``train`` whose content another one of the same class has.
         unreadable: Files that cannot be read, each with the reason.
+        left_out: What is not read of each folder: how many files of which kinds.
     """
 
     classes: tuple[ClassCount, ...]
@@ -39,6 +40,7 @@ class Survey:
     conflicts: tuple[tuple[str, str], ...]
     repeats: int
     unreadable: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def balance(self) -> float:
@@ -83,4 +85,4 @@ def survey(task: Task) -> Survey:
         ClassCount(task.labels[row], *(counts.get(name, none)[row] for name in ("train", "val", "test")))
         for row in task.local_labels
     )
-    return Survey(classes, sizes, tuple(leaks), tuple(conflicts), repeats, task.skipped)
+    return Survey(classes, sizes, tuple(leaks), tuple(conflicts), repeats, task.skipped, task.left_out)

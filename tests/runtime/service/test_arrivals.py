@@ -10,7 +10,14 @@ from threading import Timer
 import pytest
 
 from tuner.runtime.service import incoming
-from tuner.runtime.service.incoming import SETTLED_SECONDS, Arrivals, IncomingFile, seconds_until_settled
+from tuner.runtime.service.incoming import (
+    SETTLED_SECONDS,
+    Arrivals,
+    IncomingFile,
+    PredictedFiles,
+    files_in,
+    seconds_until_settled,
+)
 
 LONG = 60.0
 needs_inotify = pytest.mark.skipif(find_spec("inotify_simple") is None, reason="the extra watch is not installed")
@@ -93,3 +100,22 @@ def test_a_file_settles() -> None:
     assert seconds_until_settled(file, 10**18 + half) == pytest.approx(SETTLED_SECONDS / 2)
     assert seconds_until_settled(file, 10**18 + 2 * half) == 0
     assert seconds_until_settled(file, 10**18 - 1) == 0  # the clock was set back
+
+
+def test_what_was_never_predicted_is_new_whatever_its_dates(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "inbox", tmp_path / "predicted"
+    for name in ("old", "inbox"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "1.npy")
+    predicted = PredictedFiles(kept)
+    predicted.keep([])
+    for file in files_in(folder, frozenset({".npy"})):
+        predicted.add(file)
+    (tmp_path / "old").rename(folder / "older")  # its file keeps its dates, which are before the one that was predicted
+    kept.write_bytes(kept.read_bytes() + b"torn")
+    again = PredictedFiles(kept)
+    files = files_in(folder, frozenset({".npy"}))
+    assert [file.path.parent.name for file in files if file not in again] == ["older"]
+    again.keep(files)
+    assert kept.stat().st_size == 16
+    assert kept.stat().st_mode & 0o777 == 0o600

@@ -244,11 +244,3 @@ def test_an_idle_service_rests_and_writes_nothing(
         lived(service, sample, 90, labels="abc")
         service.tend()
         assert service.rest_seconds == WAITING_SECONDS  # a round is due, and waits for an idle device
-
-
-def test_files_watched_in_the_future_are_a_problem_that_is_reported(make: Make, pointing: Make, serve: Make) -> None:
-    bundle = make("old", [pointing(2.0)])
-    with serve(bundle) as service:
-        service.mark_watched((2**62, "a.npy"))
-    with serve(bundle) as service:
-        assert service.state.problems[-1].line.startswith("the clock was set back, or a file is dated")

@@ -1,7 +1,7 @@
 """The commands of a bundle: export, apply, predict, serve."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -155,7 +155,7 @@ def predict(
         A bundle's folder, or a zip of it.
     files
         Images, or .npy arrays for a model of arrays, or .npy recordings [channels, time] for a model of signals, or
-        WAV, FLAC or OGG files for a model of sounds; or folders of them.
+        sounds (WAV, FLAC, OGG, MP3, AIFF) for a model of sounds; or folders of them.
     csv_output
         Print CSV: a header, then a line for each file as soon as it is predicted.
     timeline
@@ -167,17 +167,19 @@ def predict(
     from tuner.commands.bundles.predict import predict as answers_of
     from tuner.commands.limits import CommandLimits
     from tuner.errors import TaskError, TunerError
+    from tuner.reading import text_from
     from tuner.runtime import Personaliser
 
     predictions: list[dict[str, Any]] = []
     refused: list[dict[str, str]] = []
+    others: dict[Path, str] = {}
     with unpacked(bundle) as folder, guarded("predicting", CommandLimits.read(time, memory)):
         personaliser = Personaliser(folder)
         if timeline:
             _check_timeline(personaliser.bundle.input.kind, csv_output=csv_output)
         if csv_output:
             print_line(CSV_HEADER)
-        for path, answer in answers_of(personaliser, files):
+        for path, answer in answers_of(personaliser, files, others):
             if isinstance(answer, TunerError):
                 if files == [path]:
                     raise answer
@@ -191,8 +193,10 @@ def predict(
                 print_line(prediction_as_csv(path, answer))
             else:
                 print_line(format_prediction(path, answer, exits=personaliser.exits, timeline=timeline))
+    _print_left_out(others)
     if json_output:
-        print_line(json.dumps({"predictions": predictions, "refused": refused}))
+        left_out = [{"folder": text_from(folder), "kinds": kinds} for folder, kinds in others.items()]
+        print_line(json.dumps({"predictions": predictions, "refused": refused, "left_out": left_out}))
     if refused:
         noun = "file was" if len(refused) == 1 else "files were"
         raise TaskError(f"{len(refused)} {noun} not predicted, as the lines above say: replace or remove them")
@@ -204,6 +208,11 @@ def _check_timeline(kind: str, *, csv_output: bool) -> None:
     if csv_output or not input_kind(kind).timed:
         what = "a line of CSV has no seconds" if csv_output else f"the bundle takes {kind}"
         raise UsageError(f"--timeline shows the seconds of sounds, but {what}: leave it out")
+
+
+def _print_left_out(kinds: Mapping[Path, str]) -> None:
+    for folder, text in kinds.items():
+        _print_note(folder, f"left out, of no kind that the model reads: {text}")
 
 
 def _print_note(path: Path, text: str) -> None:

@@ -212,7 +212,7 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
         listener({"file": name, "refused": str(error)})
     finally:
         if file.changed_ns:
-            service.mark_watched(file.mark)
+            service.predicted.add(file)
 
 
 def _incoming(service: Orchestrator, samples: str, *, once: bool) -> Iterator[IncomingFile | None]:
@@ -221,16 +221,15 @@ def _incoming(service: Orchestrator, samples: str, *, once: bool) -> Iterator[In
         yield from files_from_lines(sys.stdin)
         return
     folder, suffixes = Path(samples), service.model.bundle.kind.suffixes
-    seen = {file.mark for file in files_in(folder, suffixes) if file.mark <= service.state.watched}
+    service.predicted.keep(files_in(folder, suffixes))
     with Arrivals() as arrivals:
         while True:
             arrivals.follow((folder, *class_folders(folder)))  # before the files are listed: none comes unnoticed
             files = files_in(folder, suffixes)
-            new = [file for file in files if file.mark not in seen]  # not by its time alone: the clock may be set back
+            new = [file for file in files if file not in service.predicted]
             now_ns = time.time_ns()
             unsettled = {} if once else {file: seconds_until_settled(file, now_ns) for file in new}
             whole = [file for file in new if not unsettled.get(file)]
-            seen = {file.mark for file in files}.difference(file.mark for file in new if file not in whole)
             yield from whole
             if once and not new:
                 return

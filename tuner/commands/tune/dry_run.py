@@ -62,6 +62,7 @@ class DryRun:
         fill_seconds: Time to fill the store for all depths.
         fill_samples: Number of samples that are not stored yet.
         depths: Estimates, ascending by number of trained blocks.
+        notes: What a person should know of the task's files.
     """
 
     task: str
@@ -73,6 +74,7 @@ class DryRun:
     fill_seconds: float
     fill_samples: int
     depths: tuple[Depth, ...]
+    notes: tuple[str, ...] = ()
 
 
 def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> DryRun:
@@ -89,7 +91,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
     opening = open_remote(setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True)
     with opening as sessions:
         session = sessions[measuring]
-        objectives = objectives_for(session.task, setup.objectives)
+        objectives, notes = objectives_for(session.task, setup.objectives), session.task.notes
         model, info = session.model, session.task.info
         check_possible_folds(setup.folds, session.task)
         rates = setup.rates(session, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic()))
@@ -116,6 +118,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
         fill_seconds=missing * max((price(plan, rates).fill_seconds for plan in cached), default=0.0),
         fill_samples=missing,
         depths=tuple(_estimated(plan, rates, missing, limits, left) for plan in plans),
+        notes=notes,
     )
 
 

@@ -1,5 +1,6 @@
 """Files that come to a watched bundle: in a folder that people or programs put files into, or as a list of paths."""
 
+import hashlib
 import os
 import sys
 import time
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tuner.errors import TaskError
+from tuner.errors import TaskError, TunerError
+from tuner.files import write_private
+from tuner.reading import is_hidden, text_from
 
 if TYPE_CHECKING:
     from inotify_simple import INotify
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 SETTLED_SECONDS = 1.0
 #: Time between two looks at a folder where the kernel cannot say that something changed.
 POLL_SECONDS = 10.0
-Mark = tuple[int, str]
+#: Bytes of the hash by which a file is known.
+MARK_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,9 +40,41 @@ class IncomingFile:
     label: str | None = None
 
     @property
-    def mark(self) -> Mark:
-        """Identity of the file with its current content."""
-        return self.changed_ns, str(self.path)
+    def mark(self) -> bytes:
+        """Identity of the file with its current content: a hash of its class folder, its name and its change."""
+        text = f"{self.label or ''}/{text_from(self.path.name)}\0{self.changed_ns}"
+        return hashlib.blake2b(text.encode(), digest_size=MARK_BYTES).digest()
+
+
+class PredictedFiles:
+    """Which files were predicted, whatever their dates say; kept in a file of hashes.
+
+    Args:
+        file: The file, private to the user. A kill leaves at most a part of the last hash in it, which is dropped.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            content = b""
+        self._marks = {content[at : at + MARK_BYTES] for at in range(0, len(content) - MARK_BYTES + 1, MARK_BYTES)}
+
+    def __contains__(self, file: IncomingFile) -> bool:
+        return file.mark in self._marks
+
+    def keep(self, files: Iterable[IncomingFile]) -> None:
+        """Forget the files that are not there any more."""
+        self._marks &= {file.mark for file in files}
+        with suppress(OSError, TunerError):  # of a full disk: what is not noted is predicted once more
+            write_private(self._file, b"".join(self._marks))
+
+    def add(self, file: IncomingFile) -> None:
+        """Note that a file was predicted."""
+        self._marks.add(file.mark)
+        with suppress(OSError), self._file.open("ab") as end:  # the same
+            end.write(file.mark)
 
 
 def class_folders(folder: Path) -> list[Path]:
@@ -47,7 +83,7 @@ def class_folders(folder: Path) -> list[Path]:
     Raises:
         TaskError: The folder does not exist or cannot be read.
     """
-    return [path for path in _listed(folder) if path.is_dir() and not path.name.startswith(".")]
+    return [path for path in _listed(folder) if path.is_dir() and not is_hidden(path)]
 
 
 def files_in(folder: Path, suffixes: frozenset[str]) -> list[IncomingFile]:
@@ -98,7 +134,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def _stamped(labelled: Iterable[tuple[Path, str | None]]) -> Iterator[IncomingFile]:
     for path, label in labelled:
-        if path.name.startswith("."):
+        if is_hidden(path):
             continue
         try:
             yield IncomingFile(_changed_ns(path.stat()), path, label)

@@ -21,7 +21,7 @@ from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.conditions import Conditions, Readings, read_device, unmet
-from tuner.runtime.service.incoming import Mark
+from tuner.runtime.service.incoming import PredictedFiles
 from tuner.runtime.service.ring import Ring
 from tuner.runtime.service.round import RoundResult, RoundTraining, run_round
 from tuner.runtime.service.serving import ServingModel
@@ -42,10 +42,8 @@ LOOK_SECONDS = 1.0  # between two checks of whether a round may start, and of wh
 #: Between two checks while no file comes: whether a round that is due may start, and whether all is as it was.
 WAITING_SECONDS, RESTING_SECONDS = 60.0, 900.0
 LOCK = "watching.lock"
-SET_BACK = (
-    "the clock was set back, or a file is dated in the future: files that came while nobody watched may be passed "
-    "over; touch them"
-)
+#: File of the hashes of files that were predicted.
+PREDICTED = "predicted"
 NO_TRAINER = "this bundle cannot train here: export it with --trainable"
 
 
@@ -121,9 +119,8 @@ class Orchestrator:
         self._looked, self._exploration = -math.inf, Exploration(self._policy.watch, self._world.readings)
         try:
             self._memory = StateFile(folder, self._world.clock)
+            self.predicted = PredictedFiles(home / PREDICTED)
             self._serving = ServingModel(folder, self._memory, self._world.threads)
-            if self.state.watched[0] > time.time_ns():
-                self._memory.add_problem(SET_BACK)
         except BaseException:
             self._lock.release()
             raise
@@ -222,10 +219,6 @@ class Orchestrator:
             self._memory.state = replace(self.state, due=due, waits=waits)
         if self._memory.is_changed:
             self._memory.save()
-
-    def mark_watched(self, mark: Mark) -> None:
-        """Note that a file has been predicted, so that the next start continues after it."""
-        self._memory.state = replace(self.state, watched=max(self.state.watched, mark))
 
     def _due(self) -> str | None:
         return due(self.state, len(self.ring), self._policy.watch)

@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from tuner.reading import read_bytes as read_regular
 from tuner.task.spec import InputSpec
 
 #: What pillow may decode: of its other formats some start programs, such as Ghostscript for EPS.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000")
 MOST_IMAGE_BYTES = 300_000_000
 #: Pixels of an image, as its header says, and after resizing; below the number that pillow refuses.
 MOST_PIXELS = 178_000_000
@@ -68,7 +69,7 @@ def short_side(path: str | Path) -> int:
     Raises:
         TaskError: As `decode_image`.
     """
-    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
+    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=_formats()) as image:
         return min(image.size)
 
 
@@ -127,12 +128,23 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
+@cache
+def _formats() -> tuple[str, ...]:
+    """Return what may be decoded here: photos of an iPhone too where their library is installed."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ModuleNotFoundError:
+        return FORMATS
+    register_heif_opener()
+    return *FORMATS, "HEIF"
+
+
 def _opened(content: bytes) -> Image.Image:
     """Return an image whose header is read; no pixel is decoded yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # half of what is allowed
         try:
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            image = Image.open(io.BytesIO(content), formats=_formats())
         except Image.DecompressionBombError:
             raise ValueError(f"more than {MOST_PIXELS / 1e6:.0f} megapixels") from None
     _check_pixels(image.size)

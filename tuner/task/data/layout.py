@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TaskError
-from tuner.reading import kind_of
+from tuner.reading import files_below, is_hidden, kind_of, kinds_of
 from tuner.task.data.listing import IMAGE_SUFFIXES, images_below
 
 TRAIN = "train"
@@ -57,7 +57,7 @@ def find_photos(folder: Path) -> PhotoFolders:
 
 
 def _classes(folder: Path) -> Iterator[Path]:
-    return (child for child in folder.iterdir() if not child.name.startswith(".") and kind_of(child) == "folder")
+    return (child for child in folder.iterdir() if not is_hidden(child) and kind_of(child) == "folder")
 
 
 def _has_classes(folder: Path) -> bool:
@@ -65,23 +65,31 @@ def _has_classes(folder: Path) -> bool:
 
 
 def _check_classes(folder: Path) -> None:
-    """Check that there are photos in class folders; a `TaskError` says what is there instead."""
-    if any(_photos(child) for child in _classes(folder)):
+    """Check that there are photos in class folders; a `TaskError` says what is there instead.
+
+    Where they are all deeper, the folders may be years or partitions: a single one is no class folder.
+    """
+    classes = [child for child in _classes(folder) if images_below(child)]
+    if len(classes) > 1 or any(map(_photos, classes)):
         return
     if photos := _photos(folder):
         raise TaskError(
             f"{folder}: holds {photos:,} photos, but no folder for each class: put the photos of each class into a "
             "folder named after it, such as hat/1.jpg"
         )
-    below = [path for path, _ in zip(folder.rglob("*"), range(MOST_LOOKED_AT), strict=False)]
+    below = [path for path, _ in zip(files_below(folder), range(MOST_LOOKED_AT), strict=False)]
     if any(path.suffix.lower() in ARRAYS for path in below):
         raise TaskError(f"{folder}: holds arrays or signals ({', '.join(sorted(ARRAYS))}), not photos: {BY_HAND}")
-    if images_below(folder):
+    if classes:
         raise TaskError(
             f"{folder}: the photos are deeper than one folder below it: give the folder that holds the class folders"
         )
-    raise TaskError(f"{folder}: holds no photos ({', '.join(sorted(IMAGE_SUFFIXES))}): give the folder of your photos")
+    there = kinds_of(path for path in below if kind_of(path) == "file")
+    raise TaskError(
+        f"{folder}: holds no photos ({', '.join(sorted(IMAGE_SUFFIXES))}){f', but {there}' if there else ''}: "
+        "give the folder of your photos"
+    )
 
 
 def _photos(folder: Path) -> int:
-    return sum(path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") for path in folder.iterdir())
+    return sum(path.suffix.lower() in IMAGE_SUFFIXES and not is_hidden(path) for path in folder.iterdir())

@@ -2,25 +2,30 @@
 
 import csv
 import io
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from tuner.errors import TaskError
-from tuner.reading import kind_of, path_from, read_text, text_from
+from tuner.reading import HEIC_SUFFIXES, files_below, is_hidden, kind_of, kinds_of, path_from, read_text, text_from
 from tuner.targets import Targets
 from tuner.targets.base import SEPARATOR
 from tuner.task.data.entry import EntrySource, unreadable
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif"})
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".avif", ".jp2"}
+    | (HEIC_SUFFIXES if find_spec("pillow_heif") else set())
+)
 MOST_MANIFEST_BYTES = 64_000_000
 
 
 class Listing(NamedTuple):
-    """Files, the labels of each, and its session, which is empty where none is known."""
+    """Files, the labels of each, its session, which is empty where none is known, and files that do not count."""
 
     files: list[Path]
     labels: list[tuple[str, ...]]
     sessions: list[str]
+    left_out: list[Path]
 
 
 def read_listing(
@@ -51,30 +56,38 @@ def read_listing(
 
 
 def _read_folder(folder: Path, suffixes: frozenset[str], noun: str) -> Listing:
-    files: list[Path] = []
-    labels: list[tuple[str, ...]] = []
-    classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    listing = Listing([], [], [], [])
+    children = sorted(child for child in folder.iterdir() if not is_hidden(child))
+    classes = [child for child in children if child.is_dir()]
+    listing.left_out.extend(child for child in children if _counts(child, suffixes))
     if not classes:
         raise TaskError(
             f"{folder}: no class folders in it: put the {noun} of each class into a folder named after the class"
         )
     for class_folder in classes:
-        members = sorted(file for file in class_folder.iterdir() if _counts(file, suffixes))
+        found = list(files_below(class_folder))
+        members = [file for file in found if _counts(file, suffixes)]
+        others = [file for file in found if file.suffix.lower() not in suffixes]
         if not members:
-            raise TaskError(f"{class_folder}: no {noun} ({', '.join(sorted(suffixes))}) in it: add some or remove it")
-        files += members
-        labels += [(text_from(class_folder.name),)] * len(members)
-    return Listing(files, labels, [""] * len(files))
+            there = f"; it holds {kinds_of(others)}" if others else ""
+            raise TaskError(
+                f"{class_folder}: no {noun} ({', '.join(sorted(suffixes))}) in it{there}: add some or remove it"
+            )
+        listing.files.extend(members)
+        listing.left_out.extend(others)
+        listing.labels.extend([(text_from(class_folder.name),)] * len(members))
+    listing.sessions.extend([""] * len(listing.files))
+    return listing
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Return every image anywhere below a folder, sorted."""
-    return sorted(file for file in folder.rglob("*") if _counts(file, IMAGE_SUFFIXES))
+    """Return every image anywhere below a folder."""
+    return [file for file in files_below(folder) if _counts(file, IMAGE_SUFFIXES)]
 
 
 def _read_manifest(path: Path, kind: Targets, *, sessions: bool) -> Listing:
     """Read lines of ``path,label`` or ``path,label,session``; paths are relative to the file."""
-    listing = Listing([], [], [])
+    listing = Listing([], [], [], [])
     way_out = "save it as CSV in UTF-8 with header path,label"
     text = read_text(path, TaskError, way_out, MOST_MANIFEST_BYTES)
     try:
@@ -93,7 +106,7 @@ def _read_manifest(path: Path, kind: Targets, *, sessions: bool) -> Listing:
 
 
 def _counts(file: Path, suffixes: frozenset[str]) -> bool:
-    return file.suffix.lower() in suffixes and not file.name.startswith(".") and kind_of(file) == "file"
+    return file.suffix.lower() in suffixes and kind_of(file) == "file"
 
 
 def _header(path: Path, cells: list[str], *, sessions: bool) -> list[str]:

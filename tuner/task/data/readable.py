@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tuner.errors import StoreError, TaskError
 from tuner.files import cache_folder, write_private
-from tuner.reading import text_from
+from tuner.reading import kinds_of, text_from
 
 T = TypeVar("T")
 FILE = "readable"
@@ -39,6 +39,7 @@ class FileCheck:
         self._unreadable: dict[str, str] = {}  # in the order of the task, and why
         self._skip, self._settings, self._looks = skip, settings, looks
         self._new: dict[bytes, None] = {}
+        self._left_out: dict[str, list[Path]] = {}
 
     def readable(self, files: Sequence[Path], look: Callable[[Path], object]) -> list[bool]:
         """Return whether each file can be read; `look`, called by several threads, raises a `TaskError` if not."""
@@ -65,6 +66,16 @@ class FileCheck:
     def note(self, file: Path, error: TaskError) -> None:
         """Count a file as unreadable, whose reading raised an error."""
         self._unreadable[text_from(file)] = _reason(file, error)
+
+    def leave_out(self, place: Path, files: Sequence[Path]) -> None:
+        """Count files of an entry that are of no kind that is read, or in no class folder."""
+        if files:
+            self._left_out[text_from(place)] = list(files)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What is left out of each entry: how many files of which kinds."""
+        return tuple(f"{place}: {kinds_of(files)}" for place, files in self._left_out.items())
 
     def close(self, task: Path) -> tuple[str, ...]:
         """Remember what was found, and return the files that are left out, each with the reason.
@@ -99,6 +110,11 @@ class FileCheck:
             state = (0, 0, 0, 0)
         content = os.fsencode(file) + f"\0{state}\0{self._settings}".encode()
         return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
+
+
+def unread(left_out: Sequence[str]) -> list[str]:
+    """Return the warnings that files of an entry are of no kind that is read."""
+    return [f"warning: left out, as no kind that is read, or in no class folder: {text}" for text in left_out]
 
 
 def left_out(skipped: Sequence[str]) -> str:

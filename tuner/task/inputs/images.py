@@ -8,10 +8,10 @@ import numpy as np
 
 from tuner.arrays import Array
 from tuner.errors import TaskError
-from tuner.reading import kind_of
+from tuner.reading import files_below, kind_of
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, unreadable
 from tuner.task.data.images import check_image, decode_image
-from tuner.task.data.listing import IMAGE_SUFFIXES, images_below, read_listing
+from tuner.task.data.listing import IMAGE_SUFFIXES, read_listing
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import FileSamples
 from tuner.task.inputs.arrays import no_size, read_arrays
@@ -36,12 +36,15 @@ class Images(InputKind):
         if path.suffix.lower() == ".npz" and not is_folder:
             return read_arrays(source)
         if is_folder and not source.labelled:
-            files, labels = _below(path), list[tuple[str, ...]]()
+            found = _below(path)
+            files, labels = [file for file in found if file.suffix.lower() in IMAGE_SUFFIXES], list[tuple[str, ...]]()
+            others = [file for file in found if file.suffix.lower() not in IMAGE_SUFFIXES]
         else:
-            files, labels, _ = read_listing(source, path, IMAGE_SUFFIXES, self.noun, sessions=False)
+            files, labels, _, others = read_listing(source, path, IMAGE_SUFFIXES, self.noun, sessions=False)
         if not files:
             raise empty_partition(path, source.partition)
         if source.check is not None:
+            source.check.leave_out(path, others)
             keep = source.check.readable(files, lambda file: check_image(file, source.spec))
             if not any(keep):
                 raise source.check.error(path)
@@ -78,6 +81,6 @@ class Images(InputKind):
 
 def _below(folder: Path) -> list[Path]:
     try:
-        return images_below(folder)
+        return list(files_below(folder))
     except OSError as error:
         raise unreadable(error, folder) from error

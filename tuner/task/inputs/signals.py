@@ -109,7 +109,9 @@ def _read(source: EntrySource) -> Labelled:
         raise TaskError(
             f"{path}: {_MARK}{pattern} chooses sessions of an .npz: leave it out for {suffix or 'a folder'}"
         )
-    files, labels, sessions = read_listing(source, file, SUFFIXES, "recordings")
+    files, labels, sessions, others = read_listing(source, file, SUFFIXES, "recordings")
+    if source.check is not None:
+        source.check.leave_out(file, others)
     recordings = [_recording(each, session, source) for each, session in zip(files, sessions, strict=True)]
     keep = [recording is not None for recording in recordings]
     if source.check is not None and files and not any(keep):

@@ -71,7 +71,6 @@ class ServiceState:
         waits: What a round that is due waits for.
         rounds: Latest rounds.
         problems: Latest problems.
-        watched: Change time (ns) and path of the last file predicted.
     """
 
     round: str = EXPORTED
@@ -89,7 +88,6 @@ class ServiceState:
     waits: str | None = None
     rounds: tuple[Round, ...] = ()
     problems: tuple[Problem, ...] = ()
-    watched: tuple[int, str] = (0, "")
 
     def fits(self, exits: int) -> bool:
         """Return whether the counts and thresholds are those of a model with so many exits."""
@@ -114,15 +112,12 @@ def read_state(bundle: Path) -> ServiceState:
 
 def _state(table: Table) -> ServiceState:
     tests = table.table("tests")
-    changed_ns, path = table.content["watched"]
-    watched = Table({"ns": changed_ns, "path": path}, "[watched] ")
     return table.read(
         ServiceState,
         whole=True,
         tests={name: _test(tests.table(name)) for name in tests.content},
         rounds=tuple(_round(entry) for entry in table.tables("rounds")[-SHOWN:]),
         problems=tuple(entry.read(Problem) for entry in table.tables("problems")[-SHOWN:]),
-        watched=(watched.integer("ns", least=-MOST), watched.text("path")),
     )
 
 
