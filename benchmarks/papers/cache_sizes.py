@@ -9,8 +9,8 @@ which the paper's do not have and which are a column of their own.
 
 import math
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,59 +38,28 @@ PRINTED: tuple[tuple[str, str, str, dict[int, int]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """One figure of the paper, and ours."""
+class Size(NamedTuple):
+    """One figure of the paper, and ours, in MiB.
+
+    Attributes:
+        setting: Network and cut.
+        shape: Of a map.
+        bits: Of a value.
+        paper: What is printed.
+        arithmetic: What the formula gives.
+        codes: What the codec's records take, without scales of their own.
+        scales: What these take.
+        disk: What the store takes, header and index included.
+    """
 
     setting: str
     shape: tuple[int, ...]
     bits: int
-    paper_mib: int
-    record_bytes: int
-    scale_bytes: int
-    disk_bytes_per_record: float
-    header_bytes: int
-
-    @property
-    def record_mib(self) -> float:
-        """What the codec's records take, without scales of their own."""
-        return IMAGES * (self.record_bytes - self.scale_bytes) / MIB
-
-    @property
-    def scales_mib(self) -> float:
-        """What scales of the records' own take."""
-        return IMAGES * self.scale_bytes / MIB
-
-    @property
-    def arithmetic_mib(self) -> float:
-        """What the formula gives."""
-        return IMAGES * math.prod(self.shape) * self.bits / 8 / MIB
-
-    @property
-    def disk_mib(self) -> float:
-        """What the store takes, header and index included."""
-        return (IMAGES * self.disk_bytes_per_record + self.header_bytes) / MIB
-
-    @property
-    def tolerance_mib(self) -> float:
-        """How far above the arithmetic the paper's figure may lie."""
-        return TOLERANCE_RESNET_MIB if self.paper_mib == 1200 else TOLERANCE_MIB
-
-    @property
-    def row(self) -> dict[str, object]:
-        """A line of the table."""
-        return {
-            "setting": self.setting,
-            "map": "×".join(map(str, self.shape)),
-            "bits": self.bits,
-            "paper MiB": self.paper_mib,
-            "arithmetic MiB": round(self.arithmetic_mib, 1),
-            "codes MiB": round(self.record_mib, 1),
-            "scales MiB": round(self.scales_mib, 1),
-            "on disk MiB": round(self.disk_mib, 1),
-            "paper - arithmetic": round(self.paper_mib - self.arithmetic_mib, 2),
-            "disk - codes - scales": round(self.disk_mib - self.record_mib - self.scales_mib, 2),
-        }
+    paper: int
+    arithmetic: float
+    codes: float
+    scales: float
+    disk: float
 
 
 def shape_after(model: str, module: str) -> tuple[int, ...]:
@@ -116,38 +85,33 @@ def measure(setting: str, shape: tuple[int, ...], bits: int, paper_mib: int, rec
         with RecordFile.create_or_open(path, key, low, high) as file:
             file.append([f"{number:032x}" for number in range(records)], codec.encode(maps))
             header = sum((path / name).stat().st_size for name in ("header", "cost") if (path / name).exists())
-            own, each = codec.scale_bytes, file.nbytes / records
-            return Size(setting, shape, bits, paper_mib, codec.record_bytes, own, each, header)
+            mib, own = IMAGES / MIB, codec.scale_bytes
+            disk = mib * file.nbytes / records + header / MIB
+            arithmetic = mib * math.prod(shape) * bits / 8
+            return Size(
+                setting, shape, bits, paper_mib, arithmetic, mib * (codec.record_bytes - own), mib * own, disk
+            )  # fmt: skip
 
 
 def judge(sizes: list[Size]) -> list[Claim]:
     """Hold the sizes against the arithmetic and the paper."""
-    exact = all(size.record_mib == size.arithmetic_mib for size in sizes)
-    over_paper = [size.paper_mib - size.arithmetic_mib for size in sizes]
-    within = [0 <= over <= size.tolerance_mib for over, size in zip(over_paper, sizes, strict=True)]
-    over_disk = [size.disk_mib - size.arithmetic_mib - size.scales_mib for size in sizes]
-    own = max(size.scales_mib / size.record_mib for size in sizes)
-    on_disk = [0 <= over <= TOLERANCE_MIB for over in over_disk]
+    equal = sum(size.codes == size.arithmetic for size in sizes)
+    over_paper = [size.paper - size.arithmetic for size in sizes]
+    tolerances = [TOLERANCE_RESNET_MIB if size.paper == 1200 else TOLERANCE_MIB for size in sizes]
+    within = [0 <= over <= most for over, most in zip(over_paper, tolerances, strict=True)]
+    over_disk = [size.disk - size.arithmetic - size.scales for size in sizes]
     return [
-        Claim(
-            f"codes of all {len(sizes)} settings take exactly images × C × H × W × bits / 8",
-            "arithmetic",
-            f"{sum(size.record_mib == size.arithmetic_mib for size in sizes)} of {len(sizes)} equal",
-            exact,
-        ),
-        Claim(
-            "the arithmetic lies within +0/+1.8 MiB under the paper's figures (ResNet-18 at 4 bits: +4)",
-            "Cache-and-Reuse, tables 2 and 4",
-            f"paper over arithmetic by {min(over_paper):.2f} to {max(over_paper):.2f} MiB, {sum(within)} within",
-            all(within),
-        ),
-        Claim(
-            "index, checksums, header and shared scales add at most 1.8 MiB to codes and scales of records' own",
-            "Cache-and-Reuse adds 0.1 to 3.7 MiB",
-            f"{min(over_disk):.2f} to {max(over_disk):.2f} MiB; scales of their own take up to {own:.1%} of the codes",
-            all(on_disk),
-        ),
-    ]
+        Claim(f"codes of all {len(sizes)} settings take exactly images × C × H × W × bits / 8", "arithmetic",
+              f"{equal} of {len(sizes)} equal", equal == len(sizes)),
+        Claim("the arithmetic lies within +0/+1.8 MiB under the paper's figures (ResNet-18 at 4 bits: +4)",
+              "Cache-and-Reuse, tables 2 and 4",
+              f"paper over arithmetic by {min(over_paper):.2f} to {max(over_paper):.2f} MiB, {sum(within)} within",
+              all(within)),
+        Claim("index, checksums, header and shared scales add at most 1.8 MiB to codes and scales of records' own",
+              "Cache-and-Reuse adds 0.1 to 3.7 MiB", f"{min(over_disk):.2f} to {max(over_disk):.2f} MiB; scales of "
+              f"their own take up to {max(size.scales / size.codes for size in sizes):.1%} of the codes",
+              all(0 <= over <= TOLERANCE_MIB for over in over_disk)),
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -159,7 +123,7 @@ def main() -> None:
         for setting, model, module, printed in PRINTED
         for bits, paper_mib in printed.items()
     ]
-    finish("cache_sizes", [size.row for size in sizes], judge(sizes), options.json)
+    finish("cache_sizes", [size._asdict() for size in sizes], judge(sizes), options.json)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,6 @@ outputs; their hidden widths are the only whole numbers that fit its figures. Tw
   and the largest gradient. For the LSTM, the gates count twice: before and after their activation.
 - V1, for two cases: the pool of the planner that NNTrainer shipped then.
 
-"executor KiB" and "eager KiB" are measured: the same network and batch in PyTorch
-(`benchmarks.papers.table4_measured`), run by the planned executor and by PyTorch's eager loop, each in a fresh process.
-They are the high-water mark of resident memory (VmHWM) over the process's rest, with the bytes of weights and batch
-added, which lie there before. ``--quick`` measures three cases.
-
 Beside them: LeNet-5 and a small residual network, planned against giving every tensor memory of its own.
 """
 
@@ -22,7 +17,6 @@ from typing import Literal
 
 from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
-from benchmarks.papers.table4_measured import measured
 from tuner.planner.memory.placement import PLANNERS, Tensor, max_live
 from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.network.layers import Activation, Conv2d, Input, Operation
@@ -60,9 +54,6 @@ CASES = (
     Case("Model D", "model_d.ini", 162_295, "R"),
 )
 BOUND_BREAKER = "Model B (Conv2D)"
-QUICK = ("Linear", "Conv2D", "LSTM")
-#: A measured peak answers to the planned one within 10 % or 16 MB.
-SHARE, FAR_KIB = 0.10, 16e6 / KIB
 NETWORKS = {"LeNet-5": "lenet5.ini", "small ResNet": "resnet.ini"}
 FORWARD = {"input", "activation", "output", "saved", "scratch"}
 
@@ -95,7 +86,7 @@ class Planned:
 
     @property
     def row(self) -> dict[str, object]:
-        """A line of the table; what a run measures is added beside it."""
+        """A line of the table."""
         return {
             "case": self.case.name,
             "paper KiB": self.case.paper_kib,
@@ -107,56 +98,12 @@ class Planned:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A case as it ran, in KiB.
-
-    Attributes:
-        executor_kib: What the planned executor took.
-        expected_kib: What it had planned: its own operators, without the library's scratch.
-        eager_kib: What PyTorch's eager loop took.
-    """
-
-    executor_kib: float
-    expected_kib: float
-    eager_kib: float
-
-    @property
-    def within(self) -> bool:
-        """Whether the executor took what it had planned."""
-        return abs(self.executor_kib - self.expected_kib) <= max(FAR_KIB, SHARE * self.expected_kib)
-
-    def columns(self, paper_kib: int) -> dict[str, object]:
-        """Return what stands beside a planned case."""
-        return {
-            "executor plans": f"{self.expected_kib:.1f}",
-            "executor KiB": f"{self.executor_kib:.1f}",
-            "executor / paper": round(self.executor_kib / paper_kib, 3),
-            "eager KiB": f"{self.eager_kib:.1f}",
-            "executor / eager": round(self.executor_kib / self.eager_kib, 3),
-        }
-
-
 def main() -> None:
-    """Plan, run, print, write."""
+    """Plan, print, write."""
     asked = benchmark_parser(__doc__).parse_args()
     found = [planned(case) for case in CASES]
-    ran = {case.name: ran_as(case) for case in CASES if not asked.quick or case.name in QUICK}
     masked = max_live(training_step(masked_model_b()).tensors) / KIB
-    rows: list[Row] = [_beside(one, ran.get(one.case.name)) for one in found]
-    finish("nntrainer_table4", [*rows, *_networks()], [*claims(found, masked), *measured_claims(ran)], asked.json)
-
-
-def ran_as(case: Case) -> Measured:
-    """Run a case by both arms."""
-    ours, theirs = (measured(MODELS / case.file, arm) for arm in ("planned", "eager"))
-    return Measured(ours["peak"] / KIB, ours["expected"] / KIB, theirs["peak"] / KIB)
-
-
-def _beside(one: Planned, ran: Measured | None) -> Row:
-    """Return a case's line, planned and measured."""
-    columns = ran.columns(one.case.paper_kib) if ran is not None else {"executor KiB": "not run: --quick"}
-    return {**one.row, **columns}
+    finish("nntrainer_table4", [*(one.row for one in found), *_networks()], claims(found, masked), asked.json)
 
 
 def planned(case: Case) -> Planned:
@@ -219,29 +166,6 @@ def claims(found: list[Planned], masked_kib: float) -> list[Claim]:
             f"{breaker.case.paper_kib:,} KiB",
             f"{masked_kib:,.1f} KiB, {masked_kib / breaker.case.paper_kib:.3f} ×",
             masked_kib <= MASK_RATIO * breaker.case.paper_kib,
-        ),
-    ]
-
-
-def measured_claims(ran: Mapping[str, Measured]) -> list[Claim]:
-    """Hold what ran against what was planned, and against the eager loop."""
-    far = [name for name, one in ran.items() if not one.within]
-    more = [name for name, one in ran.items() if one.executor_kib > one.eager_kib]
-    ratios = [one.executor_kib / one.eager_kib for one in ran.values()]
-    return [
-        Claim(
-            "the executor's measured peak is within 10 % or 16 MB of its plan, on every case that ran",
-            "bound of the project",
-            f"{len(ran) - len(far)} of {len(ran)}",
-            not far,
-            f"outside: {', '.join(far)}" if far else "",
-        ),
-        Claim(
-            "the executor takes no more than PyTorch's eager loop, on every case that ran",
-            "PyTorch eager, in this run",
-            f"{len(ran) - len(more)} of {len(ran)}; {min(ratios):.2f} to {max(ratios):.2f} ×",
-            not more,
-            f"more on {', '.join(more)}" if more else "",
         ),
     ]
 

@@ -7,7 +7,7 @@ for on half of the images (the offline stage; the backbone never changes), then 
 other half, with labels or with the model's own answers. All images go through the backbone once; accuracy is of all
 validation images, each weighted by how often the user meets its class. A user's speed-up is the latency of one session
 over the mean of the exits' latencies, weighted by the shares that leave there; both are ONNX Runtime's, of one image,
-timed in turn. Exits that train by steps stand next to them, for a few users.
+timed in turn. Last, training steps of exits are timed next to those of the whole model.
 """
 
 import math
@@ -23,16 +23,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval, ratio, table
-from benchmarks.lib.setup import clothing
-from benchmarks.papers.exits.trained import (
-    WHOLE,
-    flops_of,
-    leaving_seconds,
-    linear_plan,
-    offline,
-    personalised,
-    step_seconds,
-)
+from benchmarks.lib.setup import clothing, opened
+from benchmarks.papers.exits.costs import WHOLE, exits_plan, flops_of, leaving_seconds, step_seconds
 from benchmarks.papers.exits.users import (
     LABELLED,
     POLICIES,
@@ -41,7 +33,6 @@ from benchmarks.papers.exits.users import (
     known_task,
     lived,
     met,
-    offline_images,
     store_features,
     task_of,
 )
@@ -131,7 +122,7 @@ def cost_rows(names: Sequence[str], seconds: Mapping[str, float], flops: Costs) 
 
 
 def user_rows(
-    kind: str, outcomes: Mapping[Key, Sequence[Mapping[str, Outcome]]], seconds: Mapping[str, float], flops: Costs
+    outcomes: Mapping[Key, Sequence[Mapping[str, Outcome]]], seconds: Mapping[str, float], flops: Costs
 ) -> list[Row]:
     """Return a line for each number of classes and samples, and each setting."""
     rows: list[Row] = []
@@ -144,7 +135,6 @@ def user_rows(
                 share = np.mean([one.policies[number].shares for one in own], axis=0)
                 rows.append(
                     {
-                        "exits": kind,
                         "classes": classes,
                         "samples": samples,
                         "different": float(np.mean([one.images for one in own])),
@@ -216,8 +206,6 @@ class Sizes:
         users: By number of classes.
         samples: Numbers of images that a user has.
         timed: Images whose latency is measured, and how often each.
-        trained: Users with exits that train by steps, by number of classes.
-        epochs: Of these exits, offline and of a user's round.
         steps: That are timed.
     """
 
@@ -226,13 +214,11 @@ class Sizes:
     users: dict[int, int]
     samples: tuple[int, ...]
     timed: tuple[int, int]
-    trained: dict[int, int]
-    epochs: tuple[int, int]
     steps: int
 
 
-FULL = Sizes(128, 1000, {10: 30, 30: 30, 100: 30, 200: 30}, (150, 500, 2000), (20, 15), {10: 3}, (4, 6), 8)
-QUICK = Sizes(64, 4, {10: 3, 30: 3}, (500,), (3, 5), {10: 1}, (1, 1), 3)
+FULL = Sizes(128, 1000, {10: 30, 30: 30, 100: 30, 200: 30}, (150, 500, 2000), (20, 15), 8)
+QUICK = Sizes(64, 4, {10: 3, 30: 3}, (500,), (3, 5), 3)
 
 
 def main() -> None:
@@ -250,7 +236,7 @@ def main() -> None:
 def measured(size: Sizes, path: Path) -> tuple[list[Row], list[Claim]]:
     """Time the exits, let the users live; return the tables, which are also printed as they come, and the claims."""
     task = fewer(known_task(clothing(size.pixels, 1, 1)), size.images)
-    plan = linear_plan(task, LABELLED)
+    plan = exits_plan(opened(task), LABELLED)
     flops = flops_of(plan)
     if not path.exists():
         store_features(task, load(task), path)
@@ -262,27 +248,11 @@ def measured(size: Sizes, path: Path) -> tuple[list[Row], list[Claim]]:
         for (classes, users), samples in product(size.users.items(), size.samples):
             runs = [workers.submit(lived, path, classes, samples, seed, flops) for seed in range(users)]
             outcomes[classes, samples] = [run.result() for run in runs]
-            rows += shown(user_rows("closed form", {(classes, samples): outcomes[classes, samples]}, seconds, flops))
-    rows_trained, steps = trained_users(task, size, seconds)
-    return [*rows, *rows_trained], [*claims_of(outcomes, seconds, flops), *steps]
-
-
-def trained_users(task: Task, size: Sizes, seconds: Mapping[str, float]) -> tuple[list[Row], list[Claim]]:
-    """Train exits by steps for some users; return their tables, and the claims about steps.
-
-    The exits' latencies are those of exits in closed form, which are at the same places and take fewer FLOPs.
-    """
-    labels, first, second = task.local.train.labels, *size.epochs
-    start = offline(task, Subset(task.local.train, offline_images(labels, np.unique(labels))), first)
-    outcomes: dict[Key, list[Mapping[str, Outcome]]] = {}
-    for classes, users in size.trained.items():
-        people = [met(labels, classes, SAMPLES, seed) for seed in range(users)]
-        outcomes[classes, SAMPLES] = [personalised(task, user, start, second) for user in people]
-    rows = shown(user_rows("trained by steps", outcomes, seconds, flops_of(start.plan)))
-    everything = task_of(task, met(labels, len(task.labels), SAMPLES, 0))
-    taken = step_seconds(everything, start, size.steps)
+            rows += shown(user_rows({(classes, samples): outcomes[classes, samples]}, seconds, flops))
+    user = met(task.local.train.labels, len(task.labels), SAMPLES, 0)
+    taken = step_seconds(task_of(task, user), size.steps)
     rows += shown([{"training step": name, "ms": 1e3 * median(found)} for name, found in taken.items()])
-    return rows, step_claims(taken)
+    return rows, [*claims_of(outcomes, seconds, flops), *step_claims(taken)]
 
 
 def shown(rows: list[Row]) -> list[Row]:

@@ -321,14 +321,12 @@ def solved(
     return Answered(np.stack(unseen), own.rows), Answered(np.stack(scored), val.rows)
 
 
-def judged(
-    heads: HeadsPlan, fitted: Answered, scored: Answered, user: User, flops: Costs, *, out_of_fold: bool = True
-) -> Policy:
+def judged(heads: HeadsPlan, fitted: Answered, scored: Answered, user: User, flops: Costs) -> Policy:
     """Set thresholds on a user's images, by labels or by agreement with the final head; score the validation images."""
     labelled = heads.supervised > 0
     truth = fitted.labels if labelled else fitted.logits[-1].argmax(axis=-1)
     calibration = calibrate_exits(
-        fitted.logits, truth, heads, flops, kind=SINGLE_LABEL, prune=True, labelled=labelled, out_of_fold=out_of_fold
+        fitted.logits, truth, heads, flops, kind=SINGLE_LABEL, prune=True, labelled=labelled, out_of_fold=True
     )
     kept = [*calibration.kept, len(fitted.logits) - 1]
     logits = scored.logits[kept]

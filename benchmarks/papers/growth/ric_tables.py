@@ -8,7 +8,7 @@ every set, MHEALTH has 11 classes, FinDroidHR 6 channels, and MobileNet's third 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -27,18 +27,8 @@ Widths = tuple[int, ...]
 Printed = tuple[str, str]  # parameters in thousands, FLOPs in millions
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """One structure of the tables.
-
-    Attributes:
-        data: Network and data set.
-        method: Which column of the table.
-        widths: Of its layers.
-        printed: Thousands of parameters and millions of FLOPs, as the paper prints them.
-        parameters: Ours.
-        flops: Ours, by `tuner.models.counts.flops`.
-    """
+class Counted(NamedTuple):
+    """One structure of the tables: what the paper prints, thousands of parameters and millions of FLOPs, and ours."""
 
     data: str
     method: str
@@ -58,75 +48,57 @@ class Counted:
         return agrees(self.flops / 1e6, self.printed[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The five structures of one network on one data set."""
-
-    data: str
-    shape: tuple[int, ...]
-    build: Callable[[Widths], nn.Module]
-    widths: Sequence[Widths]
-    printed: Sequence[Printed]
-
-    def counted(self) -> list[Counted]:
-        """Build every structure and count it."""
-        found = []
-        for method, widths, printed in zip(METHODS, self.widths, self.printed, strict=True):
-            model = self.build(widths)
-            found.append(Counted(self.data, method, widths, printed, parameters(model), flops(model, self.shape)))
-        return found
+def _lenet(channels: int, time: int, outputs: int) -> Callable[[Any], nn.Module]:
+    return lambda widths: lenet_1d(channels, time, outputs, widths)
 
 
-def _lenet(channels: int, time: int, outputs: int) -> Callable[[Widths], nn.Module]:
-    return lambda widths: lenet_1d(channels, time, outputs, (widths[0], widths[1], widths[2]))
+def _mobilenet(channels: int, time: int, kernel: int, outputs: int) -> Callable[[Any], nn.Module]:
+    return lambda widths: mobilenet_1d(channels, time, kernel, outputs, widths)
 
 
-def _mobilenet(channels: int, time: int, kernel: int, outputs: int) -> Callable[[Widths], nn.Module]:
-    return lambda widths: mobilenet_1d(channels, time, kernel, outputs, (widths[0], widths[1], widths[2], widths[3]))
-
-
+#: By network and data set: the shape of a sample, the network, and of each method widths and what is printed.
 TABLES = (
-    Table(
+    (
         "LeNet sEMG", (8, 100), _lenet(8, 100, 6),
         [(20, 50, 500), (16, 42, 261), (12, 24, 25), (10, 15, 28), (17, 38, 52)],
         [("394.82", "2.0"), ("177.52", "1.22"), ("14.59", "0.5"), ("9.7", "0.34"), ("41.01", "0.94")],
     ),
-    Table(
+    (
         "LeNet HAR", (9, 128), _lenet(9, 128, 6),
         [(20, 50, 500), (18, 45, 140), (10, 16, 33), (5, 13, 25), (12, 18, 50)],
         [("570", "2.9"), ("153", "1.8"), ("15.38", "0.52"), ("8.89", "0.24"), ("24.72", "0.66")],
     ),
-    Table(
+    (
         "LeNet MHEALTH", (23, 100), _lenet(23, 100, 11),
         [(20, 50, 500), (18, 40, 112), (7, 15, 25), (5, 11, 25), (8, 22, 48)],
         [("401.52", "2.74"), ("84.49", "1.76"), ("9.68", "0.5"), ("6.83", "0.34"), ("21.5", "0.63")],
     ),
-    Table(
+    (
         "LeNet FinDroidHR", (6, 150), _lenet(6, 150, 6),
         [(20, 50, 500), (15, 46, 132), (5, 15, 39), (5, 11, 31), (12, 18, 30)],
         [("694.26", "3.38"), ("175.85", "1.76"), ("17.56", "0.27"), ("10.63", "0.22"), ("18.86", "0.65")],
     ),
-    Table(
-        "LeNet MNIST", (1, 28, 28), lambda widths: lenet_2d(10, (widths[0], widths[1], widths[2])),
+    (
+        "LeNet MNIST", (1, 28, 28), lambda widths: lenet_2d(10, widths),
         [(20, 50, 500), (20, 45, 269), (13, 33, 50), (5, 25, 43), (16, 29, 50)],
         [("431.08", "4.9"), ("219.71", "3.9"), ("38.06", "1.84"), ("20.96", "0.58"), ("35.8", "2.04")],
     ),
-    Table(
+    (
         "MobileNet sEMG", (8, 100), _mobilenet(8, 100, 12, 6),
         [(32, 64, 128, 256), (24, 38, 34, 68), (20, 35, 40, 52), (10, 12, 31, 45), (18, 17, 38, 47)],
         [("50.31", "0.74"), ("8.39", "0.34"), ("7.56", "0.29"), ("3.75", "0.12"), ("5.63", "0.22")],
     ),
-    Table(
+    (
         "MobileNet HAR", (9, 128), _mobilenet(9, 128, 14, 6),
         [(32, 64, 128, 256), (19, 34, 63, 126), (10, 30, 48, 58), (6, 12, 31, 39), (9, 16, 35, 86)],
         [("51.72", "1.14"), ("15.51", "0.49"), ("7.37", "0.26"), ("3.33", "0.13"), ("6.21", "0.2")],
     ),
-    Table(
+    (
         "MobileNet MHEALTH", (23, 100), _mobilenet(23, 100, 12, 11),
         [(32, 64, 128, 256), (23, 41, 77, 153), (20, 48, 51, 53), (15, 17, 23, 39), (20, 26, 43, 91)],
         [("57.35", "1.26"), ("25.61", "0.78"), ("13.65", "0.66"), ("6.78", "0.42"), ("13.15", "0.6")],
     ),
-    Table(
+    (
         "MobileNet FinDroidHR", (6, 150), _mobilenet(6, 150, 14, 6),
         [(32, 64, 128, 256), (28, 52, 101, 202), (10, 20, 61, 54), (8, 14, 35, 41), (16, 17, 34, 83)],
         [("50.37", "1.41"), ("33.21", "1.03"), ("7.16", "0.27"), ("3.76", "0.17"), ("6.46", "0.32")],
@@ -142,8 +114,13 @@ def agrees(value: float, printed: str) -> bool:
 
 
 def counted() -> list[Counted]:
-    """Count all 45 structures."""
-    return [structure for table in TABLES for structure in table.counted()]
+    """Build and count all 45 structures."""
+    found = []
+    for data, shape, build, every, of_paper in TABLES:
+        for method, widths, printed in zip(METHODS, every, of_paper, strict=True):
+            model = build(widths)
+            found.append(Counted(data, method, widths, printed, parameters(model), flops(model, shape)))
+    return found
 
 
 def claims(found: Sequence[Counted]) -> list[Claim]:
@@ -174,17 +151,11 @@ def main() -> None:
     asked = benchmark_parser(__doc__).parse_args()
     found = counted()
     rows: list[Row] = [
-        {
-            "network": one.data,
-            "structure": one.method,
-            "widths": "-".join(map(str, one.widths)),
-            "parameters": f"{one.parameters:,}",
-            "printed K": one.printed[0],
-            "FLOPs": f"{one.flops:,}",
-            "printed M": one.printed[1],
-        }
+        {"network": one.data, "structure": one.method, "widths": "-".join(map(str, one.widths)),
+         "parameters": f"{one.parameters:,}", "printed K": one.printed[0],
+         "FLOPs": f"{one.flops:,}", "printed M": one.printed[1]}
         for one in found
-    ]
+    ]  # fmt: skip
     finish("ric_tables", rows, claims(found), asked.json)
 
 
