@@ -156,7 +156,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     most = max(float(str(row["over s"])) for row in rows)
     group = max(int(str(row["group MB"])) for row in rows)
     parent = max(int(str(row["parent MB"])) for row in rows)
-    kept = [row for row in rows if row["misdeed"] == "sleeps"]
+    kept = [row for row in rows if row["misdeed"] == "sleeps"][-1:]  # of the longest budget
     odd = [row for row in rows if row["left"] or row["exit"] not in {0, 1} or (row["exit"] == 1 and not row["line"])]
     limit, bound = "project's bound", (1 + MEMORY_SHARE) * LIMIT_BYTES / 1e6
     return [
@@ -192,6 +192,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
                 limit,
                 f"{row['done']} done, {row['killed']} killed",
                 bool(row["done"] and row["killed"]),
+                "" if row["done"] or row["killed"] else "no trial began in this time: the machine is busy",
             )
             for row in kept
         ),
