@@ -36,6 +36,8 @@ TIME_SHARE, TIME_SECONDS = 0.02, 1.0
 LIMIT_BYTES, MEMORY_SHARE = 300_000_000, 0.1
 PARENT_BYTES, SLOPE_BYTES = 120_000_000, 16_000
 TRIVIAL, WARM = 500, 100
+#: Most seconds from the end of a command to its last line.
+LINE_SECONDS = 5.0
 NAMES = [TRAINS, *MISDEEDS]
 
 
@@ -84,6 +86,9 @@ def watched(misdeed: str, arguments: Sequence[str], folder: Path) -> Watched:
             look(process.pid, out, seen)
             time.sleep(0.005)
         seen.seconds, seen.exit_code = time.monotonic() - started, process.returncode
+        end = time.monotonic() + LINE_SECONDS
+        while seen.exit_code and not errors.seek(0, os.SEEK_END) and time.monotonic() < end:
+            time.sleep(0.05)  # a command that was ended is spoken for by a process of its own
         errors.seek(max(0, errors.tell() - 4096))
         lines = errors.read().decode(errors="replace").splitlines()
         seen.line = lines[-1] if seen.exit_code and lines else ""
