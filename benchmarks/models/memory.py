@@ -13,12 +13,10 @@ process, so that these are not counted as planning.
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -137,21 +135,11 @@ def _row(name: str, rounds: int, steps: int) -> Row:
         "time of eager": ms["planned"] / ms["eager"],
         "time of tuned eager": ms["planned"] / ms["tuned"],
         "least ms": f"{least['planned']:.0f} / {least['eager']:.0f}",
-        **{
-            f"{arm} {key}": _each_step(found[arm], key)
-            for key in ("faults", "system ms")
-            for arm in ("planned", "eager")
-        },
         "pool MB": plan["pool_bytes"] / 1e6,
         "trace s": plan["trace_seconds"],
         "plan s": plan["plan_seconds"],
         "largest at the peak": plan["largest"],
     }
-
-
-def _each_step(runs: list[dict[str, Any]], key: str) -> float:
-    """Return the median over all steps of what the system did: pages faulted in, or seconds of its own."""
-    return float(median([one for run in runs for one in run[key]]))
 
 
 def _apart(name: str, arm: str, steps: int) -> dict[str, Any]:
@@ -254,19 +242,12 @@ def _traced(name: str) -> tuple[Step, nn.Module, float]:
 
 
 def _timed(run: Callable[[], float], meter: PeakMeter, steps: int) -> dict[str, Any]:
-    seconds, used = [], [resource.getrusage(resource.RUSAGE_SELF)]
+    seconds = []
     for _ in range(steps):
         started = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - started)
-        used.append(resource.getrusage(resource.RUSAGE_SELF))
-    return {
-        "peak_bytes": meter.peak_bytes(),
-        "resting_bytes": meter.resting,
-        "seconds": seconds[1:],
-        "faults": [late.ru_minflt - early.ru_minflt for early, late in pairwise(used)][1:],
-        "system ms": [1e3 * (late.ru_stime - early.ru_stime) for early, late in pairwise(used)][1:],
-    }
+    return {"peak_bytes": meter.peak_bytes(), "seconds": seconds[1:]}
 
 
 def claims(rows: list[Row]) -> list[Claim]:
@@ -293,19 +274,8 @@ def claims(rows: list[Row]) -> list[Claim]:
         ):
             share = float(str(row[key]))
             text = f"the planned executor takes ≤ {bound_} × {what}, {row['model']}"
-            why = "" if share <= bound_ else _why(row)
-            found.append(Claim(text, "bound of the project", f"{share:.2f}×", share <= bound_, why))
+            found.append(Claim(text, "bound of the project", f"{share:.2f}×", share <= bound_))
     return found
-
-
-def _why(row: Row) -> str:
-    """Say what the system did in a step of each arm: memory that was given back is faulted in and zeroed again."""
-    ours, theirs = (float(str(row[f"{arm} faults"])) for arm in ("planned", "eager"))
-    mine, its = (float(str(row[f"{arm} system ms"])) for arm in ("planned", "eager"))
-    return (
-        f"much of what is freed goes back to the system: {ours:,.0f} pages are faulted in a step, {theirs:,.0f} by the "
-        f"eager loop, and the system takes {mine:.0f} ms, {its:.0f} there; and activations are computed again"
-    )
 
 
 def _off_bytes(row: Row) -> tuple[float, float]:

@@ -30,6 +30,7 @@ class Outcome:
         seconds: Wall time.
         peak_bytes: Most resident memory, that of the warmed process included.
         output: What it printed on stdout.
+        errors: What it printed on stderr.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Outcome:
     seconds: float
     peak_bytes: int
     output: str = ""
+    errors: str = ""
 
 
 def confined(
@@ -64,7 +66,7 @@ def confined(
             texts.append(file.read().decode(errors="replace"))
     kind = _kind(status, texts[1], hangs=hangs, touched=_content(canary) != before)
     last = (texts[1].strip().splitlines() or [""])[-1]
-    return Outcome(kind, last, time.monotonic() - began, usage * 1024, texts[0])
+    return Outcome(kind, last, time.monotonic() - began, usage * 1024, *texts)
 
 
 def _run(action: Callable[[], int], canary: Path | None, most_bytes: int, out: int, err: int) -> NoReturn:

@@ -21,8 +21,8 @@ from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
 from benchmarks.limits.hostile.malformed import Case, cases
 
-HARMLESS, MEMORY = "harmless", "memory"
-OUTCOMES = (ONE_LINE, HARMLESS, ACCEPTED, "traceback", "many lines", "hang", MEMORY)
+HARMLESS, MEMORY, MANY_LINES = "harmless", "memory", "many lines"
+OUTCOMES = (ONE_LINE, HARMLESS, ACCEPTED, "traceback", MANY_LINES, "hang", MEMORY)
 DEADLINE_SECONDS = 60.0
 #: Data of the process, and of each that it starts.
 MOST_BYTES = 12_000_000_000
@@ -63,8 +63,10 @@ def answer_to(case: Case) -> Outcome:
     inherited = psutil.Process().memory_info().rss  # a forked process begins with it
     if answer.peak_bytes > RESIDENT_BYTES + inherited or answer.kind == "killed by signal 9":
         return replace(answer, kind=MEMORY)
-    if answer.kind == ONE_LINE and not answer.line.startswith("tuner: "):
-        return replace(answer, kind="many lines")
+    if answer.kind in {ONE_LINE, MANY_LINES}:  # what a run says of its progress is no answer
+        said = [line for line in answer.errors.splitlines() if line.startswith("tuner: ")]
+        is_answer = said == [answer.line] and answer.line.isprintable()
+        return replace(answer, kind=ONE_LINE if is_answer else MANY_LINES)
     return replace(answer, kind=HARMLESS) if answer.kind == ACCEPTED and case.is_harmless else answer
 
 
