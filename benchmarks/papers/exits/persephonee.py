@@ -1,11 +1,12 @@
 """PersEPhonEE: what exits cost, and what users gain from exits that learned on the device.
 
 MobileNetV2 on real data, and users whose class popularity is Gaussian over 10, 30, 100 or 200 ImageNet classes, the
-head's other rows left out for all arms alike. Exits are solved for on half of the images (the offline stage; the backbone never changes), then again with each user's own sample of the
-other half, with labels or with the model's own answers. All images go through the backbone once; accuracy is of all
-validation images, each weighted by how often the user meets its class. A user's speed-up is the latency of one session
-over the mean of the exits' latencies, weighted by the shares that leave there; both are ONNX Runtime's, of one image,
-timed in turn. Last, training steps of exits are timed next to those of the whole model.
+head's other rows left out for all arms alike. Exits are solved for on half of the images (the offline stage; the
+backbone never changes), then again with each user's own sample of the other half, with labels or with the model's own
+answers. All images go through the backbone once; accuracy is of all validation images, each weighted by how often the
+user meets its class. A user's speed-up is the latency of one session over the mean of the exits' latencies, weighted by
+the shares that leave there; both are ONNX Runtime's, of one image, timed in turn. Last, training steps of exits are
+timed next to those of the whole model.
 """
 
 import math
