@@ -1,46 +1,17 @@
 """What `tuner run` finds, next to the best simple things that a user would do instead, on test samples nobody saw.
 
-`python -m benchmarks.alternatives [--quick] [--tasks NAME ...] [--seeds N] [--seconds 60 300] [--arms NAME ...]
-[--keep FOLDER] [--json FILE]`
-
 Every arm has the same model, the same samples of the user, the same seconds and the same cores, and runs in a process
 of its own. `tuner run` divides the user's samples into training and validation; its export then learns all of them, as
-plain arms do. The seconds of that refit are beyond those of the arm, and in its note.
+plain arms do. The seconds of that refit are beyond those of the arm, and in its note. Tasks are in
+`benchmarks.alternatives.tasks`; arms in `ours`, `arms` (heads on frozen features), `trained` (a stored tail, LP-FT,
+fastai's recipe) and `plain` (Optuna over a plain loop), each with what it does. Rates of plain arms are chosen on
+`local.val`, with global validation samples where old classes count; then all samples are trained on.
 
-Tasks: photos of sign digits, of 25 objects (Caltech) and of clothing, small images (CIFAR-10 at 96 pixels), all with
-MobileNetV2; handwritten digits; sounds (ESC-10, the fifth fold is the test) and one speaker's digits with YAMNet;
-one person's muscle signals. There is no accelerometer data at hand, so no such task.
-
-`rare-sign` and `rare-clothing` are the same with one class cut to ten samples; in `unknown-*`, the last three tenths
-of the user's classes are left out, and their test samples are strangers that a bundle should tell from hers.
-
-Arms:
-
-- ours, at each number of seconds: `tuner.run` in an empty store; the default pick, the same fitted again on all samples
-  where the export can do that, and the best local one;
-- on frozen features: logistic regression (C by folds), ridge (λ by leave-one-out), linear discriminant analysis,
-  RanPAC (ridge on random projections), class means, a dense layer trained for 50 epochs;
-- fastai's recipe, at each number of seconds: head and norms for an epoch, then all layers, augmented, one-cycle;
-- stored tail, at each number of seconds: features stored once after half of the FLOPs, the rest trained by AdamW at a
-  constant rate, 8 epochs, label smoothing 0.1, statistics of norms frozen; its own head, and one solved again in closed
-  form on what it has learned;
-- LP-FT, likewise: the same tail, whose head is a linear probe before the tail trains;
-- Optuna, likewise: its TPE over a plain PyTorch loop on the same samples; block to begin with, rate and epochs.
-
-The rates of stored tail and LP-FT are chosen on `local.val` (with global validation samples where old classes count),
-of as many as the seconds allow; then all samples are trained on. So is Optuna's best trial.
-
-Where the user's classes come beside old ones (clothing, digits), local and global accuracy count alike. There the
-trained arms have global samples too (2,000 for stored tail and LP-FT, as many as the user's for the others), and heads
-on the user's classes alone answer no old ones; the stored tail's head is solved again as `tuner.ridge.union` does.
-Else local accuracy counts, and global accuracy is shown. An arm is compared with the simple arm that is the best on the
-test itself, which favours that arm. Seconds are wall time from the loaded task to a model that answers; ours leave the
-export out unless it fits the plan again.
-
-A seed changes which of the user's samples are for validation, which of the data are hers, the order, and the search.
-Intervals are paired and hold for other test samples and other seeds; a claim holds at the unfavourable end.
-`--quick` has five tasks with some of the arms, which `--help` lists.
-`--keep FOLDER` keeps what has been measured, so that a run that was interrupted continues; delete it if code changes.
+Where the user's classes come beside old ones (clothing, digits), local and global accuracy count alike, trained arms
+have global samples too, and heads on the user's classes alone answer no old ones. Else local accuracy counts, and
+global accuracy is shown. An arm is compared with the simple arm that is the best on the test itself, which favours that
+arm. A seed changes which of the user's samples are for validation, which of the data are hers, the order, and the
+search. Intervals are paired and hold for other test samples and other seeds; a claim holds at the unfavourable end.
 """
 
 import argparse

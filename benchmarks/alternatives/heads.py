@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from sklearn.covariance import ledoit_wolf
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 from sklearn.model_selection import StratifiedKFold
 from torch import nn
 from torch.nn import functional
@@ -28,11 +28,9 @@ FEW_CLASSES = 50
 #: Steps of the logistic regression.
 STEPS = 300
 #: Values of λ that leave-one-out chooses from, each in mean variances of a feature, as many as there are samples.
-PENALTIES = tuple(10.0**power for power in np.arange(-4, 2.01, 0.5))
+PENALTIES = tuple(10.0**power for power in np.arange(2, -4.01, -0.5))
 #: Random projections.
 PROJECTIONS = 4000
-#: Smallest eigenvalue that counts, relative to the largest.
-SMALLEST = 1e-10
 #: Epochs of the dense layer.
 EPOCHS = 50
 #: Samples of a step of the dense layer.
@@ -97,40 +95,18 @@ def _folds(y: Labels) -> int:
 
 
 def ridge(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int = 0) -> Scores:  # noqa: ARG001 - a `Fit`
-    """Return ridge regression to one-hot targets, the offset free; λ is that of the best leave-one-out answers.
+    """Return scikit-learn's ridge classifier; λ has the best leave-one-out answers, and of several the largest does."""
+    rows = x.astype(np.float64)
+    alphas = [factor * rows.var(0).mean() * len(y) for factor in PENALTIES]
+    weight, scoring = ("balanced", "balanced_accuracy") if balanced else (None, "accuracy")
+    model = RidgeClassifierCV(alphas, scoring=scoring, class_weight=weight).fit(rows, y)
 
-    With X the centred features, the answer to a sample that is left out is t − r / (1 − h), where r is its residual
-    and h its leverage: every λ takes one decomposition of XXᵀ or XᵀX in all. Of several as good, the largest λ.
-    """
-    rows, targets = x.astype(np.float64), np.eye(classes)[y]
-    weights = class_weights(y, classes, balanced=balanced)
-    root, share = np.sqrt(weights)[:, None], weights / weights.sum()
-    mean, offset = share @ rows, share @ targets
-    centred, wanted = root * (rows - mean), root * (targets - offset)
-    values, left = _decomposed(centred)
-    variance, projected = float((centred**2).sum() / centred.size), left.T @ wanted
-    best, penalty = -1.0, 0.0
-    for factor in PENALTIES:
-        candidate = factor * variance * len(y)
-        shrunk = values / (values + candidate)
-        leverage = (left**2) @ shrunk + share
-        residual = (wanted - left @ (shrunk[:, None] * projected)) / (1 - leverage).clip(1e-9)[:, None]
-        right = ((targets - residual / root).argmax(1) == y) @ weights
-        if right >= best:
-            best, penalty = right, candidate
-    weight = centred.T @ (left @ (projected / (values + penalty)[:, None]))
-    return lambda others: (others.astype(np.float64) - mean) @ weight + offset
+    def scores(others: Array) -> Array:
+        answer, found = np.full((len(others), classes), -np.inf), model.decision_function(others.astype(np.float64))
+        answer[:, model.classes_] = found if found.ndim > 1 else np.stack([-found, found], axis=1)
+        return answer
 
-
-def _decomposed(x: Doubles) -> tuple[Doubles, Doubles]:
-    """Return the eigenvalues of XXᵀ that are above 0, and its eigenvectors as columns."""
-    if len(x) <= x.shape[1]:
-        values, left = np.linalg.eigh(x @ x.T)
-        kept = values > SMALLEST * values[-1]
-        return values[kept], left[:, kept]
-    values, right = np.linalg.eigh(x.T @ x)
-    kept = values > SMALLEST * values[-1]
-    return values[kept], (x @ right[:, kept]) / np.sqrt(values[kept])
+    return scores
 
 
 def lda(x: Array, y: Labels, classes: int, *, balanced: bool, seed: int) -> Scores:  # noqa: ARG001 - a `Fit`

@@ -1,4 +1,4 @@
-"""Many workers on one study in a database: throughput, time of the storage, workers that are killed, an outage.
+"""Many workers on one study in a database: throughput, workers that are killed, an outage, kinds of devices.
 
 Workers are processes without PyTorch (`benchmarks.fleet.worker`), which join, claim and finish trials as `tuner run
 --study` does. A trial takes a fixed 2 s, in which its worker sleeps: a machine of two cores cannot train sixteen trials
@@ -8,8 +8,7 @@ against it. Plans and records are those of the space `smoke`, on a made-up model
 2,000 trials before the first worker joins: 40 that a worker made, copied within the database. The server is
 PostgreSQL or MariaDB (`benchmarks.fleet.servers`); it does not wait for the disk.
 
-- `throughput`: 1, 2, 4, 8 and 16 workers; storage seconds are all that a worker waits for from its last trial's end to
-  this one's, and what of it each kind of call takes.
+- `throughput`: 1, 2, 4, 8 and 16 workers. What the storage takes of a trial is measured by `benchmarks.fleet.storage`.
 - `kills`: eight workers with trials of 0.5 s on two rungs and a heartbeat of 0.5 s; one of them is killed (SIGKILL) at
   a random moment, and another joins, 20 times. Each puts three first plans in the queue and three of a prior, of a pool
   of 60 plans that all suggest too. Finished rungs are those that a worker noted as finished.
@@ -30,7 +29,7 @@ from pathlib import Path
 from optuna.trial import TrialState
 
 from benchmarks.fleet.kinds import measure_kinds
-from benchmarks.fleet.processes import TRIALS, Fleet, Level, fill, measure_level
+from benchmarks.fleet.processes import Fleet, Level, fill, measure_level
 from benchmarks.fleet.servers import MariaDB, PostgreSQL, Server, running
 from benchmarks.fleet.worker import MODEL, TASK, Shape, shape_of
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
@@ -39,8 +38,6 @@ from tuner_fleet.study.content import WORKER
 LEVELS, QUICK = (1, 2, 4, 8, 16), (1, 2, 4)
 PAD, SECONDS, QUICK_SECONDS = 2.0, 10.0, 6.0
 LINEAR = 0.9
-#: Most of a trial of 30 s that the storage may take.
-STORAGE_MS = 3000.0
 #: First plans that each worker puts in the queue, and as many of a prior.
 QUEUED = 3
 KILLS, QUICK_KILLS, STOPPED, QUICK_STOPPED = 20, 4, 30.0, 5.0
@@ -71,7 +68,7 @@ class Bench:
         url = f"{self.server.url}#full"
         fill(self.server, url, self.folder, self.shape)
         fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=PAD, of=self.shape)
-        levels = [measure_level(fleet, workers, PAD, self.seconds) for workers in self.counts]
+        levels = [measure_level(fleet, workers, self.seconds) for workers in self.counts]
         fleet.drain()
         return levels
 
@@ -97,7 +94,7 @@ def main() -> None:
 
 
 def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
-    """Measure how many trials a second so many workers finish, and what the storage takes of each."""
+    """Measure how many trials a second so many workers finish."""
     levels = bench.levels()
     first, last = levels[0], levels[-1]
     rows: list[Row] = [
@@ -106,41 +103,13 @@ def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
             "trials of 2 s": level.trials,
             "trials a second": level.rate,
             "of linear": level.rate / level.workers / first.rate,
-            "storage ms a trial": level.storage_ms,
             "worker's processor ms": 1e3 * level.processor,
-            "database's processor ms": 1e3 * level.database,
-            "cores free": level.cores,
         }
         for level in levels
     ]
     linear = last.rate / last.workers / first.rate
-    parts = ", ".join(
-        f"{name} {1e3 * taken:.0f} ms in {count:.1f} calls" for name, (count, taken) in last.calls.items()
-    )
-    return [*rows, *call_rows(first), *call_rows(last)], [
-        Claim(
-            f"{last.workers} workers finish at least {LINEAR} times {last.workers} times as many trials as one "
-            "(2 s each, padded)",
-            "linear",
-            f"{linear:.3f}",
-            linear >= LINEAR,
-        ),
-        Claim(
-            f"storage takes at most a tenth of a trial of 30 s, {last.workers} workers, {TRIALS:,} trials in the study",
-            "project's bound",
-            f"{last.storage_ms:.0f} ms",
-            last.storage_ms <= STORAGE_MS,
-            "" if last.storage_ms <= STORAGE_MS else parts,
-        ),
-    ]
-
-
-def call_rows(level: Level) -> list[Row]:
-    """Return the table of what each call takes of a trial."""
-    return [
-        {"of workers": level.workers, "call": name, "calls a trial": count, "ms a trial": 1e3 * taken}
-        for name, (count, taken) in sorted(level.calls.items(), key=lambda item: -item[1][1])
-    ]
+    claim = f"{last.workers} workers finish at least {LINEAR} times {last.workers} times as many as one (2 s each)"
+    return rows, [Claim(claim, "linear", f"{linear:.3f}", linear >= LINEAR)]
 
 
 def of_kills(bench: Bench) -> tuple[list[Row], list[Claim]]:
@@ -199,7 +168,7 @@ def of_stop(bench: Bench) -> tuple[list[Row], list[Claim]]:
 
 
 def of_kinds(bench: Bench) -> tuple[list[Row], list[Claim]]:
-    """Let workers of three kinds train, one after another and at once."""
+    """Let workers of three kinds train, one after another."""
     return measure_kinds(bench.server.url, bench.folder / "kinds", bench.task or "digits", quick=bench.quick)
 
 

@@ -1,10 +1,10 @@
 """Kinds of devices with real limits, for `benchmarks.fleet`: workers on one core, on two, and in little memory.
 
 They train for real. Each is a `tuner run` with its own folder, cache and feature store, on some of this machine's cores
-(`taskset`), and one of them within ``--memory``. First one after another, so that none slows another: one kind fills a
-study, the others join it when its trials are done, measure their rates, and show all its trials by these alone; then
-each trains the plans of the front that it shows. Then all at once, on another study. The search space is `smoke` with
-more epochs, so that a trial takes longer than its start, and without heads in closed form, which have none.
+(`taskset`), and one of them within ``--memory``. They run one after another, so that none slows another: one kind fills
+a study, the others join it when its trials are done, measure their rates, and show all its trials by these alone; then
+each trains the plans of the front that it shows. The search space is `smoke` with more epochs, so that a trial takes
+longer than its start, and without heads in closed form, which have none.
 """
 
 import os
@@ -16,20 +16,17 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.lib.report import Claim, Row
-from tuner.commands.runs.source import open_run
-from tuner.results.folder import read_records, read_run
-from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.search.space import shipped
-from tuner_fleet.study.claims import key_of
 
 ONE, TWO, SMALL = "1 core", "2 cores", "1 core, little memory"
 TASKSET = shutil.which("taskset") or ""
 CORES = {ONE: 1, TWO: 2, SMALL: 1}
 #: `--memory` of the small one: less than what most plans of digits take.
 MEMORY = "40MB"
-#: Trials of one kind alone, and of all together; plans of a front that are trained again.
-ALONE, QUICK_ALONE, TOGETHER, QUICK_TOGETHER, AGAIN = 12, 4, 60, 30, 6
+#: Trials of one kind; plans of a front that are trained again.
+ALONE, QUICK_ALONE, AGAIN = 12, 4, 6
 PRETRAINED = "pretrained"
 SECONDS, BOUND, OFF = 300, 1.5, "measured of shown"
 #: What is changed in the search space `smoke`.
@@ -58,8 +55,12 @@ class Kinds:
         """Return the folder of a kind's worker."""
         return self._folder / kind / study
 
-    def start(self, kind: str, name: str, trials: int, *more: str) -> "subprocess.Popen[bytes]":
-        """Start a run of a kind, in a folder of its own."""
+    def run(self, kind: str, name: str, trials: int, *more: str) -> Path:
+        """Run with a kind, in a folder of its own, and return that folder.
+
+        Raises:
+            RuntimeError: It failed, or ended early.
+        """
         base, out = self._folder / kind, self.folder(kind, name)
         if not base.exists():  # each is given the same model
             base.mkdir()
@@ -69,48 +70,22 @@ class Kinds:
         memory = ("--memory", MEMORY) if kind == SMALL else ()
         asked = (self._task, "--space", str(self._space), "--time", f"{SECONDS}s", "--storage", "500MB", *memory, *more)
         folders = ("--out", str(out), "--store", str(base / f"store-{name}"))
-        with (base / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(
-                [TASKSET, "-c", cores, sys.executable, "-m", "tuner", "run", *asked, "--trials", str(trials), *folders],
-                env={**os.environ, "TUNER_CACHE": str(base / "cache")},
-                stdout=log,
-                stderr=log,
-            )
-
-    def run(self, kind: str, name: str, trials: int, *more: str) -> Path:
-        """Wait for a run of a kind, and return its folder.
-
-        Raises:
-            RuntimeError: It failed, or ended early.
-        """
-        end = self.wait(kind, name, self.start(kind, name, trials, *more))
-        if not end.endswith("trials are done"):
-            raise RuntimeError(f"the run with {kind} ended early: {end}")
-        return self.folder(kind, name)
+        done = subprocess.run(
+            [TASKSET, "-c", cores, sys.executable, "-m", "tuner", "run", *asked, "--trials", str(trials), *folders],
+            env={**os.environ, "TUNER_CACHE": str(base / "cache")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        end = done.stdout.partition("\nended: ")[2].partition("\n")[0]
+        if done.returncode or not end.endswith("trials are done"):
+            raise RuntimeError(f"the run with {kind} ended with {done.returncode}, early: {done.stdout[-2000:]}")
+        return out
 
     def share(self, kind: str, study: str, trials: int, *more: str) -> Path:
         """Let a worker of a kind join a study, and wait until all trials are done."""
-        return self.run(kind, study, trials, *self.joining(study), *more)
-
-    def address(self, study: str) -> str:
-        """Return the address of a study."""
-        return f"{self._url}#{study}"
-
-    def joining(self, study: str) -> tuple[str, ...]:
-        """Return what makes a run a worker of a study."""
-        return "--from", "none", "--study", self.address(study)
-
-    def wait(self, kind: str, name: str, process: "subprocess.Popen[bytes]") -> str:
-        """Wait for a run, and return why it ended.
-
-        Raises:
-            RuntimeError: It failed.
-        """
-        code = process.wait()
-        said = (self._folder / kind / f"{name}.log").read_text()
-        if code:
-            raise RuntimeError(f"the run with {kind} ended with {code}: {said[-2000:]}")
-        return said.partition("\nended: ")[2].partition("\n")[0]
+        return self.run(kind, study, trials, "--from", "none", "--study", f"{self._url}#{study}", *more)
 
 
 Values = Mapping[str, Mapping[str, float]]
@@ -188,80 +163,8 @@ def _asked(record: TrialRecord) -> str:
     return str(sorted((name, value) for name, value in record.knobs.items() if name != "runtime.threads"))
 
 
-class Together:
-    """A study of all kinds at once, which has ended.
-
-    Args:
-        url: Its address.
-        folders: Of its workers, by kind.
-
-    Attributes:
-        names: Of the kinds, in the study.
-        records: Its trials, by number, as those who ran them wrote them.
-    """
-
-    def __init__(self, url: str, folders: Mapping[str, Path]) -> None:
-        infos = {kind: read_run(folder) for kind, folder in folders.items()}
-        self.names = {kind: info.kind for kind, info in infos.items()}
-        read = {kind: read_records(folder, infos[kind].template) for kind, folder in folders.items()}
-        self._shown = {kind: open_run(url, name) for kind, name in self.names.items()}
-        self.records = {record.trial: record for records in read.values() for record in records}
-
-    def of(self, kind: str) -> list[TrialRecord]:
-        """Return the trials that ran, or were refused, on a kind."""
-        return [one for one in self.records.values() if one.kind == self.names[kind] and one.same_as is None]
-
-    def shown(self, kind: str) -> Run:
-        """Return the study as `tuner show ADDRESS --kind NAME` shows it."""
-        return self._shown[kind]
-
-    def fitting(self, kind: str) -> int:
-        """Return how many plans a kind refused for their memory although they fit, as other kinds measured them."""
-        refused = {
-            key_of(one.plan) for one in self.of(kind) if one.plan and "memory" in one.constraint and not one.values
-        }
-        seen = [one for one in self.shown(kind).records if one.values and one.plan and key_of(one.plan) in refused]
-        return sum(one.constraint.get("memory", 0.0) <= 0 for one in seen)
-
-
-def together(kinds: Kinds, trials: int) -> tuple[list[Row], list[Claim]]:
-    """Let all kinds work on one study at once; return what each finishes and refuses."""
-    processes = {kind: kinds.start(kind, "together", trials, *kinds.joining("together")) for kind in CORES}
-    ends = [kinds.wait(kind, "together", process) for kind, process in processes.items()]
-    study = Together(kinds.address("together"), {kind: kinds.folder(kind, "together") for kind in CORES})
-    rows: list[Row] = []
-    for kind, end in zip(CORES, ends, strict=True):
-        states, front = [record.state for record in study.of(kind)], study.shown(kind).front
-        rows.append(
-            {
-                "kind": kind,
-                "finished": sum(state in SCORED for state in states),
-                "refused": states.count("rejected"),
-                "killed": states.count("killed"),
-                "front": len(front),
-                "of it trained here": sum(study.records[trial].kind == study.names[kind] for trial in front),
-                "refused, but fit": study.fitting(kind),
-                "ended": end,
-            }
-        )
-    trained = [key_of(one.plan) for one in study.records.values() if one.values and one.plan and one.same_as is None]
-    doubled, done = (
-        len(trained) - len(set(trained)),
-        sum(record.state != "rejected" for record in study.records.values()),
-    )
-    others = sum(one.state in {"rejected", "killed"} for kind in CORES if kind != SMALL for one in study.of(kind))
-    rules = f"{trials} trials of three kinds: all are done, no plan is trained twice, no kind obeys another's --memory"
-    measured = f"{done} done, {doubled} trained twice, {others} refused or killed where there is no --memory"
-    wrong = sum(int(str(row["refused, but fit"])) for row in rows)
-    fits = "no plan is refused for --memory that fits, by what other kinds measured of it"
-    return rows, [
-        Claim(rules, "0", measured, done >= trials and not doubled and not others),
-        Claim(fits, "0", str(wrong), not wrong),
-    ]
-
-
 def measure_kinds(url: str, folder: Path, task: str, *, quick: bool) -> tuple[list[Row], list[Claim]]:
-    """Measure kinds of devices one after another, then all at once.
+    """Measure kinds of devices one after another.
 
     Args:
         url: Address of a database.
@@ -278,8 +181,4 @@ def measure_kinds(url: str, folder: Path, task: str, *, quick: bool) -> tuple[li
     if len(os.sched_getaffinity(0)) < max(CORES.values()):
         raise RuntimeError(f"kinds need {max(CORES.values())} cores")
     folder.mkdir()
-    kinds = Kinds(url, folder, task)
-    alone, all_of = (QUICK_ALONE, QUICK_TOGETHER) if quick else (ALONE, TOGETHER)
-    rows, claims = translated(kinds, alone, (ONE,) if quick else (ONE, TWO))
-    more_rows, more_claims = together(kinds, all_of)
-    return [*rows, *more_rows], [*claims, *more_claims]
+    return translated(Kinds(url, folder, task), QUICK_ALONE if quick else ALONE, (ONE,) if quick else (ONE, TWO))

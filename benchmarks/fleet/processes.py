@@ -3,7 +3,6 @@
 import json
 import math
 import multiprocessing
-import os
 import random
 import re
 import subprocess
@@ -17,7 +16,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import psutil
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
@@ -31,7 +29,6 @@ from benchmarks.fleet.worker import (
     Shape,
     Worker,
     give_order,
-    storage_seconds,
     work,
 )
 from tuner.search.trials.journal import RUNG
@@ -43,8 +40,6 @@ from tuner_fleet.study.content import KEY, RECORD
 #: Trials of a full study, and how many of them a worker makes; the others are copies.
 TRIALS, MADE = 2000, 40
 WAIT_SECONDS = 120.0
-#: Names of the servers' processes.
-SERVERS = ("postgres", "mariadbd")
 #: Tables of a trial, and what is copied of each.
 TABLES = {
     "trial_params": ("param_name", "param_value", "distribution_json"),
@@ -187,80 +182,30 @@ def fill(server: Server, url: str, folder: Path, of: Shape) -> None:
     engine.dispose()
 
 
-def database_seconds() -> float:
-    """Return the processor time of the server's processes."""
-    found = [one for one in psutil.Process().children(recursive=True) if one.name() in SERVERS]
-    return float(sum(one.cpu_times().user + one.cpu_times().system for one in found))
-
-
 @dataclass(frozen=True, slots=True)
 class Level:
     """What so many workers did in some time.
 
     Attributes:
         workers: How many they are.
-        pad: Seconds of a trial in which its worker sleeps.
         trials: That they finished.
         rate: Trials a second.
-        calls: By method of the storage, calls a trial and their seconds.
         processor: Seconds of the workers' processors a trial.
-        database: Seconds of the database's processors a trial.
-        cores: That other programs of the machine left, in the mean.
     """
 
     workers: int
-    pad: float
     trials: int
     rate: float
-    calls: Mapping[str, tuple[float, float]]
     processor: float
-    database: float
-    cores: float
-
-    @property
-    def storage_ms(self) -> float:
-        """Milliseconds a trial that a worker waits for the storage."""
-        return 1e3 * sum(seconds for _, seconds in self.calls.values())
 
 
-def measure_level(fleet: Fleet, workers: int, pad: float, seconds: float) -> Level:
-    """Let so many workers work for some time.
-
-    Args:
-        fleet: Those that have joined; others are started.
-        workers: How many are to work.
-        pad: See `Level`.
-        seconds: How long.
-    """
+def measure_level(fleet: Fleet, workers: int, seconds: float) -> Level:
+    """Let so many workers work for some seconds: those that have joined, and others that are started."""
     fleet.start(workers - len(fleet.processes))
-    name, before = f"level-{workers}", _clocks()
-    fleet.order(name, seconds)
-    found = fleet.results(name)
-    passed, database, busy = (now - then for now, then in zip(_clocks(), before, strict=True))
+    fleet.order(f"level-{workers}", seconds)
+    found = fleet.results(f"level-{workers}")
     trials, own = sum(one["trials"] for one in found), sum(one["processor"] for one in found)
-    others = max(0.0, busy - own - database)
-    return Level(
-        workers,
-        pad,
-        trials,
-        sum(one["trials"] / one["seconds"] for one in found),
-        storage_seconds(found),
-        own / trials,
-        database / trials,
-        max(0.1, (os.cpu_count() or 1) - others / passed),
-    )
-
-
-def _clocks() -> tuple[float, float, float]:
-    return time.monotonic(), database_seconds(), _busy()
-
-
-def _busy() -> float:
-    """Return the processor time of all programs since the machine was started."""
-    times = psutil.cpu_times()
-    return float(
-        sum(times) - times.idle - times.iowait - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    )
+    return Level(workers, trials, sum(one["trials"] / one["seconds"] for one in found), own / trials)
 
 
 @contextmanager

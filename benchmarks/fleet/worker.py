@@ -8,12 +8,10 @@ left out is the choice of the next plan, which takes the worker's own processor.
 import json
 import random
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import Trial, TrialState
 
@@ -38,7 +36,6 @@ from tuner.search.space import load_space
 from tuner.search.trials.journal import PRIOR, RUNG, optuna_values, origin_of, place_of
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.opening import opened
-from tuner_fleet.storage.patience import Patience, patient
 from tuner_fleet.study.claims import key_of
 from tuner_fleet.study.heartbeat import BEAT, GRACE
 from tuner_fleet.study.join import SharedStudy
@@ -86,22 +83,6 @@ class Part:
     of: Shape = (MODEL, TASK)
 
 
-class Timed(Patience):
-    """Notes what each method of the storage takes."""
-
-    def __init__(self, wait: Callable[[float], None], say: Callable[[str], object]) -> None:
-        super().__init__(wait, say)
-        self.taken: defaultdict[str, list[float]] = defaultdict(list)
-
-    def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Return what a method returns."""
-        started = time.perf_counter()
-        try:
-            return super().call(method, *arguments, **named)
-        finally:
-            self.taken[method.__name__].append(time.perf_counter() - started)
-
-
 class Worker:
     """One worker, which carries orders out."""
 
@@ -112,10 +93,9 @@ class Worker:
         self._space = load_space("smoke")
         self._strategies, objectives = participants(build_host(), self._space)
         self._wanted = wanted_knobs(self._space, "torch", deterministic=True)
-        self._stack, self.timed = ExitStack(), Timed(time.sleep, lambda _line: None)
+        self._stack = ExitStack()
         storage = self._stack.enter_context(opened(read_address(part.url)))
         self._shared = SharedStudy(read_address(part.url), storage, Listener().say, Interrupt(), None)
-        self._shared._storage = patient(storage, self.timed)  # noqa: SLF001 - to time each call
         identity = Identity("task", "smoke", 0, deterministic=False)
         model, task = part.of
         info = RunInfo(identity, RunConfig("made-up"), "made-up", "smoke", 1, model, task, tuple(objectives))
@@ -156,7 +136,6 @@ class Worker:
 
     def _work(self, name: str, until: float) -> None:
         time.sleep(self._part.pad * self._random.random())  # workers do not begin their trials all at once
-        self.timed.taken.clear()
         trials, begun, ended, processor = 0, time.time(), time.time(), time.process_time()
         while time.time() < until and read_order(self._part.base)[0] == name:
             trials += self.trial()
@@ -165,7 +144,6 @@ class Worker:
             "trials": trials,
             "seconds": ended - begun,
             "processor": time.process_time() - processor,
-            "storage": dict(self.timed.taken),
         }
         write_whole(self._folder / f"{name}.json", json.dumps(found))
 
@@ -281,11 +259,3 @@ def write_whole(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
     part.write_text(text)
     part.replace(path)
-
-
-def storage_seconds(results: list[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Return calls and seconds of each method of the storage, per trial."""
-    trials = sum(one["trials"] for one in results)
-    names = sorted({name for one in results for name in one["storage"]})
-    taken = {name: [seconds for one in results for seconds in one["storage"].get(name, ())] for name in names}
-    return {name: (len(seconds) / trials, sum(seconds) / trials) for name, seconds in taken.items()}

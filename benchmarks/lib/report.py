@@ -48,6 +48,32 @@ def benchmark_parser(description: str | None, quick: str = "at most 2 minutes") 
     return parser
 
 
+def at_most(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64], why: str = "") -> Claim:
+    """Return the claim that a mean is at most a bound, at the upper end of its interval."""
+    return Claim(claim, reference, points(values), sum(interval(values)) <= bound, why)
+
+
+def at_least(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64]) -> Claim:
+    """Return the claim that a mean is at least a bound, at the lower end of its interval."""
+    mean, half = interval(values)
+    return Claim(claim, reference, points(values), mean - half >= bound)
+
+
+def points(values: npt.NDArray[np.float64]) -> str:
+    """Return the mean of shares and half of its interval, in points."""
+    mean, half = interval(values)
+    return f"{100 * mean:.1f} ± {100 * half:.1f} ({len(values)} pairs)"
+
+
+def cheaper(
+    claim: str, seconds: Mapping[str, Sequence[float]], slow: str, fast: str, bound: float, reference: str
+) -> Claim:
+    """Return the claim that steps of one arm are so many times cheaper, at the lower end of the interval."""
+    times, low, _ = times_faster(seconds, slow, fast)
+    measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
+    return Claim(claim.format(f"{bound:g}"), reference, measured, low >= bound)
+
+
 def machine() -> dict[str, object]:
     """What the figures were measured on."""
     name = platform.processor() or platform.machine()

@@ -155,11 +155,6 @@ def opened(task: Task, kind: str | None = None, loaded: OpenModel | None = None,
     return Access(task, loaded, store, usable_processors(), silent)
 
 
-def file_bytes(samples: Samples) -> int:
-    """Return the bytes of the samples' own files."""
-    return sum(os.stat(samples.name(index)).st_size for index in range(len(samples)))  # noqa: PTH116 - names are paths
-
-
 def spread(values: Sequence[float]) -> str:
     """Return mean and range for people."""
     return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"

@@ -5,14 +5,10 @@
 - cuts: the journal and the records, cut at each of their last bytes, are opened, and the study is brought up to date.
   The same cuts of the journal are given to Optuna alone.
 - full disks: the run is made on a small file system in memory, at random sizes, then resumed where there is room.
-- suspended: the whole group is stopped for a while in the middle, and continues.
 """
 
-import json
-import os
 import random
 import shutil
-import signal
 import tempfile
 import time
 from collections import Counter
@@ -30,7 +26,7 @@ from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.trials.journal import open_study, tell_unreported
 
 CUT_BYTES = 400
-PARTS = ("kills", "cuts", "disks", "suspended")
+PARTS = ("kills", "cuts", "disks")
 
 
 def cut(home: Path, step: int) -> tuple[list[Row], int]:
@@ -117,25 +113,6 @@ def full_disks(runs: Runs, count: int, draw: random.Random) -> list[Row]:
     return rows
 
 
-def suspended(runs: Runs, seconds: float) -> Row:
-    """Stop a run's whole group for a while; return a row on how it ended."""
-    begun = time.monotonic()
-    process = runs.start("suspended")
-    time.sleep(0.8 * seconds)
-    os.killpg(process.pid, signal.SIGSTOP)
-    time.sleep(5.0)
-    os.killpg(process.pid, signal.SIGCONT)
-    process.communicate()
-    spent = json.loads((runs.home / "suspended" / "run.json").read_text())["spent"]["seconds"]
-    return {
-        "suspended s": 5.0,
-        "undisturbed s": seconds,
-        "took s": time.monotonic() - begun,
-        "spent s": spent,
-        "identical": runs.outcomes("suspended") == runs.outcomes("whole"),
-    }
-
-
 def of_kills(tallies: dict[str, Tally]) -> tuple[list[Row], list[Claim]]:
     """Return a row for each target, and what they show."""
     rows: list[Row] = [
@@ -181,12 +158,6 @@ def of_disks(rows: list[Row]) -> tuple[list[Row], list[Claim]]:
     return rows, [Claim(claim, "all", f"{fine} of {len(tried)}", fine == len(tried))]
 
 
-def of_suspended(row: Row) -> tuple[list[Row], list[Claim]]:
-    """Return the row, and what it shows."""
-    same = bool(row["identical"])
-    return [row], [Claim("a suspended run is the undisturbed one", "yes", str(same), same)]
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = benchmark_parser(__doc__, "4 kills, 1 disk, every 20th cut")
@@ -216,7 +187,6 @@ def main() -> None:
             ),
             "cuts": lambda: of_cuts(Path(folder), step),
             "disks": lambda: of_disks(full_disks(runs, disks, draw)),
-            "suspended": lambda: of_suspended(suspended(runs, seconds)),
         }
         for part in options.parts:
             some_rows, some_claims = parts[part]()

@@ -1,10 +1,11 @@
-"""Limits with trials that mean harm: the wall clock, the memory of all their processes, and the parent's own.
+"""Limits, also with trials that mean harm: the wall clock, the memory of all their processes, and the parent's own.
 
 The command line in a process of its own, on digits, with `benchmarks.limits.misdeeds` as a local plugin: the first
 trial trains, every later one misbehaves in one way. The overrun is of the whole command, from its start to its exit,
-with nothing of it left running. Memory is read from outside, every 5 ms: of every process below the one that trials are
-forked from, what it has more than that one. Ending early is not judged: where the process that trials are forked from
-is lost too often, or every plan has failed, a run may.
+with nothing of it left running. A run whose trials all train is measured too, and one whose time is over while
+libraries are still being imported. Memory is read from outside, every 5 ms: of every process below the one that trials
+are forked from, what it has more than that one. Ending early is not judged: where the process that trials are forked
+from is lost too often, or every plan has failed, a run may.
 
 Then 500 trials that train nothing: how much memory the parent has, and how much each trial adds.
 """
@@ -24,15 +25,20 @@ import psutil
 
 from benchmarks.lib.places import ROOT
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
-from benchmarks.limits.misdeeds import MISDEEDS
+from benchmarks.limits.misdeeds import MISDEEDS, TRAINS
 from tuner.search.processes.job_memory import sizes
 from tuner.search.processes.process_tree import children, descendants
 
 BUDGETS, QUICK_BUDGETS = (20.0, 60.0, 180.0), (20.0,)
+#: Seconds that are over while libraries are still being imported.
+IMPORTING = 2.0
 TIME_SHARE, TIME_SECONDS = 0.02, 1.0
 LIMIT_BYTES, MEMORY_SHARE = 300_000_000, 0.1
 PARENT_BYTES, SLOPE_BYTES = 120_000_000, 16_000
 TRIVIAL, WARM = 500, 100
+#: Most seconds from the end of a command to its last line.
+LINE_SECONDS = 5.0
+NAMES = [TRAINS, *MISDEEDS]
 
 
 @dataclass(slots=True)
@@ -80,6 +86,9 @@ def watched(misdeed: str, arguments: Sequence[str], folder: Path) -> Watched:
             look(process.pid, out, seen)
             time.sleep(0.005)
         seen.seconds, seen.exit_code = time.monotonic() - started, process.returncode
+        end = time.monotonic() + LINE_SECONDS
+        while seen.exit_code and not errors.seek(0, os.SEEK_END) and time.monotonic() < end:
+            time.sleep(0.05)  # a command that was ended is spoken for by a process of its own
         errors.seek(max(0, errors.tell() - 4096))
         lines = errors.read().decode(errors="replace").splitlines()
         seen.line = lines[-1] if seen.exit_code and lines else ""
@@ -152,6 +161,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     most = max(float(str(row["over s"])) for row in rows)
     group = max(int(str(row["group MB"])) for row in rows)
     parent = max(int(str(row["parent MB"])) for row in rows)
+    kept = [row for row in rows if row["misdeed"] == "sleeps"][-1:]  # of the longest budget
     odd = [row for row in rows if row["left"] or row["exit"] not in {0, 1} or (row["exit"] == 1 and not row["line"])]
     limit, bound = "project's bound", (1 + MEMORY_SHARE) * LIMIT_BYTES / 1e6
     return [
@@ -181,6 +191,16 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             not odd,
             "; ".join(f"{row['misdeed']}: exit {row['exit']}, {row['left']} left" for row in odd),
         ),
+        *(
+            Claim(
+                f"a trial that sleeps is killed, and what was done before it is kept ({row['budget s']:g} s)",
+                limit,
+                f"{row['done']} done, {row['killed']} killed",
+                bool(row["done"] and row["killed"]),
+                "" if row["done"] or row["killed"] else "no trial began in this time: the machine is busy",
+            )
+            for row in kept
+        ),
     ]
 
 
@@ -198,7 +218,7 @@ def slope_claim(row: Row, trials: int) -> Claim:
 def main() -> None:
     """Run, print, write."""
     parser = benchmark_parser(__doc__, "budgets of 20 s only, and 200 trivial trials")
-    parser.add_argument("--only", nargs="*", choices=list(MISDEEDS), default=list(MISDEEDS), metavar="NAME")
+    parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES, metavar="NAME")
     parser.add_argument("--budgets", nargs="*", type=float, default=BUDGETS, metavar="SECONDS")
     asked = parser.parse_args()
     trials = 200 if asked.quick else TRIVIAL
@@ -208,6 +228,8 @@ def main() -> None:
         watched("nothing", ["--trials", "2", "--memory", f"{LIMIT_BYTES}B"], folder)  # pretrains and measures, once
         for budget in QUICK_BUDGETS if asked.quick else asked.budgets:
             rows += [hostile_row(one, budget, folder) for one in asked.only if one != "nothing"]
+        if TRAINS in asked.only:
+            rows.append(hostile_row(TRAINS, IMPORTING, folder))
         if rows:
             judged += claims(rows)
         if "nothing" in asked.only:

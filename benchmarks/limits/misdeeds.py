@@ -26,6 +26,7 @@ from tuner.results.records.trial import Outcome
 from tuner.task import Task
 
 WELL = 1  # trials before the first misdeed
+TRAINS = "none, it trains"
 CHUNK_BYTES, PAUSE, MOST_CHUNKS = 10_000_000, 0.01, 400  # 1 GB/s
 
 
@@ -174,7 +175,7 @@ class HostileSession(Delegate):
 
     def train(self, trial: Trial) -> Outcome:
         """Train, or do as the environment says."""
-        if int(trial.weights.parent.name) < WELL:
+        if int(trial.weights.parent.name) < WELL or os.environ["MISDEED"] == TRAINS:
             return super().train(trial)
         trial.report({"resting_bytes": PeakMeter().resting})
         return MISDEEDS[os.environ["MISDEED"]](trial) or Outcome({})

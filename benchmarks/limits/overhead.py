@@ -45,6 +45,8 @@ from tuner.training.epochs import Report
 START_SECONDS = 0.3
 OWN_SHARE = 0.05
 TRIALS = 20
+#: Parts of a run that are work, and those that are the host's own.
+WORK, OWN = ("prefix", "training", "evaluation"), ("loading the model", "rest of the children", "the study")
 QUICK_TRIALS = 6
 LOG = "TUNER_BENCHMARK_LOG"
 TENSOR_LIBRARIES = ("torch", "torchvision", "onnx", "onnxruntime", "onnxscript", "optuna", "scipy")
@@ -144,33 +146,27 @@ def watch(owner: Any, name: str, phase: str, into: dict[str, float]) -> None:
     setattr(owner, name, watched)
 
 
-def install(folder: Path) -> dict[str, str]:
-    """Register this module as a plugin, and return the environment in which processes find it."""
-    about = folder / "site" / "overhead-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: overhead\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[tuner]\noverhead = benchmarks.limits.overhead\n")
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(ROOT)]),
-        "TUNER_CACHE": str(folder / "cache"),
-        LOG: str(folder / "log"),
-    }
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a run with this file as a local plugin."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "TUNER_CACHE": str(folder / "cache"), LOG: str(folder / "log")}
 
 
-def one_run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> dict[str, float]:
+def one_run(arguments: Sequence[str], folder: Path) -> dict[str, float]:
     """Run the command line once and return the seconds of every part."""
-    log = Path(environment[LOG])
+    variables = environment(folder)
+    log = Path(variables[LOG])
     log.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tuner", "run", *arguments, "--backend", "timed", "--json"]
+    command = [sys.executable, "-m", "tuner", "run", *arguments]
+    command += ["--plugin", __file__, "--backend", "timed", "--json"]
     started = time.monotonic()
-    done = subprocess.run(command, env=dict(environment), cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
     wall = time.monotonic() - started
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} exited with {done.returncode}: {done.stderr[-2000:]}")
     counts = json.loads(done.stdout)["counts"]
     jobs = [json.loads(line) for line in log.read_text().splitlines()]
-    work = {phase: sum(job.get(phase, 0.0) for job in jobs) for phase in ("prefix", "training", "evaluation")}
+    work = {phase: sum(job.get(phase, 0.0) for job in jobs) for phase in WORK}
     start_up = min(job["began"] for job in jobs) - started
     in_children = sum(job["seconds"] for job in jobs)
     loading = sum(job.get("loading", 0.0) for job in jobs)
@@ -188,18 +184,14 @@ def one_run(arguments: Sequence[str], folder: Path, environment: Mapping[str, st
 def run_rows(parts: Mapping[str, float]) -> list[Row]:
     """Return the run as a table: seconds, and the share of the run without start-up."""
     whole = parts["wall"] - parts["start-up"]
-    rows: list[Row] = []
-    for name in (
-        "start-up",
-        "prefix",
-        "training",
-        "evaluation",
-        "loading the model",
-        "rest of the children",
-        "the study",
-    ):
-        share = "" if name == "start-up" else f"{100 * parts[name] / whole:.1f} %"
-        rows.append({"what": name, "seconds": round(parts[name], 2), "share": share})
+    rows: list[Row] = [
+        {
+            "what": name,
+            "seconds": round(parts[name], 2),
+            "share": "" if name == "start-up" else f"{100 * parts[name] / whole:.1f} %",
+        }
+        for name in ("start-up", *WORK, *OWN)
+    ]
     return [*rows, {"what": "all but start-up", "seconds": round(whole, 2), "share": "100 %"}]
 
 
@@ -245,8 +237,7 @@ def judge(
     if parts is None:
         return claims
     whole = parts["wall"] - parts["start-up"]
-    own = parts["loading the model"] + parts["rest of the children"] + parts["the study"]
-    work = parts["prefix"] + parts["training"] + parts["evaluation"]
+    own, work = (sum(parts[name] for name in names) for names in (OWN, WORK))
     claims.append(
         Claim(
             f"the host's own time is at most {OWN_SHARE:.0%} of a run of {TRIALS} trials",
@@ -285,14 +276,13 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        environment = install(folder)
         asked = None if arguments.quick else clothing(folder)
         is_small = asked is None
         if asked is None:
             (folder / "long.toml").write_text(LONG_DIGITS)
             asked = ("digits", "--space", "long.toml", "--trials", str(QUICK_TRIALS), "--store", str(folder / "store"))
-        one_run([*asked, "--out", "cold"], folder, environment)
-        parts = one_run([*asked, "--out", "warm"], folder, environment)
+        one_run([*asked, "--out", "cold"], folder)
+        parts = one_run([*asked, "--out", "warm"], folder)
     rows: list[Row] = [
         {"what": name, "median s": round(median(values), 3), "least s": round(min(values), 3)}
         for name, values in seconds.items()

@@ -2,14 +2,12 @@
 
 Costs: the last 6 blocks of MobileNetV2 at 160 pixels, batch 32, AdamW, frozen norms, by the planned executor. Peaks are
 of a fresh process each, the high-water mark of resident memory over its rest with libraries, weights and one batch
-loaded; steps are timed in one process, arms in turns, medians. The same steps run on ONNX Runtime there.
+loaded; steps are timed in one process, arms in turns, medians. How far peaks are from planned ones is the subject of
+`benchmarks.models.memory`.
 
-Accuracy: the clothing photos, 8-bit features, 5 % of the global photos mixed in, every trial in a process of its own,
-as in a study. Each adapter is shown next to the best freezing that takes no more seconds, and to the best that takes no
-more bytes.
-
-Forgetting: the same photos, the last 2 blocks; global photos mixed in at random or chosen by herding, with and without
-the given model as the teacher. Differences are of the same seeds.
+Accuracy and forgetting: trials on the clothing photos, 8-bit features, each in a process of its own, as in a study.
+Each adapter is shown next to the best freezing that takes no more seconds, and to the best that takes no more bytes.
+Differences are of the same seeds.
 """
 
 import json
@@ -29,23 +27,20 @@ from torch import nn
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave
 from benchmarks.lib.setup import clothing
+from benchmarks.models.memory import BATCH, batch_of
 from tuner.backends.base import Trial
-from tuner.backends.torch.model.graph.layout import channels_last, spatial
-from tuner.backends.torch.model.open.load import OpenModel, load
-from tuner.backends.torch.onnx.write import write
+from tuner.backends.torch.model.graph.layout import channels_last
+from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.planned.bound_step import bound, held_by
-from tuner.backends.torch.planned.library_memory import measured
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.edits.edited import edited
-from tuner.ort.training_step import StepSession
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import feature_bytes
-from tuner.planner.memory.placement import max_live
 from tuner.plugin.core import build_host
 from tuner.process_memory import HUGE_PAGES, PeakMeter, return_freed
 from tuner.processors import usable_processors
@@ -55,7 +50,6 @@ from tuner.task import Task
 from tuner.task.info import task_info
 
 Name = TypeVar("Name")
-BATCH = 32
 ALL = "all weights"
 ARMS: Mapping[str, tuple[TailEdit, ...]] = {
     ALL: (),
@@ -89,7 +83,6 @@ BOUNDS: Mapping[str, tuple[float, float | None, float | None]] = {
     "lora, rank 4, head too": (0.85, None, 0.15),
     "sparse, 1/4": (0.7, 0.8, None),
 }
-ORT_BOUND, OFF_SHARE, OFF_MB = 1.5, 0.10, 16.0
 
 
 def accuracy(count: int, *, quick: bool) -> list[Row]:
@@ -188,12 +181,11 @@ def main() -> None:
     parser = benchmark_parser(__doc__, "one seed, few photos, one epoch")
     parser.add_argument("--part", choices=("costs", "accuracy", "forgetting"), help="this part alone")
     parser.add_argument("--arm", choices=ARMS, help="print the peak of one arm, in this process")
-    parser.add_argument("--planned", action="store_true", help="with --arm: plan the peak instead of measuring it")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the accuracies")
     asked = parser.parse_args()
     torch.set_num_threads(usable_processors())
     if asked.arm:
-        print(json.dumps(planned_bytes(asked.arm) if asked.planned else peak_bytes(asked.arm)))
+        print(json.dumps(peak_bytes(asked.arm)))
         return
     rows, claims = list[Row](), list[Claim]()
     seeds = 1 if asked.quick else asked.seeds
@@ -208,32 +200,22 @@ def main() -> None:
 
 def costs(rounds: int) -> tuple[list[Row], list[Claim]]:
     """Return what each arm takes, and whether the bounds hold."""
-    steps, seconds = {name: traced(name) for name in ARMS}, dict[str, list[float]]()
-    with tempfile.TemporaryDirectory() as folder:
-        runs: dict[str, Callable[[], object]] = {}
-        for name, (step, tail) in steps.items():
-            runs[f"{name} ort"] = ort_run(step, tail, Path(folder) / "step.onnx")
-            runs[name] = torch_run(step, tail)
-        seconds = interleave(runs, rounds)
-    rows: list[Row] = []
+    steps = {name: traced(name) for name in ARMS}
+    seconds = interleave({name: torch_run(*pair) for name, pair in steps.items()}, rounds)
     peaks = {name: _apart(name) for name in ARMS}
     trained = {name: _trained_bytes(tail) for name, (_, tail) in steps.items()}
-    for name in ARMS:
-        expected = _apart(name, "--planned")
-        rows.append(
-            {
-                "arm": name,
-                "trained MB": trained[name] / 1e6,
-                "of all": trained[name] / trained[ALL],
-                "peak MB": peaks[name] / 1e6,
-                "peak of all": peaks[name] / peaks[ALL],
-                "planned MB": expected / 1e6,
-                "step ms": 1e3 * median(seconds[name]),
-                "step of all": median(seconds[name]) / median(seconds[ALL]),
-                "ONNX Runtime ms": 1e3 * median(seconds[f"{name} ort"]),
-                "of PyTorch's": median(seconds[f"{name} ort"]) / median(seconds[name]),
-            }
-        )
+    rows: list[Row] = [
+        {
+            "arm": name,
+            "trained MB": trained[name] / 1e6,
+            "of all": trained[name] / trained[ALL],
+            "peak MB": peaks[name] / 1e6,
+            "peak of all": peaks[name] / peaks[ALL],
+            "step ms": 1e3 * median(seconds[name]),
+            "step of all": median(seconds[name]) / median(seconds[ALL]),
+        }
+        for name in ARMS
+    ]
     return rows, _claims(rows)
 
 
@@ -259,11 +241,6 @@ def _claims(rows: Sequence[Row]) -> list[Claim]:
                 "the head of 210 classes, which trains whole, is 0.138 of them; the knob lora.head trains it low-rank"
             )
             claim(f"{name}: ≤ {trained} × the bytes train", row["of all"], trained, head)
-    for name in ARMS:
-        row = by_arm[name]
-        claim(f"{name}: ONNX Runtime's step ≤ {ORT_BOUND} × PyTorch's", row["of PyTorch's"], ORT_BOUND)
-        off, allowed = abs(row["peak MB"] - row["planned MB"]), max(OFF_MB, OFF_SHARE * row["planned MB"])
-        claim(f"{name}: planned peak within 10 % or 16 MB of the measured one (as a share of that)", off / allowed, 1.0)
     return claims
 
 
@@ -279,26 +256,10 @@ def traced(name: str) -> tuple[Step, nn.Module]:
         shape=ARMS[name],
         recipe=RecipePlan(batch_size=BATCH),
     )
-    return _step(model, plan)
-
-
-def _step(model: OpenModel, plan: TrialPlan) -> tuple[Step, nn.Module]:
     tail = channels_last(edited(model, plan, build_host().extensions("torch")).tail)
     shape = plan.model.blocks[plan.split].in_shape
     step = trace(tail, plan.recipe, loss=CROSS_ENTROPY, input_shape=shape, outputs=plan.model.outputs, batch_size=BATCH)
     return step, tail
-
-
-def batch_of(step: Step) -> dict[str, torch.Tensor]:
-    """Return what a step takes anew, by port."""
-    return {
-        "input": spatial(torch.randn(step.inputs[0].shape)),
-        "label": torch.randint(0, 10, (BATCH,)),
-        "sample_weight": torch.ones(BATCH),
-        "learning_rate": torch.tensor(1e-3),
-        "step_count": torch.tensor(1.0),
-        **{port.name: torch.rand(port.shape) for port in step.inputs if port.kind == "noise"},
-    }
 
 
 def torch_run(step: Step, tail: nn.Module) -> Callable[[], object]:
@@ -306,15 +267,6 @@ def torch_run(step: Step, tail: nn.Module) -> Callable[[], object]:
     made, given = program(step), batch_of(step)
     run, batch = bound(made, held_by(step, tail)), [given[port] for port in made.batch]
     return lambda: float(run(*batch))
-
-
-def ort_run(step: Step, tail: nn.Module, path: Path) -> Callable[[], object]:
-    """Return the same step on ONNX Runtime."""
-    write(step, path)
-    state = {key: value.numpy(force=True) for key, value in tail.state_dict().items()}
-    session, given = StepSession(path, state, usable_processors()), batch_of(step)
-    features, labels = given["input"].contiguous().numpy(), given["label"].numpy()
-    return lambda: session.step(features, labels, 1e-3)
 
 
 def peak_bytes(name: str) -> int:
@@ -330,17 +282,10 @@ def peak_bytes(name: str) -> int:
     return meter.peak_bytes()
 
 
-def planned_bytes(name: str) -> int:
-    """Return the peak that was planned for them."""
-    step, _ = traced(name)
-    return max_live([one for one in program(step, measured).tensors if one.kind not in {"weight", "input"}])
-
-
-def _apart(name: str, *options: str) -> float:
+def _apart(name: str) -> float:
     """Run an arm in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.models.adapters", "--arm", name, *options]
-    environment = os.environ | ({} if options else HUGE_PAGES)
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    command = [sys.executable, "-m", "benchmarks.models.adapters", "--arm", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | HUGE_PAGES)
     return float(done.stdout.splitlines()[-1])
 
 

@@ -13,21 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from benchmarks.alternatives.arms import Subject
 from benchmarks.alternatives.tasks import TASKS
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.lib.setup import Joined
 from tuner.arrays import Array, Flags, Labels
-from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.metrics import wilson
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
-from tuner.task import Samples, Task, stratified_holdout
+from tuner.task import Samples, stratified_holdout
 
-SEEDS, BATCH = 5, 16
+SEEDS = 5
 #: Local samples that a user has, and how many of each known class are mixed in.
 OWN, MIXED = {"sign": 400, "objects": 500, "digits": 200}, 10
 VALIDATION = 0.2
@@ -52,35 +50,27 @@ class Pool:
 def pool_of(name: str, folder: Path | None) -> Pool:
     """Return the features of a task's samples; a folder keeps them."""
     problem = TASKS[name](0)
-    task = problem.task
-    model = load(task)
-    cut = model.info.num_blocks - 1
-    weight, bias = (value.double().numpy() for value in model.tail(cut).state_dict().values())
-    rows = model.trusted_rows
+    subject = Subject(problem)
+    weight, bias = (value.double().numpy() for value in subject.model.tail(subject.head_cut).state_dict().values())
+    rows = subject.model.trusted_rows
     weight[rows:], bias[rows:] = 0, 0
-    prefix = inference_prefix(model, cut)
 
     def features(of: str, samples: Samples) -> Part:
         path = None if folder is None else folder / f"{name}-{of}-{len(samples)}.npy"
         if path is not None and path.exists():
             return np.load(path), samples.labels
-        with torch.inference_mode():
-            found = np.concatenate([_run(prefix, task, samples, at) for at in range(0, len(samples), BATCH)])
+        found = subject.frozen(samples).x
         if path is not None:
             np.save(path, found)
         return found, samples.labels
 
     local = features("local", Joined(problem.own, problem.test))
-    known = (local[0][:0], local[1][:0]) if task.global_ is None else features("known", task.global_.train)
+    known = local[0][:0], local[1][:0]
+    if problem.task.global_ is not None:
+        known = features("known", problem.task.global_.train)
     first = [np.flatnonzero(known[1] == row)[:MIXED] for row in np.unique(known[1])]
     places = np.concatenate(first) if first else np.zeros(0, np.int64)
     return Pool(name, LinearHead(weight, bias), local, (known[0][places], known[1][places]))
-
-
-def _run(prefix: torch.nn.Module, task: Task, samples: Samples, at: int) -> Array:
-    rows = range(at, min(at + BATCH, len(samples)))
-    found: Array = prefix(torch.from_numpy(task.batch(samples, rows))).flatten(1).numpy()
-    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,27 +5,21 @@ is the high-water mark of resident memory (VmHWM) over the process's rest with l
 The planned figure comes from a third process, in which the library's scratch is measured call by call. Arms alternate,
 and times are medians over all rounds. ``--row NAME --arm NAME`` runs one arm and prints its figures.
 
-ONNX Runtime trains the same step, exported, in a process without PyTorch (`benchmarks.models.memory_ort`). It holds
-weights and optimiser state twice, plans its activations by itself, and is no part of a claim. The planned executor's
-process has transparent huge pages where the kernel offers them (`tuner.process_memory.HUGE_PAGES`), as a trial's
-process has; the eager arm runs as PyTorch runs by default. The arm `tuned` is the eager loop with the same huge pages
-and the same settings of the allocator as the planned executor's process, so that these are not counted as planning.
+The planned executor's process has transparent huge pages where the kernel offers them
+(`tuner.process_memory.HUGE_PAGES`), as a trial's process has; the eager arm runs as PyTorch runs by default. The arm
+`tuned` is the eager loop with the same huge pages and the same settings of the allocator as the planned executor's
+process, so that these are not counted as planning.
 """
 
 import json
 import os
-import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -35,7 +29,6 @@ from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import chain
 from tuner.backends.torch.model.open.vision import torchvision
-from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.library_memory import measured
 from tuner.backends.torch.planned.program import program
@@ -43,7 +36,6 @@ from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
-from tuner.errors import TunerError
 from tuner.models.lenet import lenet_2d
 from tuner.models.vgg import vgg_11
 from tuner.plan.parts import RecipePlan
@@ -105,14 +97,12 @@ def main() -> None:
     parser = benchmark_parser(__doc__, "three rows, one round")
     parser.add_argument("--only", nargs="+", choices=ROWS, help="these rows and no other")
     parser.add_argument("--row", choices=ROWS, help="run one arm of this row, in this process")
-    parser.add_argument("--arm", choices=[*ARMS, "export"], default="planned")
+    parser.add_argument("--arm", choices=ARMS, default="planned")
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--folder", type=Path, help="where the arm `export` writes to")
     asked = parser.parse_args()
     torch.set_num_threads(usable_processors())
     if asked.row:
-        arm = export(asked.row, asked.folder) if asked.arm == "export" else ARMS[asked.arm](asked.row, asked.steps)
-        print(json.dumps(arm))
+        print(json.dumps(ARMS[asked.arm](asked.row, asked.steps)))
         return
     rounds, steps = (1, 4) if asked.quick else (3, 6)
     rows = [_row(name, rounds, steps) for name in asked.only or (QUICK if asked.quick else ROWS)]
@@ -122,18 +112,14 @@ def main() -> None:
 def _row(name: str, rounds: int, steps: int) -> Row:
     """Return a row's figures; bytes in MB of a million."""
     plan = _apart(name, "plan", steps)
-    found: dict[str, list[dict[str, Any]]] = {"planned": [], "eager": [], "tuned": [], "onnxruntime": []}
-    with tempfile.TemporaryDirectory() as folder:
-        refused = _apart(name, "export", steps, folder)["refused"]
-        for _ in range(rounds):
-            for arm, runs in found.items():
-                if arm != "onnxruntime" or not refused:
-                    runs.append(_apart(name, arm, steps, folder))
+    found: dict[str, list[dict[str, Any]]] = {"planned": [], "eager": [], "tuned": []}
+    for _ in range(rounds):
+        for arm, runs in found.items():
+            runs.append(_apart(name, arm, steps))
     ours, eager, tuned = (max(one["peak_bytes"] for one in found[arm]) for arm in ("planned", "eager", "tuned"))
-    seconds = {arm: [one for run in runs for one in run["seconds"]] for arm, runs in found.items() if runs}
+    seconds = {arm: [one for run in runs for one in run["seconds"]] for arm, runs in found.items()}
     ms = {arm: 1e3 * median(ones) for arm, ones in seconds.items()}
     least = {arm: 1e3 * min(ones) for arm, ones in seconds.items()}
-    other = max((run["peak_bytes"] for run in found["onnxruntime"]), default=0) / 1e6
     return {
         "model": name,
         "planned MB": plan["planned_bytes"] / 1e6,
@@ -149,13 +135,6 @@ def _row(name: str, rounds: int, steps: int) -> Row:
         "time of eager": ms["planned"] / ms["eager"],
         "time of tuned eager": ms["planned"] / ms["tuned"],
         "least ms": f"{least['planned']:.0f} / {least['eager']:.0f}",
-        **{
-            f"{arm} {key}": _each_step(found[arm], key)
-            for key in ("faults", "system ms")
-            for arm in ("planned", "eager")
-        },
-        "ONNX Runtime MB": refused or other,
-        "ONNX Runtime ms": ms.get("onnxruntime", ""),
         "pool MB": plan["pool_bytes"] / 1e6,
         "trace s": plan["trace_seconds"],
         "plan s": plan["plan_seconds"],
@@ -163,17 +142,9 @@ def _row(name: str, rounds: int, steps: int) -> Row:
     }
 
 
-def _each_step(runs: list[dict[str, Any]], key: str) -> float:
-    """Return the median over all steps of what the system did: pages faulted in, or seconds of its own."""
-    return float(median([one for run in runs for one in run[key]]))
-
-
-def _apart(name: str, arm: str, steps: int, folder: str = "") -> dict[str, Any]:
-    """Run an arm in a fresh process; `folder` is where the step is exported to."""
+def _apart(name: str, arm: str, steps: int) -> dict[str, Any]:
+    """Run an arm in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.models.memory", "--row", name, "--arm", arm, "--steps", str(steps)]
-    command += ["--folder", folder] if folder else []
-    if arm == "onnxruntime":
-        command = [sys.executable, "-m", "benchmarks.models.memory_ort", folder, str(steps)]
     environment = os.environ | (HUGE_PAGES if arm in {"planned", "tuned"} else {})
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -195,11 +166,9 @@ def plan(name: str, _steps: int) -> dict[str, Any]:
     }
 
 
-def planned(name: str, steps: int) -> dict[str, Any]:
-    """Return the planned executor's peak and step times, and the peak planned without measured scratch."""
-    step, tail, _ = _traced(name)
-    made = program(step)
-    given = {
+def batch_of(step: Step) -> dict[str, torch.Tensor]:
+    """Return what a step takes anew, by port."""
+    return {
         "input": spatial(torch.randn(step.inputs[0].shape)),
         "label": torch.randint(0, OUTPUTS, (BATCH,)),
         "sample_weight": torch.ones(BATCH),
@@ -207,25 +176,19 @@ def planned(name: str, steps: int) -> dict[str, Any]:
         "step_count": torch.tensor(1.0),
         **{port.name: torch.rand(port.shape) for port in step.inputs if port.kind == "noise"},
     }
+
+
+def planned(name: str, steps: int) -> dict[str, Any]:
+    """Return the planned executor's peak and step times, and the peak planned without measured scratch."""
+    step, tail, _ = _traced(name)
+    made = program(step)
+    given = batch_of(step)
     batch = [given[port] for port in made.batch]
     return_freed()
     meter = PeakMeter()
     run = bound(made, held_by(step, tail))
     expected = max_live([one for one in made.tensors if one.kind not in {"weight", "input"}])
     return {"planned_bytes": expected, **_timed(lambda: float(run(*batch)), meter, steps)}
-
-
-def export(name: str, folder: Path) -> dict[str, Any]:
-    """Write a row's step, weights and batch shape for ONNX Runtime; return why it cannot be, if so."""
-    try:
-        step, tail, _ = _traced(name)
-        write(step, folder / "step.onnx")
-    except TunerError as error:
-        return {"refused": str(error)}
-    weights = {key: value.numpy(force=True) for key, value in tail.state_dict().items()}
-    np.savez(folder / "weights.npz", **weights)
-    (folder / "shape.json").write_text(json.dumps(step.inputs[0].shape))
-    return {"refused": ""}
 
 
 def eager(name: str, steps: int) -> dict[str, Any]:
@@ -279,19 +242,12 @@ def _traced(name: str) -> tuple[Step, nn.Module, float]:
 
 
 def _timed(run: Callable[[], float], meter: PeakMeter, steps: int) -> dict[str, Any]:
-    seconds, used = [], [resource.getrusage(resource.RUSAGE_SELF)]
+    seconds = []
     for _ in range(steps):
         started = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - started)
-        used.append(resource.getrusage(resource.RUSAGE_SELF))
-    return {
-        "peak_bytes": meter.peak_bytes(),
-        "resting_bytes": meter.resting,
-        "seconds": seconds[1:],
-        "faults": [late.ru_minflt - early.ru_minflt for early, late in pairwise(used)][1:],
-        "system ms": [1e3 * (late.ru_stime - early.ru_stime) for early, late in pairwise(used)][1:],
-    }
+    return {"peak_bytes": meter.peak_bytes(), "seconds": seconds[1:]}
 
 
 def claims(rows: list[Row]) -> list[Claim]:
@@ -318,19 +274,8 @@ def claims(rows: list[Row]) -> list[Claim]:
         ):
             share = float(str(row[key]))
             text = f"the planned executor takes ≤ {bound_} × {what}, {row['model']}"
-            why = "" if share <= bound_ else _why(row)
-            found.append(Claim(text, "bound of the project", f"{share:.2f}×", share <= bound_, why))
+            found.append(Claim(text, "bound of the project", f"{share:.2f}×", share <= bound_))
     return found
-
-
-def _why(row: Row) -> str:
-    """Say what the system did in a step of each arm: memory that was given back is faulted in and zeroed again."""
-    ours, theirs = (float(str(row[f"{arm} faults"])) for arm in ("planned", "eager"))
-    mine, its = (float(str(row[f"{arm} system ms"])) for arm in ("planned", "eager"))
-    return (
-        f"much of what is freed goes back to the system: {ours:,.0f} pages are faulted in a step, {theirs:,.0f} by the "
-        f"eager loop, and the system takes {mine:.0f} ms, {its:.0f} there; and activations are computed again"
-    )
 
 
 def _off_bytes(row: Row) -> tuple[float, float]:

@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.lib.places import DATA, EXAMPLES
-from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, interval
+from benchmarks.lib.report import Claim, Row, at_most, benchmark_parser, cheaper, finish, interleave, interval, points
 from benchmarks.lib.setup import Held, Joined, opened, plan_for, stepper
-from benchmarks.papers.moil_chain import at_most, cheaper, points, scored
+from benchmarks.papers.moil_chain import scored
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.model.open.load import load
@@ -271,11 +271,11 @@ def quality(first: Scores, whole: Scores) -> list[Claim]:
     worst = max((sign * part for part in apart.T for sign in (1, -1)), key=lambda part: sum(interval(part)))
     return [
         at_most(CACHE_LOSS, "stored features change the AUC by at most 0.01", "exact but for the order of sums",
-                worst, f"{len(worst)} folds"),
+                worst),
         at_most(GLOBAL_LOSS, "GDM(10 %), LF(3) and cache lose at most 1.6 points of global AUC against full",
-                "thesis: 1.6 points by GDM(0.1 %)", lost[:, 1], f"{len(lost)} folds"),
+                "thesis: 1.6 points by GDM(0.1 %)", lost[:, 1]),
         at_most(LOCAL_LOSS, "GDM(10 %), LF(3) and cache lose at most 0.9 points of local AUC against full",
-                "thesis: 0.9 points by LF(3)", lost[:, 0], f"{len(lost)} folds"),
+                "thesis: 0.9 points by LF(3)", lost[:, 0]),
     ]  # fmt: skip
 
 

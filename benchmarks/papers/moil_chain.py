@@ -21,7 +21,18 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, interval, times_faster
+from benchmarks.lib.report import (
+    Claim,
+    Row,
+    at_least,
+    at_most,
+    benchmark_parser,
+    cheaper,
+    finish,
+    interleave,
+    interval,
+    points,
+)
 from benchmarks.lib.setup import clothing, opened, plan_for, stepper
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
@@ -286,32 +297,6 @@ def ratios(seconds: Mapping[str, Sequence[float]]) -> list[Claim]:
         cheaper("a step on stored features is {}× cheaper than one behind frozen blocks", seconds, LAST, CACHED,
                 STEP_STORED, "thesis: 15.7×"),
     ]  # fmt: skip
-
-
-def cheaper(
-    claim: str, seconds: Mapping[str, Sequence[float]], slow: str, fast: str, bound: float, reference: str
-) -> Claim:
-    """Return the claim that steps of one arm are so many times cheaper, at the lower end of the interval."""
-    times, low, _ = times_faster(seconds, slow, fast)
-    measured = f"{times:.2f}×, at least {low:.2f}× (95 % of {len(seconds[slow])} paired steps)"
-    return Claim(claim.format(f"{bound:g}"), reference, measured, low >= bound)
-
-
-def at_most(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64], why: str = "") -> Claim:
-    """Return the claim that a mean is at most a bound, at the upper end of its interval."""
-    return Claim(claim, reference, points(values), sum(interval(values)) <= bound, why)
-
-
-def at_least(bound: float, claim: str, reference: str, values: npt.NDArray[np.float64]) -> Claim:
-    """Return the claim that a mean is at least a bound, at the lower end of its interval."""
-    mean, half = interval(values)
-    return Claim(claim, reference, points(values), mean - half >= bound)
-
-
-def points(values: npt.NDArray[np.float64]) -> str:
-    """Return the mean of shares and half of its interval, in points."""
-    mean, half = interval(values)
-    return f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 
 if __name__ == "__main__":

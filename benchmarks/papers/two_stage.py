@@ -2,7 +2,7 @@
 
 *Speed*: MobileNetV2 with ImageNet weights, clothing photos at 224 px, batch 64, cuts after f16, f13 and f10; and a
 MaxViT (convolutions and attention) of half MaxViT-T's widths, at 160 px, of which the last stage trains. It has random
-weights: only times and bytes mean something. The single stage has decoded pixels in memory, changes them at random
+weights: only times mean something. The single stage has decoded pixels in memory, changes them at random
 (`benchmarks.papers.two_stage_accuracy`), and runs them through the frozen blocks without gradients; the two-stage arm
 reads, decodes and changes 4-bit records. In both, the norms of frozen blocks are folded into convolutions, and tail and
 step are the same. Steps of both arms are interleaved. A ratio is the median over rounds, and a claim holds at the lower
@@ -16,7 +16,6 @@ The full lane takes about 25 minutes of one core, of which speed 4.
 """
 
 import copy
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, median_interval
-from benchmarks.lib.setup import PAPER_CUTS, clothing, file_bytes, opened, plan_for
+from benchmarks.lib.setup import PAPER_CUTS, clothing, opened, plan_for
 from benchmarks.papers import two_stage_accuracy as accuracy
 from benchmarks.papers.two_stage_accuracy import pixel_inputs
 from tuner.backends.torch.engines.eager import EagerSteps
@@ -37,8 +36,7 @@ from tuner.backends.torch.trial.inputs import TailInputs, augmenting, stored_inp
 from tuner.backends.torch.trial.opened import TailTraining
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.store.codec import scale_bytes
-from tuner.task import Samples, Task
+from tuner.task import Task
 from tuner.task.spec import ModelSpec
 
 PAPER_RATIOS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 2.9, "last 7 (after f10)": 1.9}
@@ -78,11 +76,11 @@ def main() -> None:
 
 
 def speed(*, quick: bool) -> tuple[list[Row], list[Claim]]:
-    """Return times and bytes of both models, and what the times show."""
+    """Return times of both models, and what they show."""
     samples, steps = (128, 6) if quick else (256, 24)
     here = opened(clothing(160 if quick else 224, samples, 32, held=True))
     cuts = {f"MobileNetV2, {name}": (split, PAPER_RATIOS[name]) for name, split in PAPER_CUTS.items()}
-    rows, claims, bytes_ = [], [], bytes_of(here, {name: split for name, (split, _) in cuts.items()})
+    rows, claims = list[Row](), list[Claim]()
     for name, (split, paper) in cuts.items():
         seconds, row = _speed(here, split, steps)
         rows.append({"cut": name, **row, "paper": paper})
@@ -95,7 +93,7 @@ def speed(*, quick: bool) -> tuple[list[Row], list[Claim]]:
     rows.append({"cut": name, **row, "paper": f"{PAPER_TRANSFORMER} (EfficientFormerV2-S0)"})
     text = f"{name}: a two-stage step is as many times faster as its FLOPs say, {least:.2f}×"
     claims.append(ratio_claim(text, f"FLOPs of its blocks; paper {PAPER_TRANSFORMER}×", seconds, least))
-    return [*rows, *bytes_, *bytes_of(transformer, {name: split})], claims
+    return rows, claims
 
 
 def ratio_claim(text: str, reference: str, seconds: Seconds, least: float) -> Claim:
@@ -152,30 +150,6 @@ def _stepper(here: Access, plan: TrialPlan, rows: TailInputs, count: int) -> Cal
     steps.begin_epoch()
     generator = np.random.default_rng(0)
     return lambda: steps.step(generator.permutation(count)[:BATCH], RECIPE.learning_rate)
-
-
-def bytes_of(here: Access, cuts: Mapping[str, int]) -> list[Row]:
-    """Return the bytes of a stored sample at each width, next to three denominators."""
-    train = here.task.local.train
-    raw = float(np.prod(here.task.input_shape))
-    native = float(np.mean([_native_bytes(train, index) for index in range(0, len(train), 8)]))
-    files = file_bytes(train) / len(train)
-    rows: list[Row] = []
-    for name, split in cuts.items():
-        shape = here.loaded.info.blocks[split].in_shape
-        for bits in (32, 8, 4, 2, 1):
-            each = -(-math.prod(shape) * bits // 8) + scale_bytes(bits, shape)
-            row = {"stored": name, "map": "×".join(map(str, shape)), "bits": bits, "bytes a sample": each}
-            of = {"of raw uint8 at the input size": raw, "of native uint8 pixels": native, "of the files": files}
-            rows.append({**row, **{words: each / size for words, size in of.items()}})
-    return rows
-
-
-def _native_bytes(samples: Samples, index: int) -> int:
-    from PIL import Image
-
-    with Image.open(samples.name(index)) as image:
-        return 3 * image.width * image.height
 
 
 if __name__ == "__main__":

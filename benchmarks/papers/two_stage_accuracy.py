@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from benchmarks.lib.report import Claim, Row, interval
+from benchmarks.lib.report import Claim, Row, at_least, at_most
 from benchmarks.lib.setup import PAPER_CUTS, clothing, opened, plan_for, spread
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
@@ -208,20 +208,20 @@ def claims_of(found: Found) -> list[Claim]:
     """Return what the accuracies show, each claim at the unfavourable end of its interval over seeds."""
     scores = found.scores
     return [
-        _at_most(0.0, "the single stage reaches the solved layer", f"{100 * found.solved:.1f} %, same photos",
+        at_most(0.0, "the single stage reaches the solved layer", f"{100 * found.solved:.1f} %, same photos",
                  found.solved - np.array(scores[SINGLE])),
-        _at_most(0.02, "4 bits lose at most 2 points against the single stage whose pixels change",
+        at_most(0.02, "4 bits lose at most 2 points against the single stage whose pixels change",
                  "paper: ahead by 0.1 to 1.8 points (last 4 blocks, six datasets)", _lost(scores, SINGLE, FOUR)),
-        _at_most(0.02, "32 bits lose at most 2 points against the single stage whose pixels change",
+        at_most(0.02, "32 bits lose at most 2 points against the single stage whose pixels change",
                  "paper: ahead by 0.1 to 1.9 points (last 4 blocks, six datasets)",
                  _lost(scores, SINGLE, WHOLE)),
-        _at_most(0.015, "4 bits lose at most 1.5 points against 32 bits", "paper: at most 0.22 points",
+        at_most(0.015, "4 bits lose at most 1.5 points against 32 bits", "paper: at most 0.22 points",
                  _lost(scores, WHOLE, FOUR)),
-        _at_most(0.01, "8 bits lose at most 1 point against 32 bits", "paper: at most 0.79 points",
+        at_most(0.01, "8 bits lose at most 1 point against 32 bits", "paper: at most 0.79 points",
                  _lost(scores, WHOLE, "8 bits")),
-        _at_least(0.0, "random changes of stored features gain accuracy", "paper: 0.55 to 2.97 points, 8 bits",
+        at_least(0.0, "random changes of stored features gain accuracy", "paper: 0.55 to 2.97 points, 8 bits",
                   _lost(scores, FOUR, STILL)),
-        _at_least(0.1, "1 bit with scales of each sample's own gains 10 points over scales of all samples",
+        at_least(0.1, "1 bit with scales of each sample's own gains 10 points over scales of all samples",
                   "bound of the project", _lost(scores, ONE, SHARED)),
     ]  # fmt: skip
 
@@ -230,16 +230,6 @@ def _lost(scores: Mapping[str, Sequence[float]], before: str, after: str) -> npt
     """Return what an arm loses against another, of the seeds that both have."""
     pairs = list(zip(scores[before], scores[after], strict=False))
     return np.array([first - second for first, second in pairs])
-
-
-def _at_most(bound: float, claim: str, reference: str, lost: npt.NDArray[np.float64]) -> Claim:
-    mean, half = interval(lost)
-    measured = f"{100 * -mean:+.2f} ± {100 * half:.2f} points (95 %, {len(lost)} seeds)"
-    return Claim(claim, reference, measured, mean + half <= bound)
-
-
-def _at_least(bound: float, claim: str, reference: str, gained: npt.NDArray[np.float64]) -> Claim:
-    return _at_most(-bound, claim, reference, -gained)
 
 
 def _few_known(task: Task) -> Task:

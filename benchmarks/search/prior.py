@@ -9,8 +9,7 @@ them that of the first run.
 Runs are deterministic (`--deterministic`): costs follow from FLOPs and sizes, so that a busy machine changes nothing.
 The budget is what the 30 trials of the task's first run cost by this measure, each 0.3 s more for its start; features
 are stored: what filling them costs is left out. Compared is the hypervolume of (local, global) accuracy of all trials
-that end within 10 % of it; a trial that ends later does not count. A third arm, which is not judged, has a prior of the
-tasks of other kinds only: of the photos and the signals for digits. With `--keep`, runs that ended are not run again.
+that end within 10 % of it; a trial that ends later does not count. With `--keep`, runs that ended are not run again.
 """
 
 import math
@@ -63,9 +62,7 @@ TRIALS, SHARE, SEEDS, QUICK = 30, 0.10, 5, ("digits 7-9", "digits 0-2")
 #: Starting a trial takes about so long.
 START_SECONDS = 0.3
 BETTER, DONE = 5, "done"
-WITHOUT, WITH, OTHERS = "without", "with", "others"
-#: A prior's first plans are the same for every seed: so many seeds of the arm that is not judged.
-OTHERS_SEEDS = 1
+WITHOUT, WITH = "without", "with"
 
 
 def digits(shift: int, per_class: int) -> Task:
@@ -227,23 +224,15 @@ class Bench:
 def compared(name: str, keep: Path, sources: Mapping[str, Run], seeds: int) -> dict[str, list[float]]:
     """Return each arm's hypervolumes by seed."""
     budget = SHARE * sum(map(work, sources[name].records))
-    chosen = {
-        WITH: [run for other, run in sources.items() if other != name],
-        OTHERS: [run for other, run in sources.items() if other.split()[0] != name.split(maxsplit=1)[0]],
-    }
-    priors: dict[str, Prior | None] = {WITHOUT: None}
-    for arm, runs in chosen.items():
-        if runs:
-            path = keep / f"{name.replace(' ', '-')}-{arm}.toml"
-            write_prior(path, portfolio(runs))
-            priors[arm] = read_prior(path)
+    path = keep / f"{name.replace(' ', '-')}-{WITH}.toml"
+    write_prior(path, portfolio([run for other, run in sources.items() if other != name]))
+    priors = {WITHOUT: None, WITH: read_prior(path)}
     found = dict[str, list[float]]()
     with ExitStack() as stack:
         bench = Bench(name, keep, stack)
         for seed in range(1, seeds + 1):
             for arm, prior in priors.items():
-                if arm != OTHERS or seed <= OTHERS_SEEDS:
-                    found.setdefault(arm, []).append(reached(bench.tune(arm, seed, budget, prior), budget))
+                found.setdefault(arm, []).append(reached(bench.tune(arm, seed, budget, prior), budget))
     return found
 
 
@@ -295,7 +284,6 @@ def main() -> None:
                     "without": mean(found[WITHOUT]),
                     "with a prior": mean(found[WITH]),
                     "difference": f"{middle:+.4f} ± {half:.4f}",
-                    "of other kinds": mean(found[OTHERS]) if OTHERS in found else "",
                     "all 30 trials": reached(sources[name], math.inf),
                 }
             )

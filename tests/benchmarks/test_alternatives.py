@@ -22,7 +22,7 @@ from benchmarks.alternatives.claims import (
     refitted,
     rows_of,
 )
-from benchmarks.alternatives.heads import HEADS, PENALTIES, class_weights, ridge
+from benchmarks.alternatives.heads import HEADS, class_weights
 from benchmarks.alternatives.problem import with_rare_class, with_strangers
 from benchmarks.alternatives.tasks import written_digits
 from benchmarks.alternatives.trained import half_of, one_cycle, softmax
@@ -42,36 +42,6 @@ def test_every_head_learns_clusters(name: str) -> None:
     scores = HEADS[name](x.astype(np.float32), y, 3, balanced=False, seed=0)(others.astype(np.float32))
     assert scores.shape == (60, 3)
     assert (scores.argmax(1) == truth).mean() > 0.9
-
-
-def test_ridge_takes_the_penalty_with_the_best_answers_to_samples_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = clusters(3, 3.0)
-
-    def answers(factor: float) -> float:
-        """Return the share of right answers, each by a head that is fitted without the sample, at one penalty."""
-        right = 0
-        for left_out in range(len(y)):
-            rest = np.delete(np.arange(len(y)), left_out)
-            same = factor * (np.var(x, 0).mean() * len(y)) / (np.var(x[rest], 0).mean() * len(rest))
-            monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", (same,))
-            right += int(ridge(x[rest], y[rest], 3, balanced=False)(x[[left_out]]).argmax() == y[left_out])
-        return right / len(y)
-
-    shares = [answers(factor) for factor in PENALTIES]
-    best = max(index for index, share in enumerate(shares) if share == max(shares))
-    monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", PENALTIES)
-    chosen = ridge(x, y, 3, balanced=False)(x)
-    monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", (PENALTIES[best],))
-    assert np.allclose(chosen, ridge(x, y, 3, balanced=False)(x))
-    assert len(set(shares)) > 1
-
-
-def test_ridge_is_the_same_with_more_features_than_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = clusters(4, 3.0)
-    narrow = ridge(x, y, 3, balanced=True)(x)
-    wide = np.concatenate([x, np.zeros((60, 100))], axis=1)  # their mean variance is an eleventh
-    monkeypatch.setattr("benchmarks.alternatives.heads.PENALTIES", tuple(11 * factor for factor in PENALTIES))
-    assert np.allclose(narrow, ridge(wide, y, 3, balanced=True)(wide))
 
 
 def test_balanced_classes_weigh_alike() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.limits.hostile.bundles import ONE_LINE, confined, is_well, judged
+from benchmarks.limits.hostile.bundles import is_well, judged
 from benchmarks.limits.hostile.cases import cases
+from benchmarks.limits.hostile.child import ONE_LINE, confined
 from benchmarks.limits.hostile.malformed import Case
 from tuner.cli.app import call
 

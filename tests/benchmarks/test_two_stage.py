@@ -54,7 +54,7 @@ def test_an_arm_without_all_seeds_is_compared_on_those_it_has() -> None:
     longer = {name: [*values, 0.1] if ARMS[name].main else values for name, values in what.scores.items()}
     claim = next(one for one in claims_of(Found(longer, what.solved, what.rate)) if "random changes" in one.claim)
     assert claim.met
-    assert "3 seeds" in claim.measured
+    assert "3 pairs" in claim.measured
 
 
 def test_one_slow_step_does_not_decide_a_ratio() -> None:

@@ -159,12 +159,12 @@ def test_any_name_is_read_in_any_locale_and_the_task_stays_the_same(named: Path)
     assert found == {f"{task.labels!a} {task.fingerprint()} 8 {'tür'!a}\n".encode()}
 
 
-def test_a_line_is_printed_in_a_locale_of_ascii(named: Path, tmp_path: Path) -> None:
+def test_a_line_is_printed_in_a_locale_of_ascii(named: Path) -> None:
     os.truncate(named.parent / "tür" / "grün" / "0.png", 30)
     for locale in LOCALES:
         case = Case("locale", ("describe", str(named)), tuple(locale.items()))
-        answer = answer_to(case, tmp_path)
-        assert answer.outcome == "one line", answer
+        answer = answer_to(case)
+        assert answer.kind == "one line", answer
         assert "1 file cannot be used" in answer.line
 
 
@@ -178,8 +178,8 @@ def test_a_few_of_the_benchmarks_inputs_are_answered_in_one_line(
     assert len({case.name for case in every}) >= 250
     quick = [case for case in every if case.argv[0] == "forget" and not case.environment]
     chosen = np.random.default_rng(0).choice(len(quick), 5, replace=False)
-    answers = [answer_to(quick[index], tmp_path) for index in chosen]
-    assert [answer for answer in answers if answer.outcome != "one line"] == []
+    answers = [answer_to(quick[index]) for index in chosen]
+    assert [answer for answer in answers if answer.kind != "one line"] == []
 
 
 def test_names_that_no_file_can_have_are_refused_in_one_line(cli: Cli, tmp_path: Path) -> None:

@@ -7,149 +7,16 @@ more than 20 s or 1 GB.
 """
 
 import os
-import resource
-import signal
-import sys
 import tempfile
-import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.cases import cases
+from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
 from benchmarks.limits.hostile.malformed import Case
 
-#: Exit codes of a child that broke a rule of its own; the command line's are 0, 1, 2 and 130.
-TRACEBACK, TOUCHED = 70, 71
-WATCHED = ("open", "os.", "shutil.", "glob.", "tempfile.")
-ONE_LINE = "one line"
 MOST_SECONDS, MOST_BYTES = 20.0, 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a call ended.
-
-    Attributes:
-        kind: ``one line``, ``accepted``, ``traceback``, ``hang``, ``killed``, ``outside`` or ``many lines``.
-        line: Last line that it printed on stderr.
-        seconds: Wall time.
-        peak_bytes: Most resident memory, that of the warmed process included.
-        output: What it printed on stdout.
-    """
-
-    kind: str
-    line: str
-    seconds: float
-    peak_bytes: int
-    output: str = ""
-
-
-def confined(action: Callable[[], int], canary: Path, seconds: float = 20.0, most_bytes: int = 4 * 10**9) -> Outcome:
-    """Call in a forked child, under a deadline and a limit of memory.
-
-    Args:
-        action: Returns an exit code as the command line does: 0 done, 1 a mistake told in one line.
-        canary: Folder that nothing may touch.
-        seconds: Time after which the child counts as hanging.
-        most_bytes: Bytes of data that the child may have.
-    """
-    before, began = _content(canary), time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if not child:
-            _run(action, canary, most_bytes, out.fileno(), err.fileno())
-        status, usage, hangs = _wait(child, began + seconds)
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    kind = _kind(status, texts[1], hangs=hangs, touched=_content(canary) != before)
-    last = (texts[1].strip().splitlines() or [""])[-1]
-    return Outcome(kind, last, time.monotonic() - began, usage * 1024, texts[0])
-
-
-def _run(action: Callable[[], int], canary: Path, most_bytes: int, out: int, err: int) -> None:
-    """Be the child; does not return."""
-    code = TRACEBACK
-    try:
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-        os.setsid()
-        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
-        touched: list[str] = []
-        inside = os.path.realpath(canary)
-
-        def watch(event: str, arguments: Sequence[Any]) -> None:
-            if event.startswith(WATCHED):
-                for argument in arguments[:2]:
-                    if isinstance(argument, str | bytes | os.PathLike):
-                        with suppress(OSError, ValueError):
-                            path = os.path.realpath(os.fsdecode(argument))
-                            if path == inside or path.startswith(inside + os.sep):
-                                touched.append(f"{event} {path}")
-
-        sys.addaudithook(watch)
-        code = action()
-        if touched:
-            print(f"touched: {touched[0]}", file=sys.stderr)
-            code = TOUCHED
-    except BaseException:  # noqa: BLE001 - whatever it is, it is the finding
-        traceback.print_exc()
-        code = TRACEBACK
-    finally:
-        with suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def _wait(child: int, end: float) -> tuple[int, int, bool]:
-    """Return the child's status, its peak in KiB, and whether it had to be killed."""
-    while time.monotonic() < end:
-        done, status, usage = os.wait4(child, os.WNOHANG)
-        if done:
-            return status, usage.ru_maxrss, False
-        time.sleep(0.002)
-    with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    _, status, usage = os.wait4(child, 0)
-    return status, usage.ru_maxrss, True
-
-
-def _kind(status: int, errors: str, *, hangs: bool, touched: bool) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if touched or code == TOUCHED:
-        return "outside"
-    if hangs:
-        return "hang"
-    if code < 0:
-        return f"killed by signal {-code}"
-    if code == TRACEBACK:
-        return "traceback"
-    if code == 0:
-        return "accepted"
-    return ONE_LINE if len(errors.strip().splitlines()) == 1 else "many lines"
-
-
-def _content(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Return what would show a change of a folder: modes, times and contents."""
-    return {
-        str(path.relative_to(folder)): (
-            path.lstat().st_mode,
-            path.lstat().st_mtime_ns,
-            path.read_bytes() if path.is_file() else b"",
-        )
-        for path in sorted(folder.rglob("*"))
-    }
 
 
 def judged(case: Case, canary: Path) -> Outcome:
@@ -164,7 +31,7 @@ def judged(case: Case, canary: Path) -> Outcome:
 
 def is_well(case: Case, outcome: Outcome) -> bool:
     """Return whether a case ended as it should."""
-    return outcome.kind == ONE_LINE or (case.is_harmless and outcome.kind == "accepted")
+    return outcome.kind == ONE_LINE or (case.is_harmless and outcome.kind == ACCEPTED)
 
 
 def main() -> None:
@@ -182,7 +49,7 @@ def main() -> None:
                 continue
             outcome = judged(case, Path(folder, "canary"))
             count += 1
-            kinds[outcome.kind if is_well(case, outcome) or outcome.kind != "accepted" else "accepted wrongly"] += 1
+            kinds[outcome.kind if is_well(case, outcome) or outcome.kind != ACCEPTED else "accepted wrongly"] += 1
             slowest = max(slowest, (case.name, outcome.seconds), key=lambda pair: pair[1])
             largest = max(largest, (case.name, outcome.peak_bytes), key=lambda pair: pair[1])
             if not is_well(case, outcome):

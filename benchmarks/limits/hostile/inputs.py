@@ -6,52 +6,30 @@ deadline and a limit on its memory. An answer is one line on stderr that begins 
 Hostile bundles are the subject of `benchmarks.limits.hostile.bundles`.
 """
 
-import contextlib
 import importlib
-import io
 import os
-import resource
-import signal
 import sys
 import tempfile
-import time
-import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
+from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
 from benchmarks.limits.hostile.malformed import Case, cases
 
-OUTCOMES = ("one line", "harmless", "accepted", "traceback", "several lines", "hang", "memory")
+HARMLESS, MEMORY, MANY_LINES = "harmless", "memory", "many lines"
+OUTCOMES = (ONE_LINE, HARMLESS, ACCEPTED, "traceback", MANY_LINES, "hang", MEMORY)
 DEADLINE_SECONDS = 60.0
-#: Address space of the process, and of those it starts: PyTorch takes half of it.
+#: Data of the process, and of each that it starts.
 MOST_BYTES = 12_000_000_000
 RESIDENT_BYTES = 1_000_000_000
 LEAST_CASES = 250
 #: What the forked processes need not import again.
 WARM = ("tasks.describe", "tune.dry_run", "tune.run", "bundles.export", "bundles.watch", "plugins", "store")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the command line did with an input.
-
-    Attributes:
-        case: The input's name.
-        outcome: One of `OUTCOMES`.
-        seconds: Wall time.
-        line: Last line on stderr.
-    """
-
-    case: str
-    outcome: str
-    seconds: float
-    line: str
 
 
 def main() -> None:
@@ -66,36 +44,34 @@ def main() -> None:
         for command in WARM:
             importlib.import_module(f"tuner.commands.{command}")
         importlib.import_module("tuner.task.file.schema")
-        place, answers = Path(scratch) / "inputs", list[Answer]()
+        place, answers = Path(scratch) / "inputs", list[tuple[str, Outcome]]()
         place.mkdir()
         os.chdir(place)
         for case in cases(place, options.seed):
             if options.only in case.name and not (options.quick and case.name.startswith("code: ")):
-                answers.append(answer_to(case, Path(scratch)))
-                show(answers[-1])
+                answer = answer_to(case)
+                answers.append((case.name, answer))
+                if answer.kind not in {ONE_LINE, HARMLESS} or answer.seconds > DEADLINE_SECONDS / 3:
+                    print(f"{answer.kind} after {answer.seconds:.1f} s: {case.name}\n    {answer.line}", flush=True)
         os.chdir("/")
-    finish("inputs", rows_of(answers), claims_of(answers), options.json)
+    finish("inputs", rows_of(answers), claims_of([answer for _, answer in answers]), options.json)
 
 
-def answer_to(case: Case, scratch: Path) -> Answer:
-    """Give the command line an input, in a process of its own that is killed when it takes too long."""
-    out, err = scratch / "stdout", scratch / "stderr"
-    began = time.monotonic()
-    pid = os.fork() or _command(case.argv, dict(case.environment), out, err)
-    code, usage = _ended(pid, began + DEADLINE_SECONDS)
-    lines = err.read_bytes().decode(errors="replace").splitlines()
-    outcome = _outcome(code, usage, lines)
-    outcome = "harmless" if outcome == "accepted" and case.is_harmless else outcome
-    return Answer(case.name, outcome, time.monotonic() - began, lines[-1] if lines else "")
+def answer_to(case: Case) -> Outcome:
+    """Give the command line an input, in a process of its own."""
+    answer = confined(lambda: _command(case.argv, dict(case.environment)), None, DEADLINE_SECONDS, MOST_BYTES)
+    inherited = psutil.Process().memory_info().rss  # a forked process begins with it
+    if answer.peak_bytes > RESIDENT_BYTES + inherited or answer.kind == "killed by signal 9":
+        return replace(answer, kind=MEMORY)
+    if answer.kind in {ONE_LINE, MANY_LINES}:  # what a run says of its progress is no answer
+        said = [line for line in answer.errors.splitlines() if line.startswith("tuner: ")]
+        is_answer = said == [answer.line] and answer.line.isprintable()
+        return replace(answer, kind=ONE_LINE if is_answer else MANY_LINES)
+    return replace(answer, kind=HARMLESS) if answer.kind == ACCEPTED and case.is_harmless else answer
 
 
-def _command(argv: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> NoReturn:
-    """Be the command line, in a forked process; in a fresh one where the environment is another."""
-    os.setsid()
-    for path, descriptor in ((out, 1), (err, 2)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+def _command(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Be the command line, in this process; in a fresh one where the environment is another."""
     if environment:
         os.execve(  # noqa: S606 - no shell is wanted
             sys.executable, [sys.executable, "-m", "tuner", *argv], {**os.environ, **environment}
@@ -103,68 +79,21 @@ def _command(argv: Sequence[str], environment: Mapping[str, str], out: Path, err
     from tuner.__main__ import main as program
 
     sys.argv = ["tuner", *argv]
-    sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(descriptor, "wb")) for descriptor in (1, 2))
     try:
         program()
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 70
-    except BaseException:  # noqa: BLE001 - this is what is looked for
-        traceback.print_exc()
-        code = 70
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
+        return error.code if isinstance(error.code, int) else 70
+    return 0
 
 
-def _ended(pid: int, deadline: float) -> tuple[int | None, resource.struct_rusage]:
-    """Wait for a process; return its exit code, None where it had to be killed, and what it used."""
-    code: int | None = None
-    while True:
-        done, status, usage = os.wait4(pid, os.WNOHANG)
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            break
-        if time.monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            _, _, usage = os.wait4(pid, 0)
-            break
-        time.sleep(0.002)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # what it started and did not end
-    return code, usage
-
-
-def _outcome(code: int | None, usage: resource.struct_rusage, lines: list[str]) -> str:
-    if code is None:
-        return "hang"
-    inherited = psutil.Process().memory_info().rss  # a forked process begins with it
-    if usage.ru_maxrss * 1024 > RESIDENT_BYTES + inherited or code == -signal.SIGKILL:
-        return "memory"
-    if any(line.startswith("Traceback") for line in lines):
-        return "traceback"
-    if code == 0:
-        return "accepted"
-    answers = [line for line in lines if line.startswith("tuner: ")]
-    is_answer = code in {1, 2} and len(answers) == 1 and lines[-1:] == answers and answers[0].isprintable()
-    return "one line" if is_answer else "several lines"
-
-
-def show(answer: Answer) -> None:
-    """Print an answer that is not one line, or was late, at once."""
-    if answer.outcome not in {"one line", "harmless"} or answer.seconds > DEADLINE_SECONDS / 3:
-        print(f"{answer.outcome} after {answer.seconds:.1f} s: {answer.case}\n    {answer.line[:300]}", flush=True)
-
-
-def rows_of(answers: list[Answer]) -> list[Row]:
+def rows_of(answers: Sequence[tuple[str, Outcome]]) -> list[Row]:
     """Return the outcomes by kind of input, and all of them."""
-    groups: dict[str, list[Answer]] = {}
-    for answer in answers:
-        groups.setdefault(answer.case.partition(":")[0], []).append(answer)
+    groups: dict[str, list[Outcome]] = {}
+    for name, answer in answers:
+        groups.setdefault(name.partition(":")[0], []).append(answer)
     rows: list[Row] = []
-    for kind, of_kind in {**groups, "all inputs": answers}.items():
-        counts = Counter(answer.outcome for answer in of_kind)
+    for kind, of_kind in {**groups, "all inputs": [answer for _, answer in answers]}.items():
+        counts = Counter(answer.kind for answer in of_kind)
         slowest = max((answer.seconds for answer in of_kind), default=0.0)
         rows.append(
             {"input": kind, "cases": len(of_kind), **{one: counts[one] for one in OUTCOMES}, "slowest s": slowest}
@@ -172,11 +101,11 @@ def rows_of(answers: list[Answer]) -> list[Row]:
     return rows
 
 
-def claims_of(answers: list[Answer]) -> list[Claim]:
+def claims_of(answers: Sequence[Outcome]) -> list[Claim]:
     """Return what must hold for every input."""
-    counts, total = Counter(answer.outcome for answer in answers), len(answers)
-    good = counts["one line"] + counts["harmless"]
-    rest = ", ".join(f"{counts[one]} {one}" for one in OUTCOMES[1:] if counts[one])
+    counts, total = Counter(answer.kind for answer in answers), len(answers)
+    good = counts[ONE_LINE] + counts[HARMLESS]
+    rest = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind != ONE_LINE)
     return [
         Claim(
             f"at least {LEAST_CASES} malformed inputs get one line each or are harmless: no traceback, no hang",

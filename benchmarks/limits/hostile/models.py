@@ -1,6 +1,6 @@
 """ONNX files that no bundle should hold, each with the reason it is hostile; made with onnx, or byte by byte."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,106 +100,96 @@ def _with(model: ModelProto, name: str, values: Sequence[Any]) -> None:
     getattr(model.graph if hasattr(model.graph, name) else model, name).extend(values)
 
 
-def models(canary: str) -> Iterator[tuple[str, bytes]]:  # noqa: PLR0915 - a list, a line a case
+VALUE, TENSOR = helper.make_tensor_value_info, helper.make_tensor
+#: What is changed in the plain model, by the reason that this is hostile.
+CHANGES: Mapping[str, Callable[[ModelProto], object]] = {
+    "functions": lambda m: m.functions.add(name="f", domain="d"),
+    "training graphs": lambda m: m.training_info.add(),
+    "sparse values": lambda m: m.graph.sparse_initializer.add(),
+    "a tensor of text": lambda m: m.graph.initializer.append(TENSOR("t", TensorProto.STRING, [1], [b"x"])),
+    "a sequence as input": lambda m: m.graph.input.append(helper.make_tensor_sequence_value_info("s", 1, [1])),
+    "dimensions larger than the values": lambda m: _first(m).dims.__setitem__(0, 10**12),
+    "dimensions whose product overflows": lambda m: _first(m).dims.extend([2**31, 2**31, 4]),
+    "negative dimensions": lambda m: _first(m).dims.__setitem__(0, -64),
+    "fewer values than dimensions": lambda m: setattr(_first(m), "raw_data", b"\0" * 12),
+    "more values than dimensions": lambda m: setattr(_first(m), "raw_data", b"\0" * 99999),
+    "no values": lambda m: _first(m).ClearField("raw_data"),
+    "two kinds of values": lambda m: _first(m).float_data.extend([1.0] * 640),
+    "an unknown type": lambda m: setattr(_first(m), "data_type", 99),
+    "a declared value of 10¹⁵ elements": lambda m: m.graph.value_info.append(VALUE("x", 1, [10**8, 10**7])),
+    "1,100,000 nodes": lambda m: _with(m, "node", [helper.make_node("Relu", ["input"], ["r"])] * 220_000),
+    "no logits": lambda m: setattr(m.graph.output[0], "name", "answers"),
+    "no input": lambda m: m.graph.ClearField("input"),
+}
+
+
+def models(canary: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the bytes of each hostile file.
 
     Args:
         canary: Path from a bundle to a file outside it.
     """
-    yield "external data above the folder", outside(canary)
-    yield "external data by an absolute path", outside("/etc/hostname")
-    yield "external data in the folder", outside("plan.toml", offset="0", length="2560")
-    yield (
-        "external data entries without a location",
-        changed(lambda m: _first(m).external_data.add(key="location", value=canary)),
-    )
-    yield "operator of another domain", _typed("FusedConv", "com.microsoft")
-    yield "operator that nobody knows", _typed("Exfiltrate")
-    yield "operator of random numbers", _typed("RandomNormalLike")
-    yield "operator of text", _typed("StringNormalizer")
-    yield "operator that decodes images", _typed("ImageDecoder")
-    yield "If", _subgraph("If", "then_branch")
-    yield "Loop", _subgraph("Loop", "body")
-    yield "Scan", _subgraph("Scan", "body")
-    yield "a graph as an attribute of Relu", _subgraph("Relu", "body")
-    yield "functions", changed(lambda m: m.functions.add(name="f", domain="d"))
-    yield "training graphs", changed(lambda m: m.training_info.add())
-    yield "sparse values", changed(lambda m: m.graph.sparse_initializer.add())
-    yield (
-        "a tensor of text",
-        changed(lambda m: m.graph.initializer.append(helper.make_tensor("t", TensorProto.STRING, [1], [b"x"]))),
-    )
-    yield (
-        "a sequence as input",
-        changed(lambda m: m.graph.input.append(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [1]))),
-    )
-    yield "dimensions larger than the values", changed(lambda m: _first(m).dims.__setitem__(0, 10**12))
-    yield "dimensions whose product overflows", changed(lambda m: _first(m).dims.extend([2**31, 2**31, 4]))
-    yield "negative dimensions", changed(lambda m: _first(m).dims.__setitem__(0, -64))
-    yield "fewer values than dimensions", changed(lambda m: setattr(_first(m), "raw_data", b"\0" * 12))
-    yield "more values than dimensions", changed(lambda m: setattr(_first(m), "raw_data", b"\0" * 99999))
-    yield "no values", changed(lambda m: _first(m).ClearField("raw_data"))
-    yield "two kinds of values", changed(lambda m: _first(m).float_data.extend([1.0] * 640))
-    yield "an unknown type", changed(lambda m: setattr(_first(m), "data_type", 99))
-    yield (
-        "a declared value of 10¹⁵ elements",
-        changed(lambda m: m.graph.value_info.append(helper.make_tensor_value_info("x", 1, [10**8, 10**7]))),
-    )
-    yield (
-        "an input of 10¹² elements",
-        plain(
-            input=helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", HUGE, HUGE])
-        ).SerializeToString(),
-    )
-    yield "ConstantOfShape of 10¹²", sized("ConstantOfShape", ["n"], numbers("n", HUGE, HUGE))
-    yield "ConstantOfShape of 40 squares", _squares()
-    yield (
-        "ConstantOfShape of the sample's values",
-        plain(
-            [
-                helper.make_node("Cast", ["input"], ["n"], to=TensorProto.INT64),
-                helper.make_node("ConstantOfShape", ["n"], ["large"]),
-            ]
-        ).SerializeToString(),
-    )
-    yield "Expand to 10¹²", sized("Expand", ["one", "n"], numbers("one", 1), numbers("n", HUGE, HUGE))
-    yield "Tile by 10¹²", sized("Tile", ["one", "n"], numbers("one", 1, 1), numbers("n", HUGE, HUGE))
-    yield (
-        "Range to 10¹²",
-        sized("Range", ["a", "b", "c"], *(numbers(n, v) for n, v in zip("abc", (0, HUGE**2, 1), strict=True))),
-    )
-    yield "Pad by 10⁶", sized("Pad", ["input", "n"], numbers("n", *([0, 0, HUGE, HUGE] * 2)))
-    yield (
-        "Resize by 10⁶",
-        sized("Resize", ["input", "", "s"], numpy_helper.from_array(np.array([1, 1, 1e6, 1e6], np.float32), "s")),
-    )
-    yield "OneHot of 10¹¹", sized("OneHot", ["i", "n", "v"], numbers("i", 1), numbers("n", 10**11), numbers("v", 0, 1))
-    yield (
-        "Conv with pads of 10⁸",
-        sized(
-            "Conv", ["input", "k"], numpy_helper.from_array(np.ones((1, 1, 1, 1), np.float32), "k"), pads=[10**8] * 4
-        ),
-    )
-    yield "AveragePool with a kernel of 10⁸", _typed("AveragePool", kernel_shape=[10**8] * 2, pads=[10**7] * 4)
-    yield "nodes in a circle", _loop()
-    yield "1,100,000 nodes", changed(lambda m: _with(m, "node", [helper.make_node("Relu", ["input"], ["r"])] * 220_000))
-    yield "no graph", ModelProto(ir_version=9).SerializeToString()
-    yield "two graphs, merged by who reads them", plain().SerializeToString() * 2
-    yield "logits of another number of labels", plain(weights=np.ones((64, 3), np.float32)).SerializeToString()
-    yield "logits that are not numbers", plain(weights=np.full((64, LABELS), np.nan, np.float32)).SerializeToString()
-    yield "float64 weights", plain(weights=np.ones((64, LABELS))).SerializeToString()
-    yield "no logits", changed(lambda m: setattr(m.graph.output[0], "name", "answers"))
-    yield "no input", changed(lambda m: m.graph.ClearField("input"))
-    yield "text that is not UTF-8", plain().SerializeToString().replace(b"MatMul", b"Mat\xff\xfel")
+    yield from ((name, changed(change)) for name, change in CHANGES.items())
+    yield from ((name, model.SerializeToString()) for name, model in _made().items())
+    yield from _packed(canary).items()
+
+
+def _made() -> Mapping[str, ModelProto]:
+    """Return models that are hostile by what they compute or hold."""
+    cast = helper.make_node("Cast", ["input"], ["n"], to=TensorProto.INT64)
+    return {
+        "an input of 10¹² elements": plain(input=VALUE("input", TensorProto.FLOAT, ["batch", HUGE, HUGE])),
+        "ConstantOfShape of the sample's values": plain([cast, helper.make_node("ConstantOfShape", ["n"], ["large"])]),
+        "no graph": ModelProto(ir_version=9),
+        "logits of another number of labels": plain(weights=np.ones((64, 3), np.float32)),
+        "logits that are not numbers": plain(weights=np.full((64, LABELS), np.nan, np.float32)),
+        "float64 weights": plain(weights=np.ones((64, LABELS))),
+    }
+
+
+def _packed(canary: str) -> Mapping[str, bytes]:
+    """Return files that are hostile by their operators, their sizes, or their bytes."""
     packed = plain().SerializeToString()
-    yield "a graph that ends too early", packed[: len(packed) // 2]
-    yield "a length beyond the file", b"\x3a\xff\xff\xff\xff\x7f" + packed
-    yield "a number without an end", b"\xff" * 200
-    yield "groups in groups", b"\x0b" * 100_000
-    yield "an unknown field", packed + b"\xfa\x01\x01x"
-    yield "text instead of a model", b"not a model at all\n" * 20
-    yield "nothing", b""
-    yield "graphs in graphs in graphs", _nested()
+    scales, kernel = (np.array([1, 1, 1e6, 1e6], np.float32), np.ones((1, 1, 1, 1), np.float32))
+    ends = [numbers(name, value) for name, value in zip("abc", (0, HUGE**2, 1), strict=True)]
+    return {
+        "external data above the folder": outside(canary),
+        "external data by an absolute path": outside("/etc/hostname"),
+        "external data in the folder": outside("plan.toml", offset="0", length="2560"),
+        "external data entries without a location": changed(
+            lambda m: _first(m).external_data.add(key="location", value=canary)
+        ),
+        "operator of another domain": _typed("FusedConv", "com.microsoft"),
+        "operator that nobody knows": _typed("Exfiltrate"),
+        "operator of random numbers": _typed("RandomNormalLike"),
+        "operator of text": _typed("StringNormalizer"),
+        "operator that decodes images": _typed("ImageDecoder"),
+        "If": _subgraph("If", "then_branch"),
+        "Loop": _subgraph("Loop", "body"),
+        "Scan": _subgraph("Scan", "body"),
+        "a graph as an attribute of Relu": _subgraph("Relu", "body"),
+        "ConstantOfShape of 10¹²": sized("ConstantOfShape", ["n"], numbers("n", HUGE, HUGE)),
+        "ConstantOfShape of 40 squares": _squares(),
+        "Expand to 10¹²": sized("Expand", ["one", "n"], numbers("one", 1), numbers("n", HUGE, HUGE)),
+        "Tile by 10¹²": sized("Tile", ["one", "n"], numbers("one", 1, 1), numbers("n", HUGE, HUGE)),
+        "Range to 10¹²": sized("Range", ["a", "b", "c"], *ends),
+        "Pad by 10⁶": sized("Pad", ["input", "n"], numbers("n", *([0, 0, HUGE, HUGE] * 2))),
+        "Resize by 10⁶": sized("Resize", ["input", "", "s"], numpy_helper.from_array(scales, "s")),
+        "OneHot of 10¹¹": sized("OneHot", ["i", "n", "v"], numbers("i", 1), numbers("n", 10**11), numbers("v", 0, 1)),
+        "Conv with pads of 10⁸": sized("Conv", ["input", "k"], numpy_helper.from_array(kernel, "k"), pads=[10**8] * 4),
+        "AveragePool with a kernel of 10⁸": _typed("AveragePool", kernel_shape=[10**8] * 2, pads=[10**7] * 4),
+        "nodes in a circle": _loop(),
+        "two graphs, merged by who reads them": packed * 2,
+        "text that is not UTF-8": packed.replace(b"MatMul", b"Mat\xff\xfel"),
+        "a graph that ends too early": packed[: len(packed) // 2],
+        "a length beyond the file": b"\x3a\xff\xff\xff\xff\x7f" + packed,
+        "a number without an end": b"\xff" * 200,
+        "groups in groups": b"\x0b" * 100_000,
+        "an unknown field": packed + b"\xfa\x01\x01x",
+        "text instead of a model": b"not a model at all\n" * 20,
+        "nothing": b"",
+        "graphs in graphs in graphs": _nested(),
+    }
 
 
 def _nested() -> bytes:

@@ -1,13 +1,12 @@
-"""PersEPhonEE: where exits sit and what they cost; what users gain from exits that learned on the device.
+"""PersEPhonEE: what exits cost, and what users gain from exits that learned on the device.
 
-First, exact: the taps of six exits on ResNet-50 and MobileNetV2, and what remains of the backbone up to each with a
-128-channel head (PersEPhonEE, section 4). Second, on real data: MobileNetV2 and users whose class popularity is
-Gaussian over 10, 30, 100 or 200 ImageNet classes, the head's other rows left out for all arms alike. Exits are solved
-for on half of the images (the offline stage; the backbone never changes), then again with each user's own sample of the
-other half, with labels or with the model's own answers. All images go through the backbone once; accuracy is of all
-validation images, each weighted by how often the user meets its class. A user's speed-up is the latency of one session
-over the mean of the exits' latencies, weighted by the shares that leave there; both are ONNX Runtime's, of one image,
-timed in turn. Exits that train by steps stand next to them, for a few users.
+MobileNetV2 on real data, and users whose class popularity is Gaussian over 10, 30, 100 or 200 ImageNet classes, the
+head's other rows left out for all arms alike. Exits are solved for on half of the images (the offline stage; the
+backbone never changes), then again with each user's own sample of the other half, with labels or with the model's own
+answers. All images go through the backbone once; accuracy is of all validation images, each weighted by how often the
+user meets its class. A user's speed-up is the latency of one session over the mean of the exits' latencies, weighted by
+the shares that leave there; both are ONNX Runtime's, of one image, timed in turn. Last, training steps of exits are
+timed next to those of the whole model.
 """
 
 import math
@@ -23,16 +22,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval, ratio, table
-from benchmarks.lib.setup import clothing
-from benchmarks.papers.exits.trained import (
-    WHOLE,
-    flops_of,
-    leaving_seconds,
-    linear_plan,
-    offline,
-    personalised,
-    step_seconds,
-)
+from benchmarks.lib.setup import clothing, opened
+from benchmarks.papers.exits.costs import WHOLE, exits_plan, flops_of, leaving_seconds, step_seconds
 from benchmarks.papers.exits.users import (
     LABELLED,
     POLICIES,
@@ -40,40 +31,18 @@ from benchmarks.papers.exits.users import (
     Policy,
     known_task,
     lived,
-    met,
-    offline_images,
     store_features,
-    task_of,
 )
 from tuner.arrays import Doubles
 from tuner.backends.torch.model.open.load import load
-from tuner.plan.heads import head_macs, head_parameters
-from tuner.plan.info import ModelInfo
 from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import Costs
-from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Subset, Task
-from tuner_exits import placed
+from tuner.task import Domain, Subset, Task
 
 TOLERANCE = 0.01
 #: Of the claims: numbers of classes, samples a user has, and by how much leaving early must be faster.
 CLAIMED, SAMPLES = (10, 30), 500
 BOUNDS = {"with labels": (2.2, "3.2×"), "without labels": (1.5, "2.2×")}
-PAPER_EXITS = 6
-CHANNELS = 128
-#: After which blocks the paper's six exits sit, and the parameters and multiply-accumulates up to there.
-TAPS: dict[str, dict[str, tuple[int | None, float]]] = {
-    "resnet50": {
-        "layer1.1": (154_944, 567.6), "layer2.0": (604_736, 1158.5), "layer2.3": (1_444_928, 1813.6),
-        "layer3.1": (4_074_560, 2404.4), "layer3.3": (6_308_928, 2841.2), "layer4.0": (14_582_848, 3650.4),
-    },
-    "mobilenet_v2": {
-        "features.2": (None, 50.08), "features.4": (None, 91.28), "features.8": (None, 131.13),
-        "features.11": (None, 164.48), "features.13": (None, 209.86), "features.16": (None, 256.42),
-    },
-}  # fmt: skip
-NETWORKS = {"resnet50": (25_557_032, 4089.2), "mobilenet_v2": (3_504_872, 300.8)}
-#: Ratios that PersEPhonEE prints: backbone over what runs up to the exit, in parameters and in FLOPs.
-PRINTED = {"layer2.1": (14.6, 2.3), "layer2.0": (25.1, 3.1), "layer3.1": (4.7, 1.6)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +100,7 @@ def cost_rows(names: Sequence[str], seconds: Mapping[str, float], flops: Costs) 
 
 
 def user_rows(
-    kind: str, outcomes: Mapping[Key, Sequence[Mapping[str, Outcome]]], seconds: Mapping[str, float], flops: Costs
+    outcomes: Mapping[Key, Sequence[Mapping[str, Outcome]]], seconds: Mapping[str, float], flops: Costs
 ) -> list[Row]:
     """Return a line for each number of classes and samples, and each setting."""
     rows: list[Row] = []
@@ -144,7 +113,6 @@ def user_rows(
                 share = np.mean([one.policies[number].shares for one in own], axis=0)
                 rows.append(
                     {
-                        "exits": kind,
                         "classes": classes,
                         "samples": samples,
                         "different": float(np.mean([one.images for one in own])),
@@ -208,7 +176,7 @@ def step_claims(seconds: Mapping[str, Sequence[float]]) -> list[Claim]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much the second part does.
+    """How much is done.
 
     Attributes:
         pixels: Side of an image.
@@ -216,8 +184,6 @@ class Sizes:
         users: By number of classes.
         samples: Numbers of images that a user has.
         timed: Images whose latency is measured, and how often each.
-        trained: Users with exits that train by steps, by number of classes.
-        epochs: Of these exits, offline and of a user's round.
         steps: That are timed.
     """
 
@@ -226,13 +192,11 @@ class Sizes:
     users: dict[int, int]
     samples: tuple[int, ...]
     timed: tuple[int, int]
-    trained: dict[int, int]
-    epochs: tuple[int, int]
     steps: int
 
 
-FULL = Sizes(128, 1000, {10: 30, 30: 30, 100: 30, 200: 30}, (150, 500, 2000), (20, 15), {10: 3}, (4, 6), 8)
-QUICK = Sizes(64, 4, {10: 3, 30: 3}, (500,), (3, 5), {10: 1}, (1, 1), 3)
+FULL = Sizes(128, 1000, {10: 30, 30: 30, 100: 30, 200: 30}, (150, 500, 2000), (20, 15), 8)
+QUICK = Sizes(64, 4, {10: 3, 30: 3}, (500,), (3, 5), 3)
 
 
 def main() -> None:
@@ -240,17 +204,15 @@ def main() -> None:
     options = benchmark_parser(__doc__)
     options.add_argument("--features", type=Path, help="file that keeps the images' features from run to run")
     asked = options.parse_args()
-    models = {name: described(name) for name in TAPS}
-    tables: list[Row] = [row for name, model in models.items() for row in exit_table(name, model)]
     with tempfile.TemporaryDirectory() as folder:
         rows, claims = measured(QUICK if asked.quick else FULL, asked.features or Path(folder) / "features.npz")
-    finish("persephonee", [*tables, *rows], [*exact(models), *claims], asked.json)
+    finish("persephonee", rows, claims, asked.json)
 
 
 def measured(size: Sizes, path: Path) -> tuple[list[Row], list[Claim]]:
     """Time the exits, let the users live; return the tables, which are also printed as they come, and the claims."""
     task = fewer(known_task(clothing(size.pixels, 1, 1)), size.images)
-    plan = linear_plan(task, LABELLED)
+    plan = exits_plan(opened(task), LABELLED)
     flops = flops_of(plan)
     if not path.exists():
         store_features(task, load(task), path)
@@ -262,27 +224,11 @@ def measured(size: Sizes, path: Path) -> tuple[list[Row], list[Claim]]:
         for (classes, users), samples in product(size.users.items(), size.samples):
             runs = [workers.submit(lived, path, classes, samples, seed, flops) for seed in range(users)]
             outcomes[classes, samples] = [run.result() for run in runs]
-            rows += shown(user_rows("closed form", {(classes, samples): outcomes[classes, samples]}, seconds, flops))
-    rows_trained, steps = trained_users(task, size, seconds)
-    return [*rows, *rows_trained], [*claims_of(outcomes, seconds, flops), *steps]
-
-
-def trained_users(task: Task, size: Sizes, seconds: Mapping[str, float]) -> tuple[list[Row], list[Claim]]:
-    """Train exits by steps for some users; return their tables, and the claims about steps.
-
-    The exits' latencies are those of exits in closed form, which are at the same places and take fewer FLOPs.
-    """
-    labels, first, second = task.local.train.labels, *size.epochs
-    start = offline(task, Subset(task.local.train, offline_images(labels, np.unique(labels))), first)
-    outcomes: dict[Key, list[Mapping[str, Outcome]]] = {}
-    for classes, users in size.trained.items():
-        people = [met(labels, classes, SAMPLES, seed) for seed in range(users)]
-        outcomes[classes, SAMPLES] = [personalised(task, user, start, second) for user in people]
-    rows = shown(user_rows("trained by steps", outcomes, seconds, flops_of(start.plan)))
-    everything = task_of(task, met(labels, len(task.labels), SAMPLES, 0))
-    taken = step_seconds(everything, start, size.steps)
+            rows += shown(user_rows({(classes, samples): outcomes[classes, samples]}, seconds, flops))
+    few = Subset(task.local.train, np.arange(min(SAMPLES, len(task.local.train))))
+    taken = step_seconds(replace(task, local=Domain(few, task.local.val)), size.steps)
     rows += shown([{"training step": name, "ms": 1e3 * median(found)} for name, found in taken.items()])
-    return rows, step_claims(taken)
+    return rows, [*claims_of(outcomes, seconds, flops), *step_claims(taken)]
 
 
 def shown(rows: list[Row]) -> list[Row]:
@@ -298,86 +244,6 @@ def fewer(task: Task, most: int) -> Task:
         for own in (task.local.train, task.local.val)
     )
     return replace(task, local=Domain(train, val))
-
-
-def described(name: str) -> ModelInfo:
-    """Return a torchvision model's blocks at 224 pixels and 1000 classes; no weights are needed."""
-    spec = InputSpec(kind="arrays")
-    samples = ArraySamples(np.zeros((2, 3, 224, 224), np.float32), np.zeros(2, np.int64), spec)
-    rows = tuple(range(1000))
-    task = Task(
-        name, ModelSpec(f"torchvision.models:{name}"), spec, "single-label", Domain(samples, samples), None,
-        tuple(map(str, rows)), rows, (0,),
-    )  # fmt: skip
-    return load(task).info
-
-
-def exit_table(name: str, model: ModelInfo) -> list[Row]:
-    """Return what runs up to each of the paper's exits, and up to those whose ratios it prints."""
-    blocks = model.blocks
-    rows: list[Row] = []
-    printed = PRINTED if name == "resnet50" else {}
-    chosen = {one.block for one in placed(model, PAPER_EXITS, CHANNELS)}
-    widths = {one.block: one.channels for one in placed(model, PAPER_EXITS, CHANNELS)}
-    for block in range(1, model.num_blocks):
-        before = blocks[block - 1].name
-        if block not in chosen and before not in printed:
-            continue
-        params, macs = reached(model, block)
-        head = (
-            head_parameters(blocks[block].in_shape, CHANNELS, 1000),
-            head_macs(blocks[block].in_shape, CHANNELS, 1000),
-        )
-        whole = reached(model, model.num_blocks)
-        rows.append(
-            {
-                "model": name,
-                "exit after": before,
-                "parameters": params,
-                "MMAC": macs / 1e6,
-                "share": macs / whole[1],
-                "head parameters": head[0],
-                "head MMAC": head[1] / 1e6,
-                "times fewer parameters": whole[0] / (params + head[0]),
-                "times fewer FLOPs": whole[1] / (macs + head[1]),
-                "paper": "{}× / {}×".format(*printed[before]) if before in printed else "",
-                "channels within 5 %": widths.get(block, ""),
-            }
-        )
-    return rows
-
-
-def reached(model: ModelInfo, block: int) -> tuple[int, int]:
-    """Return parameters and multiply-accumulates of the blocks before `block`."""
-    before = model.blocks[:block]
-    return sum(one.parameters for one in before), sum(one.flops for one in before) // 2
-
-
-def exact(models: dict[str, ModelInfo]) -> list[Claim]:
-    """Hold taps, sizes and ratios against the paper's."""
-    claims = []
-    for name, model in models.items():
-        taps = [one.block for one in placed(model, PAPER_EXITS, CHANNELS)]
-        found = {model.blocks[block - 1].name: reached(model, block) for block in taps}
-        whole = reached(model, model.num_blocks)
-        near = list(found) == list(TAPS[name]) and all(
-            abs(macs / 1e6 - wanted[1]) < 0.06 and wanted[0] in {None, params}
-            for (params, macs), wanted in zip(found.values(), TAPS[name].values(), strict=True)
-        )
-        said = ", ".join(f"{block} {macs / 1e6:.1f} M" for block, (_, macs) in found.items())
-        told = "the published architecture, counted by hand"
-        claims.append(Claim(f"{name}: six exits sit after the nearest blocks to i/7", told, said, near))
-        right = whole[0] == NETWORKS[name][0] and abs(whole[1] / 1e6 - NETWORKS[name][1]) < 0.1
-        size = f"{whole[0]:,} parameters, {whole[1] / 1e6:.1f} MMAC"
-        claims.append(Claim(f"{name}: the backbone's size", f"{NETWORKS[name][0]:,}, {NETWORKS[name][1]}", size, right))
-    rows = {row["exit after"]: row for row in exit_table("resnet50", models["resnet50"])}
-    ratios = {name: rows[name]["times fewer parameters"] for name in PRINTED}
-    fits = round(float(str(ratios["layer2.1"])), 1) == 14.6
-    said = ", ".join(f"{name} {float(str(value)):.1f}×" for name, value in ratios.items())
-    why = "25.1× (layer2.0) is not recoverable: no variant of MSDNet's classifier gives it"
-    reference = "PersEPhonEE: 14.6×, 25.1×, 4.7×"
-    claims.append(Claim("ResNet-50 up to layer2.1 has 14.6× fewer parameters", reference, said, fits, why))
-    return claims
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.train.calibration import FOLDS, calibrate_exits
 from tuner.runtime.train.exit_targets import linear_features, regressed
 from tuner.targets import SINGLE_LABEL
-from tuner.task import Domain, Samples, Task
+from tuner.task import Task
 from tuner_exits import placed
 
 #: The product's placement, at most six exits, spread over all FLOPs as in the paper.
@@ -156,62 +156,6 @@ def met(rows: Labels, count: int, samples: int, seed: int) -> User:
     return User(seed, classes, popularity, images, np.array(before) % 2 == 1)
 
 
-class Met(Samples):
-    """A user's images as samples: repeated and mirrored as she meets them."""
-
-    def __init__(self, samples: Samples, user: User) -> None:
-        self._samples, self._user = samples, user
-        self.labels = np.searchsorted(user.classes, samples.labels[user.images])
-
-    def __len__(self) -> int:
-        return len(self._user.images)
-
-    def load(self, index: int) -> npt.NDArray[np.generic]:
-        """Return an image, [3, height, width]."""
-        pixels = self._samples.load(int(self._user.images[index]))
-        return np.ascontiguousarray(pixels[..., ::-1]) if self._user.flipped[index] else pixels
-
-    def sample_id(self, index: int) -> str:
-        """Return the image's, with its digits in reverse order where it is mirrored."""
-        own = self._samples.sample_id(int(self._user.images[index]))
-        return own[::-1] if self._user.flipped[index] else own
-
-    def name(self, index: int) -> str:
-        """Return the image's file."""
-        return self._samples.name(int(self._user.images[index]))
-
-
-class Classes(Samples):
-    """The images of some classes, which then count from 0."""
-
-    def __init__(self, samples: Samples, classes: RowNumbers) -> None:
-        self._samples, self._indices = samples, np.flatnonzero(np.isin(samples.labels, classes))
-        self.labels = np.searchsorted(classes, samples.labels[self._indices])
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def load(self, index: int) -> npt.NDArray[np.generic]:
-        """Return an image."""
-        return self._samples.load(int(self._indices[index]))
-
-    def sample_id(self, index: int) -> str:
-        """Return the image's hash."""
-        return self._samples.sample_id(int(self._indices[index]))
-
-    def name(self, index: int) -> str:
-        """Return the image's file."""
-        return self._samples.name(int(self._indices[index]))
-
-
-def task_of(task: Task, user: User) -> Task:
-    """Return the user's task: the model's head has her classes' rows alone."""
-    rows, names = tuple(task.head_rows[one] for one in user.classes), tuple(task.labels[one] for one in user.classes)
-    domain = Domain(Met(task.local.train, user), Classes(task.local.val, user.classes))
-    return replace(task, name=f"user {user.seed}", labels=names, head_rows=rows, local=domain,
-                   local_labels=tuple(range(len(rows))))  # fmt: skip
-
-
 def weights(user: User, labels: Labels) -> Doubles:
     """Return what each validation image counts: its class's popularity, shared by the class's images; sums to 1."""
     counts = np.bincount(labels, minlength=len(user.classes))
@@ -321,14 +265,12 @@ def solved(
     return Answered(np.stack(unseen), own.rows), Answered(np.stack(scored), val.rows)
 
 
-def judged(
-    heads: HeadsPlan, fitted: Answered, scored: Answered, user: User, flops: Costs, *, out_of_fold: bool = True
-) -> Policy:
+def judged(heads: HeadsPlan, fitted: Answered, scored: Answered, user: User, flops: Costs) -> Policy:
     """Set thresholds on a user's images, by labels or by agreement with the final head; score the validation images."""
     labelled = heads.supervised > 0
     truth = fitted.labels if labelled else fitted.logits[-1].argmax(axis=-1)
     calibration = calibrate_exits(
-        fitted.logits, truth, heads, flops, kind=SINGLE_LABEL, prune=True, labelled=labelled, out_of_fold=out_of_fold
+        fitted.logits, truth, heads, flops, kind=SINGLE_LABEL, prune=True, labelled=labelled, out_of_fold=True
     )
     kept = [*calibration.kept, len(fitted.logits) - 1]
     logits = scored.logits[kept]

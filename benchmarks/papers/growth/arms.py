@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
-from torch.nn import functional
 
 from benchmarks.lib.report import Row
 from benchmarks.lib.setup import open_session
@@ -25,15 +24,10 @@ from tuner.task import Task
 from tuner.task.info import task_info
 from tuner_growth import Growth, Knobs
 from tuner_growth.edit import Edit
-from tuner_growth.torch.cost import network_cost
 from tuner_growth.torch.tail import refresh
 from tuner_growth.torch.widths import find, selected, traced
 
 WEIGHTS = "weights.safetensors"
-#: Training samples that Taylor saliency is taken from, at most.
-SALIENT = 1_000
-#: Children of a width search.
-GENERATIONS = 6
 #: Time counts to the full network's accuracy less this.
 NEAR = 0.005
 #: Epochs at the end that a batch's time is the median of.
@@ -83,32 +77,6 @@ def starting_from(task: Task, model: nn.Module, path: Path) -> Task:
     return replace(task, model=replace(task.model, weights=str(path), pretrain=None, head=task.labels))
 
 
-def pruned(task: Task, weights: Path, sizes: dict[str, int], path: Path) -> Task:
-    """Cut a trained network to some widths, its least salient channels first; return the task that starts from it.
-
-    Saliency is Taylor's, Σ|∂L/∂W ⊙ W| of a channel, on training samples.
-    """
-    model = load(task).model
-    model.load_state_dict(load_file(weights))
-    for parameter in model.parameters():
-        parameter.requires_grad_()
-    body, samples = traced(model), task.local.train
-    count = min(SALIENT, len(samples))
-    values = torch.from_numpy(task.batch(samples, range(count)))
-    functional.cross_entropy(body(values), torch.from_numpy(samples.labels[:count])).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    kept = {}
-    for width in find(body).growable:
-        saliency = torch.zeros(width.size)
-        for name in width.producers:
-            weight = body.get_submodule(name).get_parameter("weight")
-            if weight.grad is not None:
-                saliency += (weight * weight.grad).detach().abs().flatten(1).sum(dim=1)
-        kept[width] = sorted(saliency.argsort(descending=True)[: sizes[width.name]].tolist())
-    for width, channels in kept.items():
-        install(body, selected(body, width, channels))
-    return starting_from(task, model, path)
-
-
 def fresh(task: Task, sizes: dict[str, int], seed: int, path: Path) -> Task:
     """Return the task whose network starts from the fresh weights that growth starts from, at some widths.
 
@@ -125,59 +93,6 @@ def fresh(task: Task, sizes: dict[str, int], seed: int, path: Path) -> Task:
     torch.manual_seed(seed)
     refresh(body)
     return starting_from(task, model, path)
-
-
-def searched(
-    task: Task, caps: tuple[float, float], recipe: RecipePlan, seed: int, folder: Path, augment: float
-) -> Outcome:
-    """Search widths by evolution, one parent and one child in memory, then train the best from scratch (S-search).
-
-    The first parent has all widths at one fraction, the largest that obeys the caps. Each child's widths are its
-    parent's times up to 1.5 or its inverse; the lower training loss after a fifth of the epochs wins.
-
-    Args:
-        task: With a network of full size.
-        caps: Fractions of the full parameters and FLOPs that are not exceeded.
-        recipe: Of the last training.
-        seed: Of the search.
-        folder: Where weights go.
-        augment: Strength of the task's random changes.
-    """
-    body, random = traced(load(task).model), np.random.default_rng(seed)
-    widths = find(body)
-    names, full = [width.name for width in widths.growable], [width.size for width in widths.growable]
-    cost = network_cost(body, widths, torch.from_numpy(task.batch(task.local.train, range(1))))
-
-    def fits(sizes: Sequence[int]) -> bool:
-        return cost.parameters(sizes) <= caps[0] * cost.parameters(full) and (
-            cost.flops(sizes) <= caps[1] * cost.flops(full)
-        )
-
-    def outcome(sizes: Sequence[int], epochs: int) -> Outcome:
-        start = fresh(task, dict(zip(names, sizes, strict=True)), seed, folder / "start.safetensors")
-        return trained(start, None, replace(recipe, epochs=epochs), seed, folder / "search", augment=augment)
-
-    def child(parent: Sequence[int]) -> list[int]:
-        while True:
-            factors = np.exp(random.uniform(-1, 1, len(parent)) * np.log(1.5))
-            sizes = [int(size) for size in np.clip(np.round(parent * factors), 1, full)]
-            if fits(sizes) and sizes != list(parent):
-                return sizes
-
-    part = max(1, recipe.epochs // 5)
-    best = max(sizes for one in range(1, 101) if fits(sizes := [-(-size * one // 100) for size in full]))
-    found = outcome(best, part)
-    seconds = found.values["train_seconds"]
-    for _ in range(GENERATIONS):
-        sizes = child(best)
-        other = outcome(sizes, part)
-        seconds += other.values["train_seconds"]
-        if other.epochs[-1]["loss"] < found.epochs[-1]["loss"]:
-            best, found = sizes, other
-    last = outcome(best, recipe.epochs)
-    values = {**last.values, "train_seconds": seconds + last.values["train_seconds"]}
-    logged = {f"{name}.width": float(size) for name, size in zip(names, best, strict=True)}
-    return replace(last, values=values, epochs=({**last.epochs[0], **logged}, *last.epochs[1:]))
 
 
 def said(outcomes: Sequence[Outcome], full: Sequence[Outcome], steps: int) -> Row:

@@ -4,14 +4,9 @@ MNIST with LeNet-2D from [2-5-10], and muscle signals with LeNet-1D from [2-5-10
 network for each of several people: trained on a person's first session, scored on the last one. MobileNet-1D has batch
 norms here, which the paper's lacks. All arms train through the same backend, from fresh weights of the same rule, with
 the same recipe, the same random changes of the signals and the same caps on parameters and FLOPs. The caps are the
-claim's, as a user would give them (`growth.cap`, `growth.flops`); what is measured is the accuracy within them. Three
-arms are reference points:
-
-- ``RIC's widths, Opt``: RIC's final widths, trained from scratch. The difference between the two is what growing
-  itself costs; the difference to full size is what the widths cost.
-- ``pruned``: the trained full network, cut to RIC's final widths by Taylor saliency and trained on; its seconds are
-  those after the cut.
-- ``S-search``: widths by a search of one parent and one child; its seconds include the search.
+claim's, as a user would give them (`growth.cap`, `growth.flops`); what is measured is the accuracy within them. The arm
+``RIC's widths, Opt`` trains RIC's final widths from scratch: the difference between the two is what growing itself
+costs, and the difference to full size is what the widths cost.
 
 Recipes were chosen on other data: further training digits, and the middle session.
 
@@ -43,16 +38,13 @@ from benchmarks.lib.kept import Kept
 from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.papers.growth.arms import (
-    WEIGHTS,
     control,
     epochs_to,
     final_widths,
     fresh,
     of,
-    pruned,
     reached,
     said,
-    searched,
     trained,
 )
 from tuner.plan.parts import RecipePlan
@@ -318,25 +310,12 @@ def arms_of(network: str, place: int, kept: Kept, *, quick: bool, whole: bool) -
             start = task if edit else fresh(task, sizes or {}, place, folder / "fresh.safetensors")
             return trained(start, edit, recipe, place, folder / arm, augment=augment)
 
-        def cut(sizes: dict[str, int]) -> Outcome:
-            weights = folder / FULL / WEIGHTS
-            if not weights.exists():  # its outcome is from the file
-                measure(FULL, None)
-            small = pruned(task, weights, sizes, folder / "pruned.safetensors")
-            return trained(small, None, recipe, place, folder / "pruned", augment=augment)
-
         key = (network, place, quick, recipe, augment)
         for arm, edit in edits(network).items():
             if whole or arm in {FULL, RIC}:
                 found[arm] = kept.outcome((*key, arm, edit), partial(measure, arm, edit))
         widths = final_widths(found[RIC])
         found[OPT] = kept.outcome((*key, OPT, widths), partial(measure, "opt", None, widths))
-        if whole:
-            caps = CAPS[network]
-            found["pruned"] = kept.outcome((*key, "pruned", widths), partial(cut, widths))
-            found["S-search"] = kept.outcome(
-                (*key, "S-search", caps), partial(searched, task, caps, recipe, place, folder, augment)
-            )
     return found, -(-len(task.local.train) // recipe.batch_size)
 
 
