@@ -16,15 +16,6 @@ from tuner.plugin.sources import fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner_coreset import HERDING, Coreset, herding
 from tuner_gdm import GlobalDatasetMixing
-from tuner_testing import DataContract, StrategyContract
-
-
-class TestCoreset(StrategyContract):
-    strategy = Coreset()
-
-
-class TestHerding(DataContract):
-    selector = herding
 
 
 def composed(alpha: float, considered: int, task: TaskInfo | None = None) -> TrialPlan:

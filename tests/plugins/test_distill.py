@@ -19,18 +19,8 @@ from tuner.store.store import Store
 from tuner.targets import SINGLE_LABEL, MultiLabel, Regression
 from tuner.task.info import task_info
 from tuner_distill import BACKENDS, Distillation, Knobs, divergence, tuner_losses
-from tuner_testing import LossContract, StrategyContract
 
 TERM = LossTerm("distill", 1.0, (("temperature", 2.0),), teacher=True)
-
-
-class TestDistillation(StrategyContract):
-    strategy = Distillation()
-
-
-class TestDivergence(LossContract):
-    term = TERM
-    losses = tuner_losses("torch")
 
 
 def batch(known: int = 4, *, several: bool = False) -> LossInputs:

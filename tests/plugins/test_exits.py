@@ -15,11 +15,6 @@ from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
 from tuner_exits import Exits, Knobs, narrowed, placed
 from tuner_freeze import Freeze
-from tuner_testing import StrategyContract
-
-
-class TestExits(StrategyContract):
-    strategy = Exits()
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:

@@ -10,11 +10,6 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
 from tuner_gdm import GlobalDatasetMixing, Knobs
-from tuner_testing import StrategyContract
-
-
-class TestGlobalDatasetMixing(StrategyContract):
-    strategy = GlobalDatasetMixing()
 
 
 @pytest.mark.parametrize(("alpha", "samples"), [(0.0, 0), (1e-6, 7), (0.01, 7), (0.05, 35), (0.1, 70)])
