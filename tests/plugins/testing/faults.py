@@ -78,6 +78,7 @@ class Fault:
 
 
 LEGAL, PURE = "plans are legal at both ends of every knob", "the same knobs give the same plan"
+STAGE, SAVES = "only its own stage is written", "plans hash and read back equal"
 MADE, SAVED = "it returns the edited tail", "what is saved is what was trained"
 IMPORTED = "importing it is quick and loads no tensor library"
 FAULTS = {
@@ -99,6 +100,36 @@ FAULTS = {
     "composes differently": Fault(
         {"full=full": "full=full + next(COUNT)"},
         kit={PURE: r"must give one plan .* two: plan\.shape\[0\]\.settings\[0\]\[1\] is \d+, then \d+: use"},
+    ),
+    "a foreign stage": Fault(
+        {"return replace(plan, ": "return replace(plan, split=1, "},
+        kit={STAGE: "strategy 'bias' may write 'shape' only, but it wrote 'split'"},
+    ),
+    "returns no plan": Fault(
+        {"return replace(plan, ": "replace(plan, "}, kit={STAGE: "apply must return a TrialPlan, but it returned None"}
+    ),
+    "a range that depends on a knob": Fault(
+        {DRAW: '"full", 1, draw.integer("most", 1, model.num_blocks)'},
+        kit={
+            "no range depends on another knob": r"must draw bias\.full from one range, .* draw a fraction and scale it"
+        },
+    ),
+    "writes a list": Fault(
+        {"(*plan.shape, ": "[*plan.shape, ", "full=full))": "full=full)]"},
+        kit={SAVES: r"shape must be of type tuple, got \["},
+    ),
+    "a setting that is no number": Fault(
+        {"full=full": "full=None"}, kit={SAVES: "settings must be pairs of a name and a number, .*None"}
+    ),
+    "a setting that is not itself": Fault(
+        {"full=full": "full=float('nan')"}, kit={SAVES: "same after being saved and read, but they differ: plan.shape"}
+    ),
+    "composes with tensors": Fault(
+        {"full=full": "full=full * bool(__import__('onnxruntime'))"},
+        kit={
+            "sampling and applying need no tensor library": "must compose plans without a tensor library, but "
+            ".*onnxruntime.*: import it in the lowering"
+        },
     ),
     "drops others' edits": Fault(
         {"(*plan.shape, ": "(*(), "}, kit={"what others wrote stays": "may only be added to shape, but it changed"}
