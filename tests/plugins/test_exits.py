@@ -62,12 +62,6 @@ def test_a_head_is_narrowed_until_it_costs_a_twentieth() -> None:
     assert placed(scaled(model, 10), 3, 128) == ()
 
 
-def test_heads_cost_what_msdnets_classifier_costs() -> None:
-    assert head_parameters((512, 28, 28), 128, 1000) == 512 * 128 * 9 + 128 * 128 * 9 + 4 * 128 + 129_000
-    assert head_macs((512, 28, 28), 128, 1000) == 512 * 128 * 9 * 14 * 14 + 128 * 128 * 9 * 7 * 7 + 128_000
-    assert head_parameters((768,), 16, 10) == 768 * 16 + 2 * 16 + 170
-
-
 def test_exits_alone_freeze_everything_and_say_so() -> None:
     plan = composed({"exits.mode": "exits-only", "exits.count": 2, "exits.loss": "supervised+distilled"})
     assert plan.split == 20

@@ -26,11 +26,6 @@ def test_a_small_global_set_may_be_mixed_in_whole(largest: int, most: float) -> 
     assert str(alpha) == f"gdm.alpha in [0, {most:g}]"
 
 
-def test_weight_and_balance_are_written() -> None:
-    plan = GlobalDatasetMixing().apply(TrialPlan(example_model(4), example_task()), Knobs(0.1, 4.0, balance=True))
-    assert plan.data == DataPlan(0.1, weight=4.0, balance=True)
-
-
 def test_without_global_data_every_fraction_is_the_same_plan() -> None:
     task = replace(example_task(), global_per_class=(), global_val=0)
     plans = [

@@ -13,7 +13,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from tests.plugins.fleet.conftest import PHONE, Join
-from tuner.errors import RunError, UsageError
+from tuner.errors import UsageError
 from tuner.results.folder import TRIALS, read_run
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import comparable
@@ -121,13 +121,6 @@ def test_a_heartbeat_survives_an_error(join: Join, monkeypatch: pytest.MonkeyPat
     assert len(seen) > 2
 
 
-def test_who_asks_for_a_study_that_is_not_there_is_told_so(join: Join, address: str) -> None:
-    join("one")
-    another = read_address(f"{address}#another")
-    with opened(another) as storage, pytest.raises(RunError, match="there is no study 'another'"):
-        Reader(another, storage)
-
-
 def test_workers_that_claim_the_last_trial_at_the_same_moment_do_not_exceed_the_number(join: Join) -> None:
     workers = [join(f"worker-{number}", Budget(trials=20)) for number in range(4)]
     while len(workers[0].study.records) < 19:
@@ -177,26 +170,6 @@ def test_fronts_are_those_of_all_trials_however_they_were_heard(join: Join) -> N
             assert heard.fronts == expected
             assert (record.trial in heard.fronts) == is_on_front
     assert len(board.queue.heard.kinds) == 2
-
-
-def test_the_front_is_what_nothing_beats() -> None:
-    numbers, objectives = random.Random(1), OBJECTIVES
-    for _ in range(50):
-        values = {
-            key: {one.name: float(numbers.randrange(4)) for one in objectives}
-            for key in range(numbers.randrange(1, 30))
-        }
-        losses = {key: [one.loss(value) for one in objectives] for key, value in values.items()}
-        expected = [
-            key
-            for key, mine in losses.items()
-            if not any(
-                all(a <= b for a, b in zip(other, mine, strict=True)) and (other != mine or rival < key)
-                for rival, other in losses.items()
-                if rival != key
-            )
-        ]
-        assert front(values, objectives) == expected
 
 
 def _overwrite(address: str, trial: int, name: str, value: object) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import optuna
 import pytest
@@ -18,11 +17,6 @@ from tuner_fleet.proxy import main
 from tuner_fleet.storage.opening import opened
 
 URL = "postgresql://me:s3cret@127.0.0.1:1/db"
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'study.db'}"
 
 
 @contextmanager
