@@ -31,12 +31,10 @@ def test_exits_sit_at_equal_shares_of_the_flops(count: int, blocks: list[int]) -
     assert [one.block for one in placed(scaled(example_model(20), 10**9), count, 128)] == blocks
 
 
-def test_between_two_blocks_the_later_is_taken() -> None:
+def test_between_two_blocks_the_later_is_taken_and_exits_may_begin_later() -> None:
     assert [one.block for one in placed(scaled(example_model(5), 10**9), 1, 128)] == [3]
-
-
-def test_exits_may_begin_later() -> None:
     assert [one.block for one in placed(scaled(example_model(20), 10**9), 3, 128, 0.5)] == [13, 15, 18]
+    assert len(placed(scaled(example_model(3), 10**9), 6, 128)) == 2  # those that fall on one block are one
 
 
 def test_a_linear_head_has_no_channels_and_is_left_out_where_it_would_read_too_much() -> None:
@@ -46,10 +44,6 @@ def test_a_linear_head_has_no_channels_and_is_left_out_where_it_would_read_too_m
     assert placed(wide, 1, 0) == ()
     assert head_parameters((512, 28, 28), 0, 10) == 513 * 10
     assert head_macs((512, 28, 28), 0, 10) == 5120
-
-
-def test_exits_that_fall_on_one_block_are_one() -> None:
-    assert len(placed(scaled(example_model(3), 10**9), 6, 128)) == 2
 
 
 def test_a_head_is_narrowed_until_it_costs_a_twentieth() -> None:

@@ -1,5 +1,6 @@
 """Shared studies where runs' folders are taken: in a prior, to be compared, and in the dashboard."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +27,24 @@ Join = Callable[..., Any]
 RECORDED = Path(__file__).parents[2] / "fixtures"
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the database of a study is kept for the next test that asks for it."""
+    return tmp_path_factory.mktemp("full") / "study.db"
+
+
 @pytest.fixture
-def full(join: Join, address: str) -> str:
+def full(join: Join, address: str, kept: Path) -> str:
     """A study with four trials each of a board and of a telephone that is ten times slower."""
+    file = Path(address.removeprefix("sqlite:///"))
+    if kept.exists():
+        shutil.copy(kept, file)
+        return address
     board, phone = join("board", Budget(trials=8)), join("phone", Budget(trials=8), device=PHONE, slower=10.0)
     for _ in range(4):
         board.step()
         phone.step()
+    shutil.copy(file, kept)
     return address
 
 

@@ -39,13 +39,10 @@ def composed(values: dict[str, Scalar]) -> TrialPlan:
     return compose([Growth()], preferred_values(values), example_model(4), example_task()).plan
 
 
-def test_a_trial_may_go_without_growth() -> None:
-    assert composed({"growth.mode": "none"}).shape == ()
-
-
 def test_the_rules_are_in_the_plan_and_its_sentence_says_what_differs_from_the_defaults() -> None:
     plan = composed({"growth.mode": "scratch", "growth.start": 0.1, "growth.adapter": "cgap"})
     assert [edit.kind for edit in plan.shape] == ["grow-scratch"]
+    assert composed({"growth.mode": "none"}).shape == ()
     settings = dict(plan.shape[0].settings)
     assert settings["adapter"] == "cgap"
     assert settings["start"] == pytest.approx(0.1)
@@ -57,12 +54,8 @@ def test_the_rules_are_in_the_plan_and_its_sentence_says_what_differs_from_the_d
 
 
 def test_a_fixed_width_has_no_knobs_of_growing() -> None:
-    found = compose(
-        [Growth()],
-        preferred_values({"growth.mode": "scratch", "growth.controller": "fixed"}),
-        example_model(4),
-        example_task(),
-    )
+    wanted = preferred_values({"growth.mode": "scratch", "growth.controller": "fixed"})
+    found = compose([Growth()], wanted, example_model(4), example_task())
     assert found.knobs.keys() == {f"growth.{name}" for name in ("mode", "start", "cap", "flops", "controller")}
 
 
@@ -207,11 +200,3 @@ def test_a_start_wider_than_the_cap_is_reported_in_one_line(tmp_path: Path) -> N
     line = r"^growth\.start = 0\.5 begins with [\d,]+ parameters, but growth\.cap = 0\.02 .*: lower growth.start or "
     with pytest.raises(TunerError, match=line):
         train(planned("scratch", replace(RULE, start=0.5, cap=0.02)), tmp_path)
-
-
-def test_an_edit_of_another_backend_is_not_supported() -> None:
-    plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-sideways"),))
-    lacking = build_host().extensions("torch").lacking(plan)
-    assert lacking is not None
-    assert lacking.startswith("no installed plugin realises tail edit 'grow-sideways' on torch (there are: ")
-    assert "grow-scratch, grow-tail" in lacking
