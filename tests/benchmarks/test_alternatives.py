@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.alternatives.__main__ import results_from
 from benchmarks.alternatives.claims import (
     BEST_LOCAL,
     DEFAULT,
@@ -51,26 +50,20 @@ def test_balanced_classes_weigh_alike() -> None:
     assert class_weights(y, 2, balanced=False).tolist() == [1.0] * 10
 
 
-def test_a_tail_begins_after_half_of_the_flops() -> None:
+def test_a_tail_begins_after_half_of_the_flops_and_its_rate_rises_from_a_fifth() -> None:
     assert half_of([1, 1, 1, 1]) == 2
     assert half_of([9, 1, 1]) == 1
     assert half_of([1, 1, 9]) == 2
     assert softmax(np.array([[0.0, 0.0], [1e4, 0.0]])).tolist() == [[0.5, 0.5], [1.0, 0.0]]
-
-
-def test_one_cycle_rises_from_a_fifth_and_ends_at_nothing() -> None:
     assert [one_cycle(progress, 0.3) for progress in (0.0, 0.3, 1.0)] == pytest.approx([0.2, 1.0, 0.0])
     assert one_cycle(0.15, 0.3) == pytest.approx(0.6)
 
 
-def test_with_one_seed_the_interval_is_that_of_the_samples() -> None:
+def test_an_interval_is_that_of_the_samples_and_seeds_that_differ_widen_it() -> None:
     flags = np.array([[1.0, 0.0, -1.0, 1.0, 0.0, 0.0, 1.0, 0.0]])
     found = paired([flags])
     assert found.mean == pytest.approx(25.0)
     assert found.half == pytest.approx(100 * stats.t.ppf(0.975, 7) * flags.std(ddof=1) / math.sqrt(8))
-
-
-def test_seeds_that_differ_widen_the_interval() -> None:
     generator = np.random.default_rng(0)
     alike = generator.choice([-1.0, 0.0, 1.0], size=(3, 400), p=[0.05, 0.85, 0.1])
     apart = alike.copy()
@@ -170,8 +163,3 @@ def test_a_table_has_differences_to_each_comparable_arm() -> None:
     assert [row[f"{MINE} − arm"] for row in rows][:2] == ["", ""]
     assert str(rows[2][f"{MINE} − arm"]).startswith("+5.00 ± ")
     assert markdown(rows).splitlines()[0].startswith("| task | arm | local % | global % |")
-
-
-def test_results_are_read_as_they_were_written() -> None:
-    text = '[{"arm": "ridge", "seconds": 1.5, "local": [1, 0], "known": null, "note": ""}]'
-    assert results_from(text) == [Result("ridge", 1.5, (1, 0))]

@@ -22,9 +22,6 @@ def test_figures_of_numpy_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_an_interval_is_students() -> None:
     mean, half = interval([1.0, 2.0, 3.0])
     assert (mean, half) == pytest.approx((2.0, 4.3027 / 3**0.5), rel=1e-4)
-
-
-def test_one_difference_has_no_interval() -> None:
     assert interval([0.25]) == (0.25, math.inf)
 
 

@@ -2,15 +2,11 @@
 
 import pytest
 
-from benchmarks.search.record import TABLES, TASKS
+from benchmarks.search.record import TASKS
 from benchmarks.search.replay import Replay, Table, ours, plain
 from benchmarks.search.table import ARMS, DEFAULT, OURS, SHARES, claims, table_of
 from benchmarks.search.table import PLAIN as SAMPLERS
 from tuner.plugin.sources import preferred_values
-
-
-def test_the_tables_are_small() -> None:
-    assert sum(path.stat().st_size for path in TABLES.iterdir()) <= 2_000_000
 
 
 @pytest.mark.slow

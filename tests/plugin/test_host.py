@@ -1,8 +1,6 @@
-"""The host: what plugins offer, what is refused and why, observers and lowerings."""
+"""The host: what plugins offer, what is refused and why, and observers."""
 
 import logging
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.plugin.installed import install
+from tuner.cli.plugins import format_plugins
+from tuner.commands.plugins import plugin_list
 from tuner.errors import PluginError
-from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import Stage, TailEdit
+from tuner.plan.parts import Stage
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.hookspecs import hookimpl
@@ -79,20 +78,6 @@ def test_the_core_is_a_plugin_like_others() -> None:
     assert "digits" in host.tasks
 
 
-def test_installed_plugins_are_found() -> None:
-    host = build_host()
-    assert host.strategies.keys() >= CORE | {"gdm", "freeze", "cache"}
-    assert host.refused == []
-    assert {one.origin.split()[0] for one in host.plugins} >= {"core", "device-tuner"}
-
-
-def test_a_host_can_be_built_twice() -> None:
-    plugin = offering(tuner_strategies=[Mine()])
-    one, two = given(plugin), given(plugin)
-    assert one.strategies.keys() == two.strategies.keys() == CORE | {"mine"}
-    assert one.plugins == two.plugins
-
-
 def test_everything_a_plugin_offers_is_taken() -> None:
     objective = Objective("energy", "minimise", "J")
 
@@ -151,6 +136,7 @@ def test_a_hook_that_is_not_as_it_should_be_is_refused(plugin: object, reason: s
         ({"tuner_backends": ["torch"]}, "tuner_backends returns Backend objects, but one is a str"),
         ({"tuner_objectives": {"energy": "minimise"}}, "tuner_objectives returns Objective objects, but one is a str"),
         ({"tuner_tasks": ["digits"]}, "tuner_tasks returns tasks by name, but it returned a list"),
+        ({"tuner_objectives": [Objective("energy", "minimise")], "tuner_tasks": 3}, "but it returned a int"),
         ({"tuner_strategies": [Nameless()]}, "name must be an identifier, but Nameless has 'not an identifier'"),
         ({"tuner_strategies": [Stageless()]}, "strategy 'mine' must set stage to a tuner.plugin.Stage, got 'shape'"),
         ({"tuner_strategies": [Mine(), Mine()]}, "it offers two strategy objects called 'mine': rename one"),
@@ -158,10 +144,6 @@ def test_a_hook_that_is_not_as_it_should_be_is_refused(plugin: object, reason: s
 )
 def test_an_offer_of_the_wrong_kind_is_refused(hooks: dict[str, object], reason: str) -> None:
     assert reason in refusal(offering(**hooks))
-
-
-def test_a_refused_plugin_leaves_no_part_of_itself() -> None:
-    refusal(offering(tuner_objectives=[Objective("energy", "minimise")], tuner_tasks=3))
 
 
 @pytest.mark.parametrize(
@@ -224,47 +206,6 @@ def test_an_observer_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) 
     assert said == [f"plugin careless: tuner_trial_done raised ZeroDivisionError:  (test_host.py, line {line})"]
 
 
-def unchanged(tail: object, settings: Mapping[str, Any]) -> object:
-    return tail
-
-
-class Lowers:
-    def __init__(self, *kinds: str) -> None:
-        self.kinds = kinds
-
-    @hookimpl
-    def tuner_lowerings(self, backend: str) -> Mapping[str, Any]:
-        if "raises" in self.kinds:
-            raise ImportError("no torch here")
-        return dict.fromkeys(self.kinds, unchanged) if backend == "torch" else {}
-
-
-def test_lowerings_are_asked_for_by_backend() -> None:
-    host = build_host({"a": Lowers("dropout"), "b": Lowers("noise")}, installed=False)
-    assert host.extensions("torch").lowerings == {"dropout": unchanged, "noise": unchanged}
-    assert host.extensions("ort").lowerings == {}
-
-
-def test_a_plugin_whose_lowerings_raise_offers_none(caplog: pytest.LogCaptureFixture) -> None:
-    host = build_host({"a": Lowers("raises"), "b": Lowers("noise")}, installed=False)
-    assert host.extensions("torch").lowerings == {"noise": unchanged}
-    assert [record.getMessage() for record in caplog.records] == ["plugin a: tuner_lowerings raised"]
-
-
-def test_two_lowerings_of_one_kind_harm_the_plans_that_use_it_alone() -> None:
-    host = build_host({"a": Lowers("noise", "mine"), "b": Lowers("noise")}, installed=False)
-    clash = "plugins 'a' and 'b' both realise tail edit 'noise': remove one, or set TUNER_PLUGINS=-b"
-    assert host.clashes() == [clash]
-    extensions = host.extensions("torch")
-    assert extensions.lacking(edited("noise")) == clash
-    assert extensions.lacking(edited("mine")) is None
-    assert "(there are: mine, noise)" in str(extensions.lacking(edited("mime")))
-
-
-def edited(kind: str) -> TrialPlan:
-    return TrialPlan(model=example_model(2), task=example_task(), shape=(TailEdit(kind),))
-
-
 def test_what_is_not_installed_is_named_with_the_nearest() -> None:
     host = given(offering(tuner_strategies=[Mine()]))
     with pytest.raises(PluginError, match=r"no backend 'torsh' \(did you mean 'torch'\?\); installed: .*torch"):
@@ -301,12 +242,6 @@ def test_broken_plugins_are_quarantined_one_at_a_time(tmp_path: Path, monkeypatc
     assert {one.origin for one in host.refused} == {f"{name} 1.2" for name in BROKEN}
     assert "mine" in host.tasks
     assert "freeze" in host.strategies
-
-
-def test_the_list_names_what_was_refused_and_why(tmp_path: Path) -> None:
-    install(tmp_path, "raising", BROKEN["raising"])
-    code = "import sys; from tuner.cli.app import call; sys.exit(call(['plugins']))"
-    command = [sys.executable, "-c", code]
-    ended = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True)
-    assert "  raising (raising 1.2): refused: RuntimeError: half installed" in ended.stdout.splitlines()
-    assert "  freeze (device-tuner 0.1.0): tuner_freeze" in ended.stdout.splitlines()
+    lines = format_plugins(plugin_list(host)).splitlines()
+    assert "  raising (raising 1.2): refused: RuntimeError: half installed" in lines
+    assert "  freeze (device-tuner 0.1.0): tuner_freeze" in lines

@@ -31,20 +31,6 @@ from tuner_freeze import Freeze
 from tuner_growth import Growth
 from tuner_lora import Lora
 from tuner_sparse import Sparse
-from tuner_testing import StrategyContract
-
-
-class TestBiasOnly(StrategyContract):
-    strategy = BiasOnly()
-
-
-class TestLora(StrategyContract):
-    strategy = Lora()
-
-
-class TestSparse(StrategyContract):
-    strategy = Sparse()
-
 
 HEAD = "6."
 Finished = Callable[[str], tuple[Any, Mapping[str, torch.Tensor], Path]]

@@ -28,16 +28,11 @@ from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner_branch import Branch, Knobs
 from tuner_branch.torch import BranchedTail, best_threshold
-from tuner_testing import StrategyContract
 from tuner_testing.hosting import hosting
 from tuner_testing.models.lowered import LoweredTail, made_up_model
 from tuner_testing.models.made_up import made_up_task
 
 USED = Knobs(use=True)
-
-
-class TestBranch(StrategyContract):
-    strategy = Branch()
 
 
 def test_the_given_tail_is_paid_for() -> None:

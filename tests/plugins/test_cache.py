@@ -14,11 +14,6 @@ from tuner.plugin.core import SingleStage
 from tuner.plugin.sources import corners, preferred_values
 from tuner_cache import Cache
 from tuner_freeze import Freeze
-from tuner_testing import StrategyContract
-
-
-class TestCache(StrategyContract):
-    strategy = Cache()
 
 
 def composed(values: dict[str, Scalar], augment: tuple[str, ...] = ()) -> TrialPlan:

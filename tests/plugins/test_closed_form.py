@@ -31,11 +31,6 @@ from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner_closed_form import ClosedForm
-from tuner_testing import StrategyContract
-
-
-class TestClosedForm(StrategyContract):
-    strategy = ClosedForm()
 
 
 def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:

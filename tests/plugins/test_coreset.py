@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.plugins.candidates import candidates
 from tuner.plan.example import example_model, example_task
@@ -16,15 +15,6 @@ from tuner.plugin.sources import fixed_values, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner_coreset import HERDING, Coreset, herding
 from tuner_gdm import GlobalDatasetMixing
-from tuner_testing import DataContract, StrategyContract
-
-
-class TestCoreset(StrategyContract):
-    strategy = Coreset()
-
-
-class TestHerding(DataContract):
-    selector = herding
 
 
 def composed(alpha: float, considered: int, task: TaskInfo | None = None) -> TrialPlan:
@@ -73,9 +63,10 @@ def test_the_same_number_of_samples_is_mixed_in_and_more_are_filled() -> None:
     assert "by herding of 4 each" in describe(plan)
 
 
-def test_a_fraction_of_nothing_chooses_nothing() -> None:
+def test_what_is_considered_is_another_trial_where_anything_is_chosen() -> None:
     assert composed(0.0, 4).key() == composed(0.0, 2).key()
     assert composed(0.0, 4).data.edit is None
+    assert composed(0.05, 4).key() != composed(0.05, 2).key()
 
 
 def both(values: dict[str, str]) -> Composed:
@@ -91,8 +82,3 @@ def test_next_to_gdm_a_knob_draws_which_takes_part_and_gdm_is_tried_first() -> N
     second = both({"data.by": "coreset"})
     assert "gdm.alpha" not in second.values
     assert second.editors == {HERDING: "coreset"}
-
-
-@pytest.mark.parametrize("considered", [2, 4])
-def test_what_is_considered_is_another_trial(considered: int) -> None:
-    assert composed(0.05, considered).key() != composed(0.05, 6 - considered).key()

@@ -35,12 +35,12 @@ def test_herding_takes_part_in_a_study_and_its_samples_are_exported(
     space = tmp_path / "space.toml"
     space.write_text(SPACE, encoding="utf-8")
     task = digits()
-    found = run(task, space=str(space), trials=3, out=tmp_path / "run", store=tmp_path / "store", seed=1)
-    assert [record.state for record in found.records] == ["done"] * 3
-    plans = [record.plan for record in found.records if record.plan is not None]
-    assert all(plan.data.edit is not None and plan.data.edit.kind == "herding" for plan in plans)
-    best = found.record(found.front[0]).plan
-    assert best is not None
+    found = run(task, space=str(space), trials=1, deterministic=True, out=tmp_path / "run", store=tmp_path / "store")
+    assert [record.state for record in found.records] == ["done"]
+    plan = found.record(0).plan
+    assert plan is not None
+    assert plan.data.edit is not None
+    assert plan.data.edit.kind == "herding"
     bundle = tmp_path / "bundle"
-    export(found, bundle, str(found.front[0]), trainable=True, refit=False)
-    assert len(Replay.load(bundle / REPLAY)) >= best.global_samples  # more, where a round forgets
+    export(found, bundle, "0", trainable=True, refit=False)
+    assert len(Replay.load(bundle / REPLAY)) >= plan.global_samples  # more, where a round forgets

@@ -18,19 +18,9 @@ from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
 from tuner.targets import SINGLE_LABEL, MultiLabel, Regression
 from tuner.task.info import task_info
-from tuner_distill import BACKENDS, Distillation, Knobs, divergence, tuner_losses
-from tuner_testing import LossContract, StrategyContract
+from tuner_distill import Distillation, Knobs, divergence, tuner_losses
 
 TERM = LossTerm("distill", 1.0, (("temperature", 2.0),), teacher=True)
-
-
-class TestDistillation(StrategyContract):
-    strategy = Distillation()
-
-
-class TestDivergence(LossContract):
-    term = TERM
-    losses = tuner_losses("torch")
 
 
 def batch(known: int = 4, *, several: bool = False) -> LossInputs:
@@ -46,11 +36,6 @@ def test_a_weight_of_0_leaves_the_term_out() -> None:
     assert Distillation().apply(plan, Knobs(0.5, 4.0)).loss == (
         LossTerm("distill", 0.5, (("temperature", 4.0),), teacher=True),
     )
-
-
-def test_every_backend_that_runs_functions_of_pytorch_has_the_term() -> None:
-    assert all(tuner_losses(backend).keys() == {"distill"} for backend in BACKENDS)
-    assert tuner_losses("another") == {}
 
 
 def test_answers_of_a_regression_differ_by_their_squares() -> None:

@@ -15,11 +15,6 @@ from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
 from tuner_exits import Exits, Knobs, narrowed, placed
 from tuner_freeze import Freeze
-from tuner_testing import StrategyContract
-
-
-class TestExits(StrategyContract):
-    strategy = Exits()
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:
@@ -36,12 +31,10 @@ def test_exits_sit_at_equal_shares_of_the_flops(count: int, blocks: list[int]) -
     assert [one.block for one in placed(scaled(example_model(20), 10**9), count, 128)] == blocks
 
 
-def test_between_two_blocks_the_later_is_taken() -> None:
+def test_between_two_blocks_the_later_is_taken_and_exits_may_begin_later() -> None:
     assert [one.block for one in placed(scaled(example_model(5), 10**9), 1, 128)] == [3]
-
-
-def test_exits_may_begin_later() -> None:
     assert [one.block for one in placed(scaled(example_model(20), 10**9), 3, 128, 0.5)] == [13, 15, 18]
+    assert len(placed(scaled(example_model(3), 10**9), 6, 128)) == 2  # those that fall on one block are one
 
 
 def test_a_linear_head_has_no_channels_and_is_left_out_where_it_would_read_too_much() -> None:
@@ -53,10 +46,6 @@ def test_a_linear_head_has_no_channels_and_is_left_out_where_it_would_read_too_m
     assert head_macs((512, 28, 28), 0, 10) == 5120
 
 
-def test_exits_that_fall_on_one_block_are_one() -> None:
-    assert len(placed(scaled(example_model(3), 10**9), 6, 128)) == 2
-
-
 def test_a_head_is_narrowed_until_it_costs_a_twentieth() -> None:
     model = scaled(example_model(20), 250_000)
     channels = narrowed(model, 10, 128)
@@ -65,12 +54,6 @@ def test_a_head_is_narrowed_until_it_costs_a_twentieth() -> None:
     assert 2 * head_macs((8, 4, 4), channels, 10) <= 0.05 * 5_000_000 < 2 * head_macs((8, 4, 4), channels + 8, 10)
     assert narrowed(scaled(model, 10), 10, 128) is None
     assert placed(scaled(model, 10), 3, 128) == ()
-
-
-def test_heads_cost_what_msdnets_classifier_costs() -> None:
-    assert head_parameters((512, 28, 28), 128, 1000) == 512 * 128 * 9 + 128 * 128 * 9 + 4 * 128 + 129_000
-    assert head_macs((512, 28, 28), 128, 1000) == 512 * 128 * 9 * 14 * 14 + 128 * 128 * 9 * 7 * 7 + 128_000
-    assert head_parameters((768,), 16, 10) == 768 * 16 + 2 * 16 + 170
 
 
 def test_exits_alone_freeze_everything_and_say_so() -> None:

@@ -6,11 +6,6 @@ from tuner.plan.example import example_model, example_task
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner_freeze import Freeze, Knobs
-from tuner_testing import StrategyContract
-
-
-class TestFreeze(StrategyContract):
-    strategy = Freeze()
 
 
 @pytest.mark.parametrize(("trainable", "split", "said"), [(1, 19, "last 1 of 20 blocks"), (20, 0, "the whole model")])

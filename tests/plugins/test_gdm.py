@@ -10,11 +10,6 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
 from tuner_gdm import GlobalDatasetMixing, Knobs
-from tuner_testing import StrategyContract
-
-
-class TestGlobalDatasetMixing(StrategyContract):
-    strategy = GlobalDatasetMixing()
 
 
 @pytest.mark.parametrize(("alpha", "samples"), [(0.0, 0), (1e-6, 7), (0.01, 7), (0.05, 35), (0.1, 70)])
@@ -29,11 +24,6 @@ def test_a_small_global_set_may_be_mixed_in_whole(largest: int, most: float) -> 
     task = replace(example_task(), global_per_class=(5, largest))
     alpha = compose([GlobalDatasetMixing()], preferred_values({}), example_model(4), task).knobs["gdm.alpha"]
     assert str(alpha) == f"gdm.alpha in [0, {most:g}]"
-
-
-def test_weight_and_balance_are_written() -> None:
-    plan = GlobalDatasetMixing().apply(TrialPlan(example_model(4), example_task()), Knobs(0.1, 4.0, balance=True))
-    assert plan.data == DataPlan(0.1, weight=4.0, balance=True)
 
 
 def test_without_global_data_every_fraction_is_the_same_plan() -> None:

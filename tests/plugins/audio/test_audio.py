@@ -2,13 +2,14 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.signal import ShortTimeFFT
 from scipy.signal.windows import hann
 
-from tests.plugins.audio.sounds import tone, write
+from tests.plugins.audio.sounds import soundfile, tone, write
 from tests.task.conftest import Load
 from tuner.errors import TaskError
 from tuner.task.data.samples import content_id, wholes
@@ -86,25 +87,26 @@ def test_what_cannot_be_read_is_one_line(content: bytes | None, reason: str, tmp
     assert "\n" not in str(caught.value)
 
 
-def test_a_sound_without_samples_and_one_of_infinities_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"a\.wav: cannot be used \(it is empty\): replace or remove it"):
-        read_clip(write(tmp_path / "a.wav", np.zeros(0, np.float32)))
-    import soundfile
-
-    soundfile.write(tmp_path / "b.wav", np.full(8000, np.inf, np.float32), RATE, subtype="FLOAT")
-    with pytest.raises(TaskError, match="not finite"):
-        read_clip(tmp_path / "b.wav")
-
-
-@pytest.mark.parametrize("shape", [(8000, 1), (8000, 2)])
-def test_floats_far_above_full_scale_are_refused_before_they_overflow(shape: tuple[int, int], tmp_path: Path) -> None:
-    import soundfile
-
-    soundfile.write(tmp_path / "a.wav", np.full(shape, 3e38, np.float32), RATE, subtype="FLOAT")
-    with pytest.raises(TaskError, match=r"cannot be used \(it holds a sample of 3e\+38, where full scale is 1"):
-        read_clip(tmp_path / "a.wav")
-    soundfile.write(tmp_path / "b.wav", np.full(shape, 4, np.float32), RATE, subtype="FLOAT")
-    assert np.isfinite(read_clip(tmp_path / "b.wav").bands).all()
+@pytest.mark.parametrize(
+    ("value", "shape", "reason"),
+    [
+        (0, 0, r"a\.wav: cannot be used \(it is empty\): replace or remove it"),
+        (np.inf, 8000, "not finite"),
+        (3e38, (8000, 1), r"cannot be used \(it holds a sample of 3e\+38, where full scale is 1"),
+        (3e38, (8000, 2), r"cannot be used \(it holds a sample of 3e\+38, where full scale is 1"),
+        (4, (8000, 2), ""),
+    ],
+)
+def test_samples_that_cannot_be_heard_are_refused_before_they_overflow(
+    value: float, shape: Any, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.full(shape, value, np.float32), RATE, subtype="FLOAT")
+    if not reason:
+        assert np.isfinite(read_clip(path).bands).all()
+        return
+    with pytest.raises(TaskError, match=reason):
+        read_clip(path)
 
 
 def silence(path: Path, seconds: float, rate: int, channels: int = 1) -> Path:

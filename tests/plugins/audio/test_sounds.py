@@ -107,11 +107,6 @@ def test_thresholds_are_the_bundles_own_and_a_half_where_it_has_none(tmp_path: P
     assert Personaliser(tmp_path / "plain").predict(np.zeros((1, 64, 96), np.float32)).labels is not None
 
 
-def test_another_number_of_thresholds_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="has 1 label_thresholds for 2 labels"):
-        Bundle.open(made(tmp_path / "bad", label_thresholds=[0.5]))
-
-
 def test_the_command_prints_labels_seconds_and_what_was_done(
     bundle: Path, clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,9 +156,18 @@ def test_names_of_the_user_stand_for_labels_and_those_more_general(
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{clip}\thum\n"))
     watch(own, "-", lambda _: None)
     assert {sample.label for sample in ring_of(own).load()} == {"low|high"}
-    made(tmp_path / "stray", label_map={"hum": ["middle"]})
-    with pytest.raises(BundleError, match="label_map has 'middle', which is none of its labels"):
-        Bundle.read(tmp_path / "stray")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"label_thresholds": [0.5]}, "has 1 label_thresholds for 2 labels"),
+        ({"label_map": {"hum": ["middle"]}}, "label_map has 'middle', which is none of its labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(change: dict[str, object], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=reason):
+        Bundle.open(made(tmp_path / "bad", **change))
 
 
 def test_a_device_loads_the_kind_alone(bundle: Path, clip: Path) -> None:

@@ -1,5 +1,6 @@
 """Workers of one study, in this process; and a real PostgreSQL for what only a database shows."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from tuner.results.records.config import Budget, RunConfig
 from tuner.results.records.trial import TrialRecord
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import Interrupt
+from tuner.search.propose import anchors, candidates
 from tuner.search.setting import Setting
 from tuner.search.study import Study
 from tuner_fleet.address import read_address
@@ -131,14 +133,25 @@ class Worker:
         return [trial.state for trial in self.trials.all()]
 
 
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with Optuna's tables, which takes longer to make than to copy."""
+    file = tmp_path_factory.mktemp("tables") / "study.db"
+    with opened(read_address(f"sqlite:///{file}")):
+        return file
+
+
 @pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'study.db'}"
+def address(tables: Path, tmp_path: Path) -> str:
+    """The address of a database in a file, without a study."""
+    return f"sqlite:///{shutil.copy(tables, tmp_path)}"
 
 
 @pytest.fixture
 def join(begin: Begin, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Join]:
     """Begin the study at `address`, or join it, in a folder of its own; threads of heartbeats begin with `beat`."""
+    for drawing, name in ((anchors, "DRAWN"), (candidates, "DRAWN"), (candidates, "LOOKED_AT")):
+        monkeypatch.setattr(drawing, name, 8)  # to compose plans takes longest of all
     numbers = count()  # a worker's name is part of its seed
     named = SimpleNamespace(token_hex=lambda nbytes: f"{next(numbers):0{2 * nbytes}x}")
     monkeypatch.setattr("tuner_fleet.study.join.secrets", named)

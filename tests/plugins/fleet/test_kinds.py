@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,8 +41,13 @@ DONE = TrialRecord(
 )
 
 
-def seen(record: TrialRecord, device: Device, limits: Budget = Budget()) -> TrialRecord:  # noqa: B008 - frozen
-    found = as_seen(record, device.name, KINDS, limits)
+def seen(
+    record: TrialRecord,
+    device: Device,
+    limits: Budget = Budget(),  # noqa: B008 - frozen
+    kinds: Mapping[str, Kind] = KINDS,
+) -> TrialRecord:
+    found = as_seen(record, device.name, kinds, limits)
     assert found is not None
     return found
 
@@ -97,11 +103,7 @@ def test_rates_that_memory_was_too_small_to_measure_are_those_of_a_device_as_fas
     guessed = replace(RATES, train_seconds=tuple(100 * one for one in RATES.train_seconds), complete=False)
     kinds = KINDS | {SMALL.name: Kind(SMALL, guessed)}
     record = replace(DONE, kind=SLOW.name)
-    there = as_seen(record, SMALL.name, kinds, Budget())
-    fast = as_seen(record, FAST.name, kinds, Budget())
-    assert there is not None
-    assert fast is not None
-    assert there.values == fast.values
+    assert seen(record, SMALL, kinds=kinds).values == seen(record, FAST, kinds=kinds).values
 
 
 def test_a_kind_that_was_busy_while_it_was_measured_is_as_quick_as_its_trials() -> None:
@@ -111,13 +113,10 @@ def test_a_kind_that_was_busy_while_it_was_measured_is_as_quick_as_its_trials() 
     here = [replace(DONE, trial=number, values={"train_seconds": taken, "peak_bytes": 1e7}) for number in range(4)]
     there = [replace(one, trial=4 + one.trial, kind=SLOW.name) for one in here]  # as quick in truth
     assert paced(kinds, [])[SLOW.name].pace == 1.0
-    before, after = (as_seen(here[0], SLOW.name, paced(kinds, some), Budget()) for some in (here, here + there))
-    assert before is not None
-    assert after is not None
+    before, after = (seen(here[0], SLOW, kinds=paced(kinds, some)) for some in (here, here + there))
     assert before.values["train_seconds"] > 8 * taken
     assert after.values["train_seconds"] == pytest.approx(taken, rel=0.05)
-    back = as_seen(there[0], FAST.name, paced(kinds, here + there), Budget())
-    assert back is not None
+    back = seen(there[0], FAST, kinds=paced(kinds, here + there))
     assert back.values["train_seconds"] == pytest.approx(taken, rel=0.05)
 
 
@@ -136,8 +135,7 @@ def test_trials_of_a_kind_that_could_not_be_measured_set_the_pace_of_the_one_as_
     ran = [replace(DONE, trial=number, values=values, kind=SMALL.name) for number in range(5)]
     pace = {name: kind.pace for name, kind in paced(guessed, ran).items()}
     assert pace == dict.fromkeys(KINDS, pytest.approx(3.0))  # what estimates lack, they lack on each kind
-    shown = as_seen(ran[0], SLOW.name, paced(guessed, ran), Budget())
-    assert shown is not None
+    shown = seen(ran[0], SLOW, kinds=paced(guessed, ran))
     assert shown.values["train_seconds"] == pytest.approx(3 * price(PLAN, KINDS[SLOW.name].rates).train_seconds)
 
 

@@ -76,6 +76,8 @@ def test_show_says_which_kind_costs_are_of(join: Join, address: str, capsys: pyt
     shown = capsys.readouterr().out
     assert expected in shown  # a device as fast measured them
     assert re.search(r"3 of 3 trials do not count because of --memory; nearest miss: trial \d, [\d,.]+ times", shown)
+    assert call(["show", address, "--kind", "x"]) == 1
+    assert "--kind must name one kind of device, got 'x': the kinds are" in capsys.readouterr().err
 
 
 def test_trials_that_are_killed_on_another_kind_count_towards_the_end(join: Join) -> None:

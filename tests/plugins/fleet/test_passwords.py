@@ -1,6 +1,7 @@
 """An address with its password in the list of processes is warned of by whatever reads a study."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +24,20 @@ def test_readers_warn_of_a_password(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["tuner", *command])
     assert call([*command]) == 1
-    errors = capsys.readouterr().err
+    printed = capsys.readouterr()
+    errors = printed.err
+    assert "the study postgresql://me:***@127.0.0.1:1/db cannot be opened" in errors
     warning = "warning: whoever may list processes may read the password in the study's address: put it in a file named"
     assert errors.count(warning) == 1
     assert "by PGPASSFILE, or the whole address in the variable of the argument, such as TUNER_SHOW_FOLDER" in errors
-    assert "s3cret" not in errors
+    assert "s3cret" not in printed.err + printed.out
+
+
+def test_a_worker_shows_no_password_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["worker", URL, "--out", str(tmp_path / "run")]) == 1
+    printed = capsys.readouterr()
+    assert "the study postgresql://me:***@127.0.0.1:1/db cannot be opened" in printed.err
+    assert "s3cret" not in printed.err + printed.out
 
 
 def test_a_variable_is_not_warned_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import optuna
 import pytest
@@ -18,11 +17,6 @@ from tuner_fleet.proxy import main
 from tuner_fleet.storage.opening import opened
 
 URL = "postgresql://me:s3cret@127.0.0.1:1/db"
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'study.db'}"
 
 
 @contextmanager
@@ -74,15 +68,16 @@ def test_no_address_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "give the address of the database, or set TUNER_RUN_STUDY" in capsys.readouterr().err
 
 
-def test_a_port_of_another_program_is_refused(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_of_another_program_or_none_and_a_proxy_of_a_proxy_are_refused(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert main([address, "--host", "127.0.0.1", "--port", str(other.getsockname()[1])]) == 1
     assert "give another --port" in capsys.readouterr().err
-
-
-def test_a_port_that_is_none_is_refused(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([address, "--port", "99999"]) == 1
     assert capsys.readouterr().err == "tuner: --port must be between 0 and 65535, got 99999\n"
+    assert main(["grpc://127.0.0.1:9"]) == 1
+    assert "must be that of a database, got that of a proxy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_given", [True, False])
@@ -97,8 +92,3 @@ def test_a_password_in_the_list_of_processes_is_warned_of(
     assert ("warning: whoever may list processes may read the password" in errors) == is_given
     assert "tuner: the study postgresql://me:***@127.0.0.1:1/db cannot be opened" in errors
     assert "s3cret" not in errors
-
-
-def test_a_proxy_of_a_proxy_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["grpc://127.0.0.1:9"]) == 1
-    assert "must be that of a database, got that of a proxy" in capsys.readouterr().err

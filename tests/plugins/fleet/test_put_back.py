@@ -110,16 +110,12 @@ def test_what_a_dead_worker_settled_is_open_again(join: Join) -> None:
     assert HELD not in again.user_attrs
 
 
-def test_a_trial_that_was_put_back_meanwhile_is_not_retired(join: Join) -> None:
+def test_a_trial_that_was_put_back_meanwhile_is_not_retired_nor_the_other_way_round(join: Join) -> None:
     one, other = join("one"), join("other")
     trial = one.begin()
     put_back(one.trials, trial.number)
     assert not retire(other.trials, trial.number)
-    assert [each.state for each in trials_of(one)] == [TrialState.WAITING] * 3
-
-
-def test_a_trial_that_was_retired_meanwhile_is_not_put_back(join: Join) -> None:
-    one, other = join("one"), join("other")
+    assert one.states() == [TrialState.WAITING] * 3
     trial = one.begin()
     assert retire(other.trials, trial.number)
     assert not put_back(one.trials, trial.number)

@@ -192,20 +192,14 @@ def test_a_program_for_keys_that_fails_is_said_so_in_one_line(
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("code", ["NoSuchBucket", "AccessDenied", "SlowDown\n"])
-def test_what_a_server_refuses_is_passed_on_in_one_line(code: str) -> None:
+def test_what_a_server_refuses_is_passed_on_in_one_line_and_what_is_gone_is_not_found() -> None:
     store = BucketStore(PLACE)
     with Stubber(store.client) as stub:
-        stub.add_client_error("put_object", code, http_status_code=400)
-        with pytest.raises(RunError) as caught, explained(PLACE):
-            store.write("weights", BytesIO())
-    assert f": An error occurred ({code.strip()}" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_object_that_is_gone_is_not_found() -> None:
-    store = BucketStore(PLACE)
-    with Stubber(store.client) as stub:
+        for code in ("NoSuchBucket", "AccessDenied", "SlowDown\n"):
+            stub.add_client_error("put_object", code, http_status_code=400)
+            with pytest.raises(RunError, match=rf": An error occurred \({code.strip()}") as caught, explained(PLACE):
+                store.write("weights", BytesIO())
+            assert "\n" not in str(caught.value)
         stub.add_client_error("get_object", "NoSuchKey", http_status_code=404)
         with pytest.raises(ArtifactNotFound), explained(PLACE):
             store.open_reader("weights")
@@ -261,14 +255,12 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_a_server_that_is_busy_for_a_moment_is_asked_again(answers: str) -> None:
-    open_writable(PLACE)
-    assert Answers.busy == 0
-
-
-def test_what_is_written_to_see_whether_it_may_be_has_a_name_that_nobody_uses(answers: str) -> None:
-    open_writable(PLACE)
-    open_writable(PLACE)
+def test_a_busy_server_is_asked_again_and_what_is_written_to_see_whether_it_may_be_has_a_name_of_its_own(
+    answers: str,
+) -> None:
+    for _ in range(2):
+        open_writable(PLACE)
+        assert Answers.busy == 0
     first, *_, second = Answers.put
     assert first.startswith("/weights/digits/probe-")
     assert len(first) > len("/weights/digits/probe-") + 30

@@ -86,12 +86,6 @@ def test_weights_of_the_front_are_where_all_can_read_them(join: Join, address: s
         exported(address, 0, tmp_path / "elsewhere")
 
 
-def test_weights_that_a_worker_kept_for_itself_are_named(join: Join, address: str, tmp_path: Path) -> None:
-    train(join("one"))
-    with pytest.raises(RunError, match=r"the weights of trial 0 are with the worker that trained it"):
-        exported(address, 0, tmp_path)
-
-
 def test_weights_that_nobody_needs_are_removed_and_not_sent_either(
     join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,19 +301,6 @@ def test_the_end_waits_for_weights_that_are_being_sent(
     one.shared.leave()
     assert written == [named(one)[0]]
     assert not any(line.startswith("warning") for line in heard.lines)
-
-
-def test_the_end_asks_a_store_again_that_did_not_answer_a_moment_ago(
-    join: Join, address: str, tmp_path: Path, heard: Any
-) -> None:
-    place, away = tmp_path / "shared", tmp_path / "away"
-    one = join("one", artifacts=place, listener=heard)
-    place.rename(away)
-    train(one)
-    away.rename(place)
-    one.shared.leave()
-    assert heard.lines[-1] == f"{place} takes weights again"
-    assert exported(address, 0, place) == "weights 0"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -15,13 +14,9 @@ from tuner.errors import RunError
 from tuner.plugin.compose import Composed
 from tuner.results.folder import TRIALS
 from tuner.results.records.config import Budget
-from tuner.results.run import Run
-from tuner_fleet.address import read_address
-from tuner_fleet.storage.opening import opened
 from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.claims import RETRIES, is_void
 from tuner_fleet.study.content import RECORD, RUN
-from tuner_fleet.study.reader import Reader
 
 Join = Callable[..., Any]
 
@@ -32,6 +27,7 @@ def running(worker: Any) -> list[Any]:
 
 def test_two_workers_share_the_trials_and_train_no_plan_twice(join: Join, stand_in: Any) -> None:
     one, other = join("one"), join("other")
+    assert one.states() == [TrialState.WAITING] * 3  # the first plans are in the queue once
     for _ in range(3):
         one.step()
         other.step()
@@ -43,12 +39,6 @@ def test_two_workers_share_the_trials_and_train_no_plan_twice(join: Join, stand_
     lines = [(worker.folder / TRIALS).read_text() for worker in (one, other)]
     assert len(lines[0].splitlines()) == 6
     assert sorted(lines[0].splitlines()) == sorted(lines[1].splitlines())
-
-
-def test_the_first_plans_are_put_in_the_queue_once(join: Join) -> None:
-    one, _ = join("one"), join("other")
-    waiting = [trial for trial in one.queue.study.get_trials() if trial.state is TrialState.WAITING]
-    assert len(waiting) == 3
 
 
 def test_of_two_who_claim_a_plan_at_the_same_time_the_first_has_it(join: Join) -> None:
@@ -239,45 +229,6 @@ def test_accuracies_are_shared_between_kinds_and_costs_are_not(join: Join) -> No
     assert theirs.plan.runtime.threads == PHONE.cores
     learned = phone.queue.learnable(0, phone.study.records)
     assert learned[0].values[-2:] != board.queue.learnable(0, board.study.records)[0].values[-2:]
-
-
-def test_a_kind_refuses_for_itself_and_another_tries(join: Join) -> None:
-    small = join("small", Budget(trials=6, memory_bytes=1_000), device=PHONE)
-    small.step()
-    assert small.study.records[0].state == "rejected"
-    large = join("large")
-    assert large.study.records == []
-    assert {record.trial for record in small.study.records} == {0}
-    for _ in range(3):
-        large.step()
-    assert small.study.records[0].knobs in [record.knobs for record in large.study.records]
-    assert large.queue.learnable(0, []) == []
-
-
-def test_a_study_is_shown_as_a_run_by_kind(join: Join, address: str, tmp_path: Any) -> None:
-    board, phone = join("board"), join("phone", device=PHONE, slower=10.0)
-    for _ in range(3):
-        board.step()
-        trial = phone.begin()
-        record = phone.train(trial)
-        values = {**record.values, "train_seconds": 10 * record.values["train_seconds"]}
-        phone.keep(trial, replace(record, values=values))
-    folder = tmp_path / "copy"
-    folder.mkdir()
-    with opened(read_address(address)) as storage:
-        reader = Reader(read_address(address), storage)
-        reader.write(folder)
-        assert reader.finished() == 6
-    seconds = {}
-    for device in (BOARD, PHONE):
-        run = Run.open(folder, kind=device.name[:4])
-        assert len(run.records) == 6
-        assert run.front
-        assert run.place == address
-        seconds[device.name] = run.record(0).values["train_seconds"]
-    assert seconds[PHONE.name] > 5 * seconds[BOARD.name]
-    with pytest.raises(RunError, match=r"--kind must name one kind of device, got 'x': the kinds are .*Phone, 1 core"):
-        Run.open(folder, kind="x")
 
 
 @pytest.mark.parametrize("content", [{"state": "done", "plan": {"split": -1}}, {"state": "done", "plan": None}])

@@ -21,11 +21,8 @@ def test_a_score_is_the_cosine_of_five_batches() -> None:
     assert growth_scores(saliency, losses) == pytest.approx((60, 100))
 
 
-def test_a_long_epoch_gives_no_more_scores_than_are_kept() -> None:
+def test_a_long_epoch_gives_no_more_scores_than_are_kept_and_few_batches_are_one_window() -> None:
     assert len(growth_scores([1.0] * 1000, [1.0] * 1000)) == MOST_SCORES
-
-
-def test_fewer_batches_than_a_window_are_one_window() -> None:
     assert growth_scores([1, 0], [1, 1]) == pytest.approx((100 / np.sqrt(2),))
     assert growth_scores([0.0], [0.0]) == (0.0,)
 
@@ -67,17 +64,13 @@ def test_only_the_latest_three_widths_and_five_epochs_are_kept() -> None:
     assert max(len(one.epochs) for one in history) <= MOST_EPOCHS
 
 
-def test_scores_decay_with_epochs_and_with_width() -> None:
+def test_scores_decay_with_width_and_with_every_epoch_of_the_horizon() -> None:
     history = grown()
     last = staying((history,))[0][-1]
     assert last.mean(6) < last.mean(3)
-    decay = tables((history,), 5, 0)[0][0]
-    assert decay.at(2) > decay.at(5) > decay.at(8)
-
-
-def test_the_table_has_now_and_every_epoch_of_the_horizon() -> None:
-    decays = tables((grown(),), 5, 3)[0]
+    decays = tables((history,), 5, 3)[0]
     assert len(decays) == 4
+    assert decays[0].at(2) > decays[0].at(5) > decays[0].at(8)
     levels = [decay.at(5) for decay in decays]
     assert levels == sorted(levels, reverse=True)
 

@@ -20,14 +20,11 @@ def test_noise_moves_a_fit_only_a_little() -> None:
     assert (found.a, found.b, found.c) == pytest.approx((40, 0.7, 3), rel=0.1)
 
 
-def test_bounds_hold() -> None:
+def test_bounds_hold_and_one_point_is_met() -> None:
     found = fit([0, 1, 2], [500, 400, 300])
     assert 0 <= found.a <= MOST_A
     assert 0 < found.b < 1
     assert 0 <= found.c <= MOST_C
-
-
-def test_one_point_is_met() -> None:
     assert fit([3], [42]).at(3) == pytest.approx(42, abs=1e-3)
 
 

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tests.sessions import opened
-from tuner.backends.base import CHECKPOINT, Trial
+from tuner.backends.base import CHECKPOINT, Trial, silent
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.trial.checkpoint import Checkpoint
 from tuner.errors import TunerError
 from tuner.plan.example import example_model, example_task
-from tuner.plan.parts import RecipePlan, RuntimePlan, Scalar, Schedule, TailEdit
+from tuner.plan.parts import RecipePlan, RuntimePlan, Scalar, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
@@ -27,37 +27,25 @@ from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
+from tuner.training.epochs import Report
 from tuner_growth import ADAPTERS, GROWS, Growth, Knobs
 from tuner_growth.edit import Edit
 from tuner_growth.torch.tail import GrowingTail
-from tuner_testing import StrategyContract
 
 RULE = Edit(start=0.1, cap=1.0, controller="ric", horizon=3, penalty=0.1, adapter="dspa")
-
-
-class TestGrowth(StrategyContract):
-    strategy = Growth()
 
 
 def composed(values: dict[str, Scalar]) -> TrialPlan:
     return compose([Growth()], preferred_values(values), example_model(4), example_task()).plan
 
 
-def test_a_trial_may_go_without_growth() -> None:
+def test_the_rules_are_in_the_plan_and_its_sentence_says_what_differs_from_the_defaults() -> None:
+    plan = composed({"growth.mode": "scratch", "growth.start": 0.1, "growth.adapter": "cgap"})
+    assert [edit.kind for edit in plan.shape] == ["grow-scratch"]
     assert composed({"growth.mode": "none"}).shape == ()
-
-
-@pytest.mark.parametrize("mode", ["scratch", "tail"])
-def test_the_rules_are_in_the_plan_and_its_sentence_names_the_mode(mode: str) -> None:
-    plan = composed({"growth.mode": mode, "growth.start": 0.1, "growth.adapter": "cgap"})
-    assert [edit.kind for edit in plan.shape] == [f"grow-{mode}"]
     settings = dict(plan.shape[0].settings)
     assert settings["adapter"] == "cgap"
     assert settings["start"] == pytest.approx(0.1)
-    assert f"grow-{mode}" in describe(plan)
-
-
-def test_the_sentence_says_what_differs_from_the_defaults() -> None:
     plan = composed({"growth.mode": "tail", "growth.controller": "fixed", "growth.start": 1 / 3, "growth.cap": 1.0})
     assert "grow-tail (controller fixed" in describe(plan)
     assert "start 0.33" in describe(plan)
@@ -66,12 +54,8 @@ def test_the_sentence_says_what_differs_from_the_defaults() -> None:
 
 
 def test_a_fixed_width_has_no_knobs_of_growing() -> None:
-    found = compose(
-        [Growth()],
-        preferred_values({"growth.mode": "scratch", "growth.controller": "fixed"}),
-        example_model(4),
-        example_task(),
-    )
+    wanted = preferred_values({"growth.mode": "scratch", "growth.controller": "fixed"})
+    found = compose([Growth()], wanted, example_model(4), example_task())
     assert found.knobs.keys() == {f"growth.{name}" for name in ("mode", "start", "cap", "flops", "controller")}
 
 
@@ -82,23 +66,21 @@ def test_the_plugin_offers_what_a_prediction_costs_as_objectives() -> None:
     assert not {"grow-scratch", "grow-tail"} & host.extensions("ort").lowerings.keys()
 
 
-def trained(
-    folder: Path, mode: str, edit: Edit = RULE, split: int = 0, epochs: int = 8, memory: int = 0, **recipe: Any
-) -> tuple[TorchBackend, TrialPlan, Outcome]:
-    task, backend = digits(), TorchBackend()
+def planned(mode: str, edit: Edit = RULE, split: int = 0, epochs: int = 8, memory: int = 0, **recipe: Any) -> TrialPlan:
+    task, settings = digits(), {"optimiser": "adam", "learning_rate": 3e-3, "schedule": "constant", **recipe}
     plan = TrialPlan(
-        opened(backend, task).model,
+        opened(TorchBackend(), task).model,
         task_info(task),
         split=split,
-        recipe=RecipePlan(epochs=epochs, optimiser="adam", learning_rate=3e-3, schedule="constant", **recipe),
+        recipe=RecipePlan(epochs=epochs, **settings),
         runtime=RuntimePlan(memory_bytes=memory),
     )
-    plan = Growth().apply(plan, Knobs(mode, edit))
-    return (
-        backend,
-        plan,
-        opened(backend, task).train(Trial(plan, 1, Store(folder / "store"), folder / "weights.safetensors")),
-    )
+    return Growth().apply(plan, Knobs(mode, edit))
+
+
+def train(plan: TrialPlan, folder: Path, report: Report = silent) -> Outcome:
+    trial = Trial(plan, 1, Store(folder / "store"), folder / "weights.safetensors", report)
+    return opened(TorchBackend(), digits()).train(trial)
 
 
 def width(outcome: Outcome) -> list[float]:
@@ -110,11 +92,20 @@ def width(outcome: Outcome) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "split"), [("scratch", 0), ("tail", 0), ("tail", 1)])
 def test_a_grown_network_trains_and_exports_what_it_scored(mode: str, split: int, tmp_path: Path) -> None:
-    backend, plan, outcome = trained(tmp_path, mode, split=split)
+    plan = planned(mode, split=split)
+    outcome = train(plan, tmp_path)
+    added = [[value for name, value in entry.items() if name.endswith(".added")] for entry in outcome.epochs]
+    assert [bool(column) for column in added] == [True] * 4 + [False] * 4  # no decision while the rate falls
+    assert not any(added[0])
+    if mode == "scratch":  # the first growths are forced
+        assert all(added[1] + added[2])
+        assert width(outcome) == [
+            sum(column) + start for column, start in zip(zip(*added[:4], strict=True), (1, 3, 6), strict=True)
+        ]
+    assert {"loss_before_growth", "loss_after_growth"} <= outcome.epochs[1].keys()
     (tmp_path / "out").mkdir()
-    exported = opened(backend, digits()).export(
-        plan, tmp_path / "weights.safetensors", tmp_path / "out", trainable=False
-    )
+    session = opened(TorchBackend(), digits())
+    exported = session.export(plan, tmp_path / "weights.safetensors", tmp_path / "out", trainable=False)
     assert exported.checks["largest_logit_difference"] <= 1e-4
     assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
     assert exported.sections["evolved"][f"grow-{mode}"] == {
@@ -123,47 +114,33 @@ def test_a_grown_network_trains_and_exports_what_it_scored(mode: str, split: int
         for name, value in entry.items()
         if name.endswith(".width")
     }
-    full = sum(block.parameters for block in plan.model.blocks)
-    assert outcome.values["parameters"] < full
-    assert outcome.values["flops"] < sum(block.flops for block in plan.model.blocks)
+    for name in ("parameters", "flops"):
+        assert outcome.values[name] < sum(getattr(block, name) for block in plan.model.blocks)
     assert any(note.startswith("final widths: ") for note in outcome.notes)
-
-
-@pytest.mark.slow
-def test_the_first_growths_are_forced_and_every_decision_is_logged(tmp_path: Path) -> None:
-    _, _, outcome = trained(tmp_path, "scratch")
-    added = [[value for name, value in entry.items() if name.endswith(".added")] for entry in outcome.epochs]
-    assert added[0] == [0, 0, 0]
-    assert all(added[1])
-    assert all(added[2])
-    assert [bool(column) for column in added] == [True] * 4 + [False] * 4  # no decision while the rate falls
-    assert {"loss_before_growth", "loss_after_growth"} <= outcome.epochs[1].keys()
-    assert width(outcome) == [
-        sum(column) + start for column, start in zip(zip(*added[:4], strict=True), (1, 3, 6), strict=True)
-    ]
-
-
-@pytest.mark.slow
-def test_the_same_seed_grows_the_same_widths(tmp_path: Path) -> None:
-    one, two = (trained(tmp_path / name, "scratch")[2] for name in ("one", "two"))
-    assert width(one) == width(two)
-    assert one.values["local_accuracy"] == two.values["local_accuracy"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_every_adapter_carries_step_growth(adapter: str, tmp_path: Path) -> None:
     edit = replace(RULE, controller="exponential", start=0.3, adapter=adapter)
-    _, _, outcome = trained(tmp_path, "scratch", edit, epochs=5)
+    outcome = train(planned("scratch", edit, epochs=5), tmp_path)
     assert width(outcome) == [6, 14, 30]
     assert outcome.values["local_accuracy"] > 0.3
 
 
 @pytest.mark.slow
-def test_a_cap_on_parameters_ends_growth(tmp_path: Path) -> None:
-    edit = replace(RULE, controller="exponential", cap=0.2)
-    _, plan, outcome = trained(tmp_path, "scratch", edit, epochs=14)
-    assert outcome.values["parameters"] <= 0.21 * sum(block.parameters for block in plan.model.blocks)
+def test_a_limit_on_memory_ends_growth(tmp_path: Path) -> None:
+    edit = replace(RULE, controller="exponential", start=0.3)
+    assert width(train(planned("scratch", edit, epochs=5, memory=1), tmp_path)) == [4, 9, 19]  # else 6, 14 and 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cap", "value"), [("cap", "parameters"), ("flops", "flops")])
+def test_a_cap_on_what_a_prediction_costs_ends_growth(cap: str, value: str, tmp_path: Path) -> None:
+    caps: dict[str, Any] = {cap: 0.2}
+    plan = planned("scratch", replace(RULE, controller="exponential", **caps), epochs=14)
+    outcome = train(plan, tmp_path)
+    assert outcome.values[value] <= 0.21 * sum(getattr(block, value) for block in plan.model.blocks)
     assert width(outcome)[0] > 1
 
 
@@ -172,31 +149,23 @@ class Cut(Exception):  # noqa: N818 - what a kill looks like from inside
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_trial_that_was_cut_short_while_it_grew_continues_to_the_same_weights(
-    tmp_path: Path, schedule: Schedule
-) -> None:
+def test_a_trial_that_was_cut_short_while_it_grew_continues_to_the_same_weights(tmp_path: Path) -> None:
     def cut(progress: Mapping[str, Any]) -> bool:
-        if progress.get("step") == at:
+        if progress.get("step") == 45:  # in the eighth of its epochs of 6 steps, of which two are a period
             raise Cut
         return False
 
-    _, plan, whole = trained(tmp_path / "whole", "scratch", patience=20, epochs=20)
-    plan = replace(plan, recipe=replace(plan.recipe, schedule=schedule))
-    results = []
-    for name, at in (("whole", 0), ("cut", 45)):  # in the eighth of its epochs of 6 steps, of which two are a period
-        weights, store = tmp_path / name / "again" / "weights.safetensors", Store(tmp_path / name / "store")
-        if at:
-            with pytest.raises(Cut):
-                opened(TorchBackend(), digits()).train(Trial(plan, 1, store, weights, cut))
-            assert weights.with_name(CHECKPOINT).stat().st_mode & 0o777 == 0o600
-        results.append((opened(TorchBackend(), digits()).train(Trial(plan, 1, store, weights)), load_file(weights)))
-        assert not weights.with_name(CHECKPOINT).exists()
-    (undisturbed, left), (resumed, right) = results
+    plan, file = planned("scratch", patience=20, epochs=20, schedule="cosine"), "weights.safetensors"
+    undisturbed = train(plan, tmp_path / "whole")
+    with pytest.raises(Cut):
+        train(plan, tmp_path / "cut", cut)
+    assert (tmp_path / "cut" / CHECKPOINT).stat().st_mode & 0o777 == 0o600
+    resumed = train(plan, tmp_path / "cut")
+    assert not list(tmp_path.rglob(CHECKPOINT))
+    left, right = (load_file(tmp_path / name / file) for name in ("whole", "cut"))
     assert width(undisturbed) == width(resumed)
     assert [entry["loss"] for entry in undisturbed.epochs] == [entry["loss"] for entry in resumed.epochs]
     assert all(bool((left[name] == right[name]).all()) for name in left)
-    assert len(whole.epochs) == len(resumed.epochs)
 
 
 def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) -> None:
@@ -216,24 +185,6 @@ def test_a_file_that_is_another_trials_or_torn_is_no_checkpoint(tmp_path: Path) 
     assert plain.read() is None
 
 
-@pytest.mark.slow
-def test_a_limit_on_memory_ends_growth(tmp_path: Path) -> None:
-    edit = replace(RULE, controller="exponential", start=0.3)
-    held, free = (
-        trained(tmp_path / str(memory), "scratch", edit, epochs=5, memory=memory)[2] for memory in (1, 10**12)
-    )
-    assert width(held) == [4, 9, 19]
-    assert width(free) == [6, 14, 30]
-
-
-@pytest.mark.slow
-def test_a_cap_on_flops_ends_growth(tmp_path: Path) -> None:
-    edit = replace(RULE, controller="exponential", flops=0.2)
-    _, plan, outcome = trained(tmp_path, "scratch", edit, epochs=14)
-    assert outcome.values["flops"] <= 0.21 * sum(block.flops for block in plan.model.blocks)
-    assert width(outcome)[0] > 1
-
-
 def test_a_head_alone_has_nothing_to_grow_and_is_the_plan_without_growth() -> None:
     plan = replace(TrialPlan(example_model(4), example_task()), split=3)
     assert Growth().apply(plan, Knobs("tail", RULE)) == plan
@@ -246,17 +197,6 @@ def test_a_tail_that_cannot_grow_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_start_wider_than_the_cap_is_reported_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        TunerError, match=r"growth\.start = 0\.5 begins with [\d,]+ parameters, but growth\.cap = 0\.02 "
-    ) as raised:
-        trained(tmp_path, "scratch", replace(RULE, start=0.5, cap=0.02))
-    assert str(raised.value).endswith(": lower growth.start or raise growth.cap")
-    assert "\n" not in str(raised.value)
-
-
-def test_an_edit_of_another_backend_is_not_supported() -> None:
-    plan = replace(TrialPlan(example_model(4), example_task()), shape=(TailEdit("grow-sideways"),))
-    lacking = build_host().extensions("torch").lacking(plan)
-    assert lacking is not None
-    assert lacking.startswith("no installed plugin realises tail edit 'grow-sideways' on torch (there are: ")
-    assert "grow-scratch, grow-tail" in lacking
+    line = r"^growth\.start = 0\.5 begins with [\d,]+ parameters, but growth\.cap = 0\.02 .*: lower growth.start or "
+    with pytest.raises(TunerError, match=line):
+        train(planned("scratch", replace(RULE, start=0.5, cap=0.02)), tmp_path)

@@ -1,6 +1,7 @@
 """Growth and a second edit of the tail, in both orders: they train, export and resume as growth alone does."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,12 @@ def interrupt(progress: Mapping[str, Any]) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("second", ["in-sequence", "scaled"])
 @pytest.mark.parametrize("growth_first", [True, False])
-def test_two_edits_train_and_export_what_was_scored(second: str, growth_first: bool, tmp_path: Path) -> None:
+def test_two_edits_train_resume_and_export_what_was_scored(second: str, growth_first: bool, tmp_path: Path) -> None:
     other = TailEdit(second, SETTINGS, TRAITS[second])
     plan = planned(GROWTH, other) if growth_first else planned(other, GROWTH)
-    weights, folder = tmp_path / "weights.safetensors", tmp_path / "out"
-    outcome = session().train(Trial(plan, 1, Store(tmp_path / "store"), weights))
+    weights, resumed_weights = (tmp_path / name / "weights.safetensors" for name in ("undisturbed", "resumed"))
+    trial, folder = Trial(plan, 1, Store(tmp_path / "store"), weights), tmp_path / "out"
+    outcome = session().train(trial)
     assert sum(value for entry in outcome.epochs for name, value in entry.items() if name.endswith(".added")) > 0
     folder.mkdir()
     exported = session().export(plan, weights, folder, trainable=False)
@@ -93,25 +95,12 @@ def test_two_edits_train_and_export_what_was_scored(second: str, growth_first: b
     in_the_model = dict(zip(("0.0", "1.0", "3.0"), widths.values(), strict=True))
     assert exported.sections["evolved"] == {GROWTH.kind: in_the_model}
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("second", ["in-sequence", "scaled"])
-@pytest.mark.parametrize("growth_first", [True, False])
-def test_two_edits_resume_to_the_same_weights(second: str, growth_first: bool, tmp_path: Path) -> None:
-    other = TailEdit(second, SETTINGS, TRAITS[second])
-    plan = planned(GROWTH, other) if growth_first else planned(other, GROWTH)
-    store, results = Store(tmp_path / "store"), []
-    for name in ("undisturbed", "resumed"):
-        weights = tmp_path / name / "weights.safetensors"
-        if name == "resumed":
-            with pytest.raises(Interruption):
-                session().train(Trial(plan, 1, store, weights, interrupt))
-            assert weights.with_name(CHECKPOINT).is_file()
-        outcome = session().train(Trial(plan, 1, store, weights))
-        assert len(outcome.epochs) == EPOCHS
-        results.append(([entry["loss"] for entry in outcome.epochs], load_file(weights)))
-    (losses, state), (resumed_losses, resumed_state) = results
-    assert resumed_losses == losses
+    with pytest.raises(Interruption):
+        session().train(replace(trial, weights=resumed_weights, report=interrupt))
+    assert resumed_weights.with_name(CHECKPOINT).is_file()
+    resumed = session().train(replace(trial, weights=resumed_weights))
+    assert [entry["loss"] for entry in resumed.epochs] == [entry["loss"] for entry in outcome.epochs]
+    state, resumed_state = load_file(weights), load_file(resumed_weights)
     assert resumed_state.keys() == state.keys()
     assert all(torch.equal(resumed_state[name], value) for name, value in state.items())
 

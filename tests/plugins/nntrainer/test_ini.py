@@ -242,11 +242,6 @@ def test_a_chain_of_backbones_has_an_end(tmp_path: Path) -> None:
         read_ini(tmp_path / "0.ini")
 
 
-def test_a_file_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["describe", str(tmp_path / "none.ini")]) == 1
-    assert "cannot be read (" in capsys.readouterr().err
-
-
 def test_describe_reports_the_plan_of_a_model_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["describe", str(MODELS / "lenet5.ini"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

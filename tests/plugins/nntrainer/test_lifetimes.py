@@ -43,13 +43,10 @@ def test_the_first_request_that_shares_decides_how() -> None:
     assert joined[0] == request("x", {3, 5}, Mode.MODIFY_VIEW, "y")
 
 
-def test_a_modifying_view_shares_what_nothing_needs_later() -> None:
+def test_a_modifying_view_shares_what_nothing_needs_later_and_else_gets_memory_of_its_own() -> None:
     tensors, owner = merged([request("x", {0, 1}), request("y", {1, 5}, Mode.MODIFY_VIEW, "x")])
     assert tensors == [Tensor("x", 4, 0, 5, "activation")]
     assert owner == {"x": "x", "y": "x"}
-
-
-def test_a_modifying_view_of_what_is_needed_later_gets_memory_of_its_own() -> None:
     tensors, owner = merged([request("x", {0, 1, 6}), request("y", {1, 5}, Mode.MODIFY_VIEW, "x")])
     assert tensors == [Tensor("x", 4, 0, 6, "activation"), Tensor("y", 4, 1, 5, "activation")]
     assert owner == {"x": "x", "y": "y"}

@@ -9,18 +9,18 @@ from tuner_nntrainer.file.ini import read_ini
 from tuner_nntrainer.network.training import training_step
 
 MODELS = Path(__file__).parents[3] / "examples" / "nntrainer"
-#: KiB: the paper's ideal, then planned by v1, first_fit and by_size, and the most that is alive.
+#: KiB: planned by v1, first_fit and by_size, and the most that is alive.
 FIGURES = {
-    "linear": (49_397, 49_397.0, 49_397.0, 49_394.5, 49_394.5),
-    "conv2d": (65_856, 65_856.3, 65_856.3, 65_856.3, 65_856.3),
-    "lstm": (84_731, 84_707.9, 84_708.7, 84_707.9, 84_707.9),
-    "model_a_linear": (188_250, 188_226.5, 188_226.5, 188_226.5, 188_226.5),
-    "model_a_conv2d": (51_157, 51_156.9, 51_156.9, 51_156.9, 51_156.9),
-    "model_b_linear": (112_935, 112_935.5, 112_935.5, 112_914.5, 112_914.5),
-    "model_b_conv2d": (54_097, 61_152.9, 61_152.6, 58_800.9, 58_800.9),
-    "model_c_linear": (49_399, 49_397.0, 49_397.0, 49_394.5, 49_394.5),
-    "model_c_conv2d": (65_856, 65_856.3, 65_856.3, 65_856.3, 65_856.3),
-    "model_d": (162_295, 118_776.0, 118_776.0, 118_776.0, 118_776.0),
+    "linear": [49_397.0, 49_397.0, 49_394.5, 49_394.5],
+    "conv2d": [65_856.3, 65_856.3, 65_856.3, 65_856.3],
+    "lstm": [84_707.9, 84_708.7, 84_707.9, 84_707.9],
+    "model_a_linear": [188_226.5, 188_226.5, 188_226.5, 188_226.5],
+    "model_a_conv2d": [51_156.9, 51_156.9, 51_156.9, 51_156.9],
+    "model_b_linear": [112_935.5, 112_935.5, 112_914.5, 112_914.5],
+    "model_b_conv2d": [61_152.9, 61_152.6, 58_800.9, 58_800.9],
+    "model_c_linear": [49_397.0, 49_397.0, 49_394.5, 49_394.5],
+    "model_c_conv2d": [65_856.3, 65_856.3, 65_856.3, 65_856.3],
+    "model_d": [118_776.0, 118_776.0, 118_776.0, 118_776.0],
 }
 
 
@@ -29,17 +29,4 @@ def test_a_case_is_planned_to_the_tenth_of_a_kib(name: str) -> None:
     tensors = training_step(read_ini(MODELS / f"{name}.ini")).tensors
     planned = [PLANNERS[planner](tensors).pool_bytes for planner in ("v1", "first_fit", "by_size")]
     figures = [round(nbytes / 1024, 1) for nbytes in (*planned, max_live(tensors))]
-    assert figures == list(FIGURES[name][1:])
-
-
-def test_by_size_is_within_2_percent_of_the_paper_on_nine_of_ten() -> None:
-    over = [name for name, (paper, *_, by_size, _) in FIGURES.items() if by_size > 1.02 * paper]
-    assert over == ["model_b_conv2d"]
-    assert len(FIGURES) == 10
-
-
-@pytest.mark.parametrize("name", [*FIGURES, "lenet5", "resnet"])
-def test_a_model_file_has_its_layers_in_few_lines(name: str) -> None:
-    lines = (MODELS / f"{name}.ini").read_text(encoding="utf-8").splitlines()
-    assert len([line for line in lines if line and not line.startswith("#")]) < 50
-    assert read_ini(MODELS / f"{name}.ini").nodes
+    assert figures == FIGURES[name]

@@ -154,13 +154,10 @@ def test_micro_batches_that_would_change_the_result_are_refused() -> None:
     assert training_step(joined(frozen, batch=8), 2).tensors
 
 
-def test_the_cross_entropy_takes_the_softmax_in() -> None:
+def test_the_cross_entropy_takes_the_softmax_in_and_a_model_of_which_nothing_trains_is_refused() -> None:
     layers = chain(Input((1, 1, 6)), FullyConnected(4), Activation("softmax"))
     assert [node.name for node in joined(layers, loss="cross").nodes] == ["l0", "l1"]
     assert [node.name for node in joined(layers, loss="mse").nodes] == ["l0", "l1", "l2"]
-
-
-def test_a_model_of_which_nothing_trains_is_refused() -> None:
     with pytest.raises(ModelError, match=r"no weight of this model trains.*trainable = true"):
         training_step(joined(chain(Input((1, 1, 6)), FullyConnected(4), frozen=[1])))
 

@@ -30,12 +30,9 @@ def test_the_knob_that_decides_is_the_most_important_one() -> None:
     assert "adam.beta" in shares
 
 
-def test_few_trials_tell_nothing() -> None:
+def test_few_trials_and_knobs_that_never_change_tell_nothing() -> None:
     assert knob_importance([record(trial) for trial in range(LEAST_TRIALS - 1)], LOCAL) == {}
     assert knob_importance([], LOCAL) == {}
-
-
-def test_knobs_that_never_change_have_no_importance() -> None:
     alike = [TrialRecord(trial, "done", None, {"a": 1}, {"local_accuracy": 0.5}) for trial in range(30)]
     assert knob_importance(alike, LOCAL) == {}
 

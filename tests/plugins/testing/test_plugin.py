@@ -1,21 +1,25 @@
 """The contract of plugins: pytest makes a test of every rule."""
 
+import os
+import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import tuner_distill
-import tuner_freeze
 from tests.plugins.testing.faults import GOOD
+from tests.warm import forked
 from tuner.plugin import hookimpl
-from tuner_testing import PluginContract
 from tuner_testing.rules import rules_of
 
-pytest_plugins = ("pytester",)
+TEST = """
+import tuner_seeded
+from tuner_testing import PluginContract
 
-
-class TestFreeze(PluginContract):
-    plugin = tuner_freeze
+class TestSeeded(PluginContract):
+    plugin = tuner_seeded
+"""
 
 
 class Nothing:
@@ -53,17 +57,10 @@ def test_a_loss_term_that_no_strategy_adds_breaks_a_rule() -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_test_of_a_plugin_is_three_lines(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(tuner_seeded=GOOD.replace("value.ndim == 1", "value.ndim / 0"))
-    pytester.makepyfile(
-        test_seeded="""
-        import tuner_seeded
-        from tuner_testing import PluginContract
-
-        class TestSeeded(PluginContract):
-            plugin = tuner_seeded
-        """
-    )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "ignore")
-    result.assert_outcomes(passed=14, failed=1, skipped=11)
-    result.stdout.fnmatch_lines(["lowering 'bias' (from block 1, full 2): ZeroDivisionError*tuner_seeded.py, l*"])
+def test_the_whole_test_of_a_plugin_is_three_lines(tmp_path: Path) -> None:
+    (tmp_path / "tuner_seeded.py").write_text(GOOD.replace("value.ndim == 1", "value.ndim / 0"))
+    (tmp_path / "test_seeded.py").write_text(TEST)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    out = forked(["pytest", "-q", "-p", "no:cacheprovider"], tmp_path, {**kept, "PYTHONPATH": str(tmp_path)}).stdout
+    assert "1 failed, 14 passed, 11 skipped" in out
+    assert re.search(r"lowering 'bias' \(from block 1, full 2\): ZeroDivisionError.*tuner_seeded.py, l", out)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,35 +15,33 @@ from tuner.search.space import load_space
 from tuner_testing.scaffold import kinds
 
 
-def environment(folder: Path) -> dict[str, str]:
+def environment(folders: Iterable[Path]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return {**kept, "PYTHONPATH": str(folder)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", kinds())
-def test_a_new_package_passes_its_own_test_and_is_loaded(
-    kind: str, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tuner_demo", sys)
-    del sys.modules["tuner_demo"]  # and again after the test: the next one is another package
-    folder = tmp_path / "demo"
-    assert call(["plugins", "new", "demo", "--kind", kind, "--out", str(folder)]) == 0
-    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    common = {"pyproject.toml", "README.md", "space.toml", ".github/workflows/test.yml"}
-    assert files == common | {"tuner_demo/__init__.py", "tuner_demo/py.typed", "tests/test_tuner_demo.py"}
-    assert not [path for path in folder.rglob("*") if path.is_file() and "$name" in path.read_text()]
-    tested = forked(["pytest", "-q", "-p", "no:cacheprovider"], folder, environment(folder))
-    command = [sys.executable, "-m", "ruff", "check", "--line-length=120", "."]
-    linted = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def test_new_packages_pass_their_own_tests_and_are_loaded(own_cache: Path, tmp_path: Path) -> None:
+    folders = {kind: tmp_path / f"demo_{kind}" for kind in kinds()}
+    for kind, folder in folders.items():
+        name = f"tuner_{folder.name}"
+        assert call(["plugins", "new", folder.name, "--kind", kind, "--out", str(folder)]) == 0
+        files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        common = {"pyproject.toml", "README.md", "space.toml", ".github/workflows/test.yml"}
+        assert files == common | {f"{name}/__init__.py", f"{name}/py.typed", f"tests/test_{name}.py"}
+        assert not [path for path in folder.rglob("*") if path.is_file() and "$name" in path.read_text()]
+        host = build_host(local=[folder / name / "__init__.py"])
+        host.check_local()
+        assert host.problems == host.clashes() == []
+        offered = ("strategy", "backend", "task", "objective")
+        assert any(host.owner(what, own) for what in offered for own in (folder.name, f"{folder.name}_joules"))
+        assert load_space(str(folder / "space.toml")).knobs
+    tested = forked(["pytest", "-q", "-p", "no:cacheprovider"], tmp_path, environment(folders.values()))
+    command = [sys.executable, "-m", "ruff", "check", "--line-length=120", '--config=src=["demo_*"]', "."]
+    linted = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     for done in (tested, linted):
         assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in tested.stdout
-    host = build_host(local=[folder / "tuner_demo" / "__init__.py"])
-    host.check_local()
-    assert host.problems == host.clashes() == []
-    assert any(host.owner(what, "demo") for what in ("strategy", "backend", "task", "objective"))
-    assert load_space(str(folder / "space.toml")).knobs
 
 
 def test_there_is_a_template_of_each_kind() -> None:
