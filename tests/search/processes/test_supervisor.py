@@ -85,26 +85,35 @@ def test_a_job_over_its_memory_is_killed_at_once(run: Run, tmp_path: Path) -> No
 
 
 def test_an_exception_keeps_its_traceback(run: Run) -> None:
-    ended = run("stumble")
+    ended = run("obey", code="raise ValueError('this is no tensor\\nnor is this')")
     assert ended.verdict == "failure"
     assert ended.failure is not None
     assert ended.failure.text == "ValueError: this is no tensor"
     assert "misbehaving.py" in ended.failure.trace
-    assert "in stumble" in ended.failure.trace
-    with pytest.raises(RuntimeError, match="in stumble"):
+    assert "in obey" in ended.failure.trace
+    with pytest.raises(RuntimeError, match="in obey"):
         ended.unwrap("a job")
 
 
 @pytest.mark.parametrize(
-    ("method", "failure"),
+    ("code", "failure"),
     [
-        ("refuse", Failure("rule, value, way out", "")),
-        ("lose", Failure("loss term 'l2': it must return one loss per sample", "", edit="l2")),
-        ("hand_back_a_function", Failure("a message must be of numbers, texts, lists and tables: got function", "")),
+        (
+            "from tuner.errors import TaskError; raise TaskError('rule, value,\\nway out')",
+            Failure("rule, value, way out", ""),
+        ),
+        (
+            "from tuner.backends.losses import LossError; raise LossError('l2', 'it must return one loss per sample')",
+            Failure("loss term 'l2': it must return one loss per sample", "", edit="l2"),
+        ),
+        (
+            "answer = lambda: None",
+            Failure("a message must be of numbers, texts, lists and tables: got function", ""),
+        ),
     ],
 )
-def test_a_mistake_is_one_line_without_a_traceback(method: str, failure: Failure, run: Run) -> None:
-    refused = run(method)
+def test_a_mistake_is_one_line_without_a_traceback(code: str, failure: Failure, run: Run) -> None:
+    refused = run("obey", code=code)
     assert refused.failure == failure
     with pytest.raises(TunerError, match=f"^{failure.text}$"):
         refused.unwrap("a job")

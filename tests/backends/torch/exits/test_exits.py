@@ -1,4 +1,4 @@
-"""Exits trained, calibrated, scored and exported, on the built-in digits."""
+"""Exits trained, calibrated, scored and exported, on the built-in digits; and their patience."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.backends.torch.plans import carried_out
+from tests.backends.torch.plans import carried_out, places_in
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
@@ -33,6 +33,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
+from tuner.results.records.trial import Outcome
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
 from tuner.search.processes.remote import open_remote
@@ -204,7 +205,9 @@ def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     out = tmp_path / "bundle"
     with new_folder(out) as part, open_remote(build_host(), "digits", [plan.runtime.backend]) as sessions:
         session = sessions[plan.runtime.backend]
-        write_bundle(session, plan, tmp_path / "weights.safetensors", part, {"parent": None})
+        weights = tmp_path / "weights.safetensors"
+        write_bundle(session, plan, weights, part, {"parent": None}, trainable=mode == "exits-only")
+    assert places_in(out) == {}
     personaliser = Personaliser(out)
     exits = personaliser.bundle.info.exits
     assert exits is not None
@@ -220,9 +223,9 @@ def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     scores = personaliser.bundle.info.scores.from_pixels
     assert rates.tolist() == [scores[f"exit{number}_share"] for number in range(len(rates))]
     stored = [load_file(path) for path in sorted(out.glob("*.safetensors"))]
-    weights = sum(one.numel() * 4 for state in stored for one in state.values())
+    whole = sum(one.numel() * 4 for state in stored for one in state.values())
     files = sum((out / name).stat().st_size for name in exits.segments)
-    assert files < 1.1 * weights + 30_000 * len(exits.segments)  # each weight once
+    assert files < 1.1 * whole + 30_000 * len(exits.segments)  # each weight once
 
 
 def test_with_exits_alone_the_final_logits_are_the_given_models(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -283,3 +286,37 @@ def test_exits_in_closed_form_learn_the_users_digits_at_once(task: Task, model: 
     for key in ("thresholds", "temperatures"):  # as in the trial: all samples have been seen
         assert list(policy[key]) == trial[key]
     assert len(policy["temperatures"]) == len(policy["segments"])
+
+
+def patient(task: Task, folder: Path, mode: Any = "exits-only", **recipe: Any) -> tuple[Outcome, dict[str, Any]]:
+    """Train with a recipe; return the outcome and the weights."""
+    plan = plan_of(task, opened(BACKEND, task).model, mode, **LABELLED)
+    given: dict[str, Any] = {"epochs": 6, "learning_rate": 1e-2, **recipe}
+    outcome = carried_out(task, normal_form(replace(plan, recipe=RecipePlan(**given))), folder)
+    return outcome, load_file(folder / "weights.safetensors")
+
+
+def test_exits_that_no_longer_improve_end_early(task: Task, tmp_path: Path) -> None:
+    outcome, _ = patient(task, tmp_path / "alone", learning_rate=1e-9, patience=2)
+    assert outcome.stopped == "no better local accuracy of the exits for 2 epochs, after epoch 3"
+    assert len(outcome.epochs) == 3
+    assert all(0 <= epoch["local_accuracy"] <= 1 for epoch in outcome.epochs)
+    outcome, weights = patient(task, tmp_path / "with tail", "with-tail", learning_rate=1e-9, patience=1)
+    assert outcome.stopped.split("; ") == [
+        "no better local accuracy for 1 epochs, after epoch 2",
+        "no better local accuracy of the exits for 1 epochs, after epoch 2",
+    ]
+    assert len(outcome.epochs) == 4, "exits train though the patience with their tail was spent"
+    assert weights
+
+
+def test_patience_watches_the_exits_own_accuracy_and_changes_no_weight_where_it_is_not_spent(
+    task: Task, tmp_path: Path
+) -> None:
+    outcome, weights = patient(task, tmp_path / "patient", epochs=4, patience=2)
+    assert len(outcome.epochs) == 4, "this seed improves until the last epoch"
+    own = [outcome.values[f"exit{number}_local_accuracy"] for number in range(2)]
+    assert outcome.epochs[-1]["local_accuracy"] == pytest.approx(np.mean(own))
+    plain, others = patient(task, tmp_path / "plain", epochs=4)
+    assert [epoch["loss"] for epoch in outcome.epochs] == [epoch["loss"] for epoch in plain.epochs]
+    assert all(bool((weights[name] == others[name]).all()) for name in weights)

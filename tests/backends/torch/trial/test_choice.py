@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backends.torch.features.stores import Counting, access
-from tests.backends.torch.plans import plan_of
+from tests.backends.torch.plans import places_in, plan_of
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial
@@ -169,6 +169,7 @@ def test_an_export_replays_what_the_trial_was_trained_on(
     )
     (tmp_path / "out").mkdir()
     session.export(plan, weights, tmp_path / "out", trainable=True)
+    assert places_in(tmp_path / "out") == {}
     replay = Replay.load(tmp_path / "out" / REPLAY)
     assert np.array_equal(replay.labels[: len(written)], written.labels())  # then more, where a round forgets
     other = TorchBackend().open(task, Extensions())
