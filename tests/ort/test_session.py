@@ -40,7 +40,7 @@ def test_a_batch_gives_its_memory_back_and_a_single_sample_keeps_it(tmp_path: Pa
         session, process = Session(wide(tmp_path / "model.onnx"), 1), psutil.Process()
         before = process.memory_info().rss
         session.logits(np.zeros((samples, 1), np.float32))
-        return process.memory_info().rss - before
+        return int(process.memory_info().rss - before)
 
     each = 4 * WIDE
     assert kept_by(1) > each / 2
