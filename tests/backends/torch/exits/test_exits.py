@@ -1,6 +1,7 @@
 """Exits trained, calibrated, scored and exported, on the built-in digits; and their patience."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,15 +284,17 @@ def patient(task: Task, folder: Path, mode: Any = "exits-only", **recipe: Any) -
 
 def test_exits_that_no_longer_improve_end_early(task: Task, tmp_path: Path) -> None:
     outcome, _ = patient(task, tmp_path / "alone", learning_rate=1e-9, patience=2)
-    assert outcome.stopped == "no better local accuracy of the exits for 2 epochs, after epoch 3"
-    assert len(outcome.epochs) == 3
-    assert all(0 <= epoch["local_accuracy"] <= 1 for epoch in outcome.epochs)
+    scores = [epoch["local_accuracy"] for epoch in outcome.epochs]
+    assert len(scores) == int(np.argmax(scores)) + 3 < 6
+    assert outcome.stopped == f"no better local accuracy of the exits for 2 epochs, after epoch {len(scores)}"
     outcome, weights = patient(task, tmp_path / "with tail", "with-tail", learning_rate=1e-9, patience=1)
-    assert outcome.stopped.split("; ") == [
-        "no better local accuracy for 1 epochs, after epoch 2",
-        "no better local accuracy of the exits for 1 epochs, after epoch 2",
-    ]
-    assert len(outcome.epochs) == 4, "exits train though the patience with their tail was spent"
+    ended = re.fullmatch(
+        r"no better local accuracy for 1 epochs, after epoch (\d); "
+        r"no better local accuracy of the exits for 1 epochs, after epoch (\d)",
+        outcome.stopped,
+    )
+    assert ended is not None
+    assert len(outcome.epochs) == sum(map(int, ended.groups())), "exits train though their tail's patience was spent"
     assert weights
 
 
