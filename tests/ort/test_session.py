@@ -1,16 +1,20 @@
-"""Memory of sessions: a batch's is given back."""
+"""Sessions of ONNX Runtime: their memory, their options, and a model's answer as nodes of it, as numpy has it."""
 
-import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper
 
+from tuner.errors import BundleError
 from tuner.ort import session
+from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import LOGITS, Session
+from tuner.runtime.infer.chain import Chain
+from tuner.targets import SINGLE_LABEL, MultiLabel, Targets
 
 WIDE = 4_000_000  # numbers within the model, a sample: 16 MB
 
@@ -33,19 +37,14 @@ def wide(path: Path) -> Path:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the kernel does not report memory there")
 def test_a_batch_gives_its_memory_back_and_a_single_sample_keeps_it(tmp_path: Path) -> None:
     def kept_by(samples: int) -> int:
-        session = Session(wide(tmp_path / "model.onnx"), 1)
-        before = resident()
+        session, process = Session(wide(tmp_path / "model.onnx"), 1), psutil.Process()
+        before = process.memory_info().rss
         session.logits(np.zeros((samples, 1), np.float32))
-        return resident() - before
+        return int(process.memory_info().rss - before)
 
     each = 4 * WIDE
     assert kept_by(1) > each / 2
     assert kept_by(8) < 3 * each  # of the 16 that the batch took
-
-
-def resident() -> int:
-    """Return the process's bytes in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize(
@@ -65,3 +64,45 @@ def test_products_of_8_bits_are_added_in_32_bits_where_the_processor_would_take_
         session._adds_in_16_bits.cache_clear()
     with nullcontext() if careful else pytest.raises(RuntimeError, match="does not have"):
         assert options.get_session_config_entry("session.x64quantprecision") == "1"
+
+
+LABELS = 5
+
+
+def model(path: Path, operator_set: int = 18) -> Path:
+    """Write a model whose logits are its input."""
+    shape = ["n", LABELS]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("input", LOGITS)]
+    graph = helper.make_graph([helper.make_node("Identity", ["input"], [LOGITS])], "same", values[:1], values[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", operator_set)], ir_version=8)
+    onnx.save(made, path)
+    return path
+
+
+@pytest.mark.parametrize("operator_set", [11, 13, 18, 21])
+@pytest.mark.parametrize("kind", [SINGLE_LABEL, MultiLabel()])
+def test_the_answer_is_numpys(operator_set: int, kind: Targets, tmp_path: Path) -> None:
+    logits = np.random.default_rng(0).normal(0, 30, (64, LABELS)).astype(np.float32)
+    logits[0] = 0  # all alike: the first label
+    logits[1] = 1e4  # sure of each of several labels
+    path = model(tmp_path / "model.onnx", operator_set)
+    onnx.checker.check_model(onnx.load(path))
+    made = with_answer(path, LABELS, 2.5, kind)
+    assert [output.name for output in onnx.load_from_string(made).graph.output] == [LOGITS, *ANSWER]
+    session = Session(path, 1, made)
+    found, label, probability, confidence = session.run(logits, *ANSWER)
+    expected = kind.probabilities(logits / np.float32(2.5))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(confidence[:, 0], kind.confidences(logits, 2.5), rtol=1e-5)
+    assert (confidence <= 1).all()
+    assert (probability[:, 0] == found.max(axis=1)).all()
+    assert (label[:, 0] == found.argmax(axis=1)).all()
+    np.testing.assert_array_equal(session.logits(logits), logits)
+
+
+def test_a_missing_file_and_logits_that_are_not_numbers_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"no\.onnx cannot be read"):
+        with_answer(tmp_path / "no.onnx", LABELS, 1.0, SINGLE_LABEL)
+    chain = Chain([model(tmp_path / "model.onnx")], LABELS, threads=1)
+    with pytest.raises(BundleError, match="logits that are not numbers"):
+        chain.leave_alone(np.full((1, LABELS), np.nan, np.float32), ())

@@ -294,7 +294,8 @@ def begin(
     def journal(setting: Setting, path: Path) -> Queue:
         records = open_records(tmp_path, TrialPlan(setting.model, setting.task))
         recorded = records[-1].trial + 1 if records else 0
-        return Queue(open_study(path, DIRECTIONS, recorded), setting, records)
+        directions = [objective.optuna_direction for objective in setting.objectives]
+        return Queue(open_study(path, directions, recorded), setting, records)
 
     def start(
         *limits: Budget,

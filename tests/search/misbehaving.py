@@ -20,7 +20,6 @@ import psutil
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial, silent
 from tuner.backends.extensions import Extensions
-from tuner.backends.losses import LossError
 from tuner.errors import DivergedError, TaskError, UnsupportedError
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import Scalar, Stage
@@ -201,18 +200,6 @@ class MisbehavingSession(Session):
         names: dict[str, Any] = {"os": os, "signal": signal, "time": time, "report": report, "pipe": pipe}
         exec(code, names)  # noqa: S102 - what a plugin may do
         return names.get("answer")
-
-    def stumble(self) -> None:
-        raise ValueError("this is no tensor\nnor is this")
-
-    def refuse(self) -> None:
-        raise TaskError("rule, value,\nway out")
-
-    def lose(self) -> None:
-        raise LossError("l2", "it must return one loss per sample")
-
-    def hand_back_a_function(self) -> Any:
-        return lambda: None
 
 
 class Raises(Strategy[float]):

@@ -67,7 +67,7 @@ def kinds(run: Run) -> set[str]:
 
 
 def test_trials_resuming_and_export_load_it(tune: Tune, mine: Path, tmp_path: Path) -> None:
-    run = tune(SPACE, trials=2, plugins=[mine])
+    run = tune(SPACE, trials=2, plugins=[import_file(mine, "test")])
     assert [record.state for record in run.records] == ["done", "done"]
     assert kinds(run) == {"mine"}
     assert len(set((tmp_path / "loaded").read_text().split())) == 2  # this process, and that of the trials
@@ -77,19 +77,20 @@ def test_trials_resuming_and_export_load_it(tune: Tune, mine: Path, tmp_path: Pa
     recorded = Bundle.open(tuner.export(run, tmp_path / "bundle", refit=False)).info.plugins
     assert recorded["mine"].startswith("mine.py ")
     assert recorded.items() >= {("freeze", "device-tuner 0.1.0"), ("misbehaving", "misbehaving 1.0")}
+    mine.write_text(f"{mine.read_text()}\n# changed")
+    said = list[str]()
+    tuner.export(run, tmp_path / "changed", refit=False, warn=said.append)
+    (line,) = said
+    assert re.fullmatch(
+        r"the run was made with other plugins: plugin mine was mine\.py \w+, and is mine\.py \w+ now", line
+    )
 
 
-def test_a_space_names_it_relative_to_its_file(tune: Tune, mine: Path) -> None:
-    assert kinds(tune(f'plugins = ["./mine.py"]\n{SPACE}', trials=1)) == {"mine"}
-
-
-def test_a_module_is_loaded_from_its_file_by_the_trials(tune: Tune, mine: Path) -> None:
-    module = import_file(mine, "test")
-    assert kinds(tune(SPACE, trials=1, plugins=[module])) == {"mine"}
-
-
-def test_one_that_is_missing_is_said_in_one_line(tune: Tune, mine: Path, tmp_path: Path) -> None:
-    run = tune(SPACE, trials=1, plugins=[mine])
+def test_one_that_a_space_names_relative_to_its_file_may_be_missing_later(
+    tune: Tune, mine: Path, tmp_path: Path
+) -> None:
+    run = tune(f'plugins = ["./mine.py"]\n{SPACE}', trials=1)
+    assert kinds(run) == {"mine"}
     mine.rename(tmp_path / "gone.txt")
     missing = r"^plugin 'mine' cannot be used: there is no file .*mine\.py: check the path, or put the file back$"
     with pytest.raises(PluginError, match=missing):
@@ -100,17 +101,6 @@ def test_one_that_is_missing_is_said_in_one_line(tune: Tune, mine: Path, tmp_pat
     moved = tmp_path / "elsewhere" / "mine.py"
     moved.write_text(SOURCE)
     assert len(tune(SPACE, trials=2, resume=True, plugins=[moved]).records) == 2
-
-
-def test_a_file_that_has_changed_since_the_run_is_said_at_export(tune: Tune, mine: Path, tmp_path: Path) -> None:
-    run = tune(SPACE, trials=1, plugins=[mine])
-    mine.write_text(f"{mine.read_text()}\n# changed")
-    said = list[str]()
-    tuner.export(run, tmp_path / "bundle", refit=False, warn=said.append)
-    (line,) = said
-    assert re.fullmatch(
-        r"the run was made with other plugins: plugin mine was mine\.py \w+, and is mine\.py \w+ now", line
-    )
 
 
 def test_a_refused_plugin_and_other_versions_are_said_by_a_run(

@@ -1,10 +1,11 @@
-"""Rungs: what a plan trains on each, who goes up, and that scores of different rungs are never compared."""
+"""Rungs: what a plan trains on each, who goes up, the first slice, and what is never compared."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord, comparable
 from tuner.search import rungs
 from tuner.search.fill.filling import Filler
-from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, ranked
+from tuner.search.rungs import LEAST_SLICE, Ladder, Promotion, at_rung, lowest_rung, prepare_slice, ranked
 
 
 def record(trial: int, local: float, global_: float, **rest: Any) -> TrialRecord:
@@ -83,13 +84,9 @@ def test_one_in_three_goes_up_one_rung_and_only_once() -> None:
     assert ladder().next([*low, up]) is None
     refused = replace(up, state="rejected", values={}, reason="--memory")
     assert ladder().next([*low, refused]) is None
-
-
-def test_a_plan_that_another_worker_tries_above_is_passed_over() -> None:
-    low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(6)]
-    assert ladder().next(low) == Promotion(low[5], 1)
-    assert ladder().next(low, lambda one, rung: (one.trial, rung) == (5, 1)) == Promotion(low[4], 1)
-    assert ladder().next(low, lambda _one, _rung: True) is None
+    six = [*low, record(5, 0.55, 0.5, rung=2)]  # a plan that another worker tries above is passed over
+    assert ladder().next(six, lambda one, rung: (one.trial, rung) == (5, 1)) == Promotion(six[4], 1)
+    assert ladder().next(six, lambda _one, _rung: True) is None
 
 
 def test_the_higher_rung_is_served_first() -> None:
@@ -99,19 +96,16 @@ def test_the_higher_rung_is_served_first() -> None:
     assert promotion == Promotion(middle[0], 0)
 
 
-def test_before_the_end_the_best_goes_to_the_top_at_once() -> None:
+def test_before_the_end_and_after_a_third_of_the_time_the_best_goes_to_the_top_at_once() -> None:
     low = [record(number, 0.5 + number / 100, 0.5, rung=2) for number in range(2)]
     assert ladder(seconds=10.0, left=100.0).next(low) is None
     assert ladder(seconds=10.0, left=13.0).next(low) == Promotion(low[1], 0)
     assert ladder(seconds=10.0, left=3.0).next(low) is None
-
-
-def test_a_third_of_the_time_does_not_pass_without_a_trial_on_the_top_rung() -> None:
-    low, limits = [record(0, 0.5, 0.5, rung=2)], Budget(time_seconds=90.0)
-    assert ladder(limits=limits, left=70.0).next(low) is None
-    assert ladder(limits=limits, left=50.0).next(low) == Promotion(low[0], 0)
+    limits = Budget(time_seconds=90.0)
+    assert ladder(limits=limits, left=70.0).next(low[:1]) is None
+    assert ladder(limits=limits, left=50.0).next(low[:1]) == Promotion(low[0], 0)
     top = record(1, 0.5, 0.5, rung=0, promoted=0)
-    assert ladder(limits=limits, left=50.0).next([*low, top]) is None
+    assert ladder(limits=limits, left=50.0).next([low[0], top]) is None
 
 
 def test_the_lowest_rung_follows_from_the_time_there_is() -> None:
@@ -223,3 +217,54 @@ def test_forgetting_is_judged_on_the_samples_of_the_rung(begin: Begin) -> None:
         if one.state == "done":
             drop = 0.5**one.rung - one.values["global_accuracy"]
             assert one.constraint["forget-at-most"] == pytest.approx(drop - 0.01)
+
+
+WITHIN = 10.0
+LARGE = replace(PLAN, task=replace(PLAN.task, local_train=4096, local_val=512))
+
+
+class Device:
+    """A device that takes the same time for every sample, what was computed before included."""
+
+    def __init__(self, seconds_each: float) -> None:
+        self.seconds_each, self.seconds = seconds_each, 0.0
+        self.passes: list[tuple[int, float]] = []
+
+    def prepare(self, plans: Iterable[TrialPlan], within: float) -> bool:
+        samples = next(iter(plans)).read_samples
+        needed = samples * self.seconds_each
+        self.seconds += min(needed, within)
+        self.passes.append((samples, within))
+        return needed <= within
+
+    def fits(self, plan: TrialPlan, within: float) -> bool:
+        return plan.read_samples * self.seconds_each <= within
+
+
+def began(plan: TrialPlan, rung: int, device: Device) -> int:
+    return prepare_slice(cast("Filler", device), [plan], rung, WITHIN)
+
+
+@pytest.mark.parametrize("slower", [0.99, 2.5, 5.0, 11.0])
+def test_a_device_begins_with_the_largest_slice_that_it_has_time_for(slower: float) -> None:
+    device = Device(slower * WITHIN / at_rung(LARGE, 2).read_samples)
+    rung = began(LARGE, 2, device)
+    assert len(device.passes) == (1 if slower < 1 else 2)  # what the first one showed is enough
+    assert device.seconds <= 2 * WITHIN
+    assert at_rung(LARGE, rung).read_samples * device.seconds_each <= WITHIN
+    assert rung == 2 or at_rung(LARGE, rung - 1).read_samples * device.seconds_each > WITHIN
+
+
+def test_no_slice_is_too_small_to_tell_plans_apart_however_slow_the_device_is() -> None:
+    device = Device(1000 * WITHIN)
+    rung = began(LARGE, 2, device)
+    assert LEAST_SLICE <= at_rung(LARGE, rung).local_samples < 2 * LEAST_SLICE
+    assert [within for _, within in device.passes] == [WITHIN, math.inf]
+
+
+def test_the_top_rung_and_small_tasks_take_what_they_take() -> None:
+    device: Any = Device(1000 * WITHIN)
+    assert began(LARGE, 0, device) == 0
+    few = replace(PLAN, task=replace(PLAN.task, local_train=LEAST_SLICE))
+    assert began(few, 1, device) == 1
+    assert [within for _, within in device.passes] == [math.inf, math.inf]

@@ -30,7 +30,6 @@ NOTHING: Mapping[str, Any] = {}
         (0, "its process ended with exit code 0: a library or a plugin ended it"),
         (42, "its process ended with exit code 42: a library or a plugin ended it"),
         (None, "its process ended its connection without a result, and had to be killed"),
-        (3, "its process ended with exit code 3: a library or a plugin ended it"),
     ],
 )
 def test_a_crash_is_named_by_its_signal(code: int | None, reason: str, setting: Setting) -> None:

@@ -12,7 +12,6 @@ from tests.search.conftest import DIRECTIONS, Begin, Moods
 from tuner.errors import BudgetError, KnobError, TunerError
 from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
-from tuner.results.records.trial import TrialRecord
 from tuner.search import stopping
 from tuner.search.fill.filling import Filler
 from tuner.search.propose.structures import DIVERGED, KEEPING, SLOWER
@@ -40,7 +39,9 @@ def plans(study: Study) -> list[tuple[int, str]]:
     return [(one.plan.trainable, one.plan.cache.by) for one in study.records if one.plan is not None]
 
 
-def test_each_anchors_structure_is_tried_once_from_the_cheap_end(begin: Begin, tmp_path: Path) -> None:
+def test_each_anchors_structure_is_tried_once_from_the_cheap_end_and_it_ends_after_the_trials_asked_for(
+    begin: Begin, heard: Any, stand_in: Any, tmp_path: Path
+) -> None:
     study = begin(Budget(trials=6))
     assert trials(tmp_path) == [], "the next one is chosen after each trial"
     study.run()
@@ -53,6 +54,12 @@ def test_each_anchors_structure_is_tried_once_from_the_cheap_end(begin: Begin, t
     assert rates == sorted(rates, reverse=True)
     tried = [record.plan.key() for record in study.records if record.plan is not None]
     assert not set(tried[3:]) & set(tried[:3])
+    assert study.ended == "6 trials are done"
+    assert [record.state for record in study.records] == ["done"] * 6
+    assert len(stand_in.trained()) == 6
+    assert heard.records == study.records
+    kept = {int(path.parent.name) for path in (tmp_path / "trials").glob("*/weights.safetensors")}
+    assert kept == set(study.front())
 
 
 @pytest.mark.parametrize(("step_seconds", "anchors"), [(0.1, 3), (5.0, 1)])
@@ -61,14 +68,6 @@ def test_an_anchor_after_the_first_takes_at_most_a_tenth_of_the_time_where_they_
 ) -> None:
     begin(Budget(time_seconds=100.0), deterministic=False, step_seconds=step_seconds, sampler="random")
     assert len(trials(tmp_path)) == anchors
-
-
-def test_it_ends_after_the_trials_asked_for(begin: Begin, stand_in: Any) -> None:
-    study = begin(Budget(trials=4))
-    study.run()
-    assert study.ended == "4 trials are done"
-    assert [record.state for record in study.records] == ["done"] * 4
-    assert len(stand_in.trained()) == 4
 
 
 def test_no_plan_is_trained_twice(begin: Begin, stand_in: Any) -> None:
@@ -130,14 +129,6 @@ def test_a_trial_that_turns_out_over_a_limit_is_kept_off_the_front(begin: Begin,
     assert constraints(tmp_path)[1]["memory"] == pytest.approx(math.log(2))
     assert constraints(tmp_path)[0]["memory"] < 0
     assert 1 not in study.front()
-
-
-def test_what_a_backend_does_not_support_is_refused_unrun(begin: Begin, moods: Moods, stand_in: Any) -> None:
-    moods("unsupported")
-    study = begin(Budget(trials=2))
-    study.run()
-    assert {record.reason for record in study.records} == {"it sulks"}
-    assert stand_in.trained() == []
 
 
 def test_what_a_backend_lacks_for_one_tail_is_refused_unrun_for_every_tail_that_holds_it(
@@ -217,7 +208,7 @@ def test_a_strategy_that_is_removed_leaves_the_knobs_that_draw_it_as_they_were(
 ) -> None:
     strategies = ("gdm", "freeze", "bias", "cuts", "cache")
     wanted: dict[str, Scalar] = {"bias.scales": False, "gdm.weight": 1.0, "gdm.balance": False}
-    study = begin(Budget(trials=60), strategies=strategies, sampler=sampler, wanted=wanted)
+    study = begin(Budget(trials=30), strategies=strategies, sampler=sampler, wanted=wanted)
     study.run()
     failed = [record.trial for record in study.records if record.state == "failed"]
     assert len(failed) >= 3
@@ -225,19 +216,15 @@ def test_a_strategy_that_is_removed_leaves_the_knobs_that_draw_it_as_they_were(
     assert [line for line in heard.lines if "strategy 'cuts' failed 3 times and takes no further part" in line]
 
 
-def test_a_sample_that_cannot_be_read_stops_the_study_before_its_first_trial(begin: Begin, moods: Moods) -> None:
+def test_a_sample_that_cannot_be_read_stops_the_study_or_fails_the_trials_that_need_it(
+    begin: Begin, moods: Moods, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moods("bad-sample")
     with pytest.raises(TunerError, match=r"^hat\.jpg: not an image"):
         begin()
-
-
-def test_one_that_turns_up_later_fails_the_trials_that_need_it(
-    begin: Begin, moods: Moods, monkeypatch: pytest.MonkeyPatch
-) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Filler, "prepare", lambda *_: True)
+        patch.setattr(Filler, "prepare", lambda *_: True)  # it turns up later
         study = begin(Budget(trials=2))
-    moods("bad-sample")
     study.run()
     assert [record.state for record in study.records] == ["failed", "failed"]
     assert "hat.jpg" in study.records[0].reason
@@ -277,17 +264,3 @@ def test_resuming_continues_the_count(begin: Begin, stand_in: Any) -> None:
     trained = stand_in.trained()
     assert len(trained) == len(set(trained)) == 5
     assert [record.trial for record in study.records] == [0, 1, 2, 3, 4]
-
-
-def test_only_the_fronts_weights_are_kept(begin: Begin, tmp_path: Path) -> None:
-    study = begin(Budget(trials=6))
-    study.run()
-    kept = {int(path.parent.name) for path in (tmp_path / "trials").glob("*/weights.safetensors")}
-    assert kept == set(study.front())
-
-
-def test_observers_and_listeners_are_notified_of_every_trial(begin: Begin, heard: Any, stand_in: Any) -> None:
-    study = begin(Budget(trials=3))
-    study.run()
-    assert heard.records == study.records
-    assert all(isinstance(record, TrialRecord) for record in heard.records)

@@ -17,13 +17,17 @@ def sample(number: int) -> str:
     return f"{number:032x}"
 
 
+def samples(count: int, first: int = 0) -> list[str]:
+    return [sample(number) for number in range(first, first + count)]
+
+
 def records(count: int, codec: Codec | None = None, seed: int = 0) -> Codes:
     size = (codec or Codec(32, SHAPE)).record_bytes
     return np.random.default_rng(seed).integers(0, 256, (count, size), dtype=np.uint8)
 
 
 def filled(folder: Path, count: int = 10, batch: int = 3) -> tuple[list[str], Codes]:
-    ids, rows = [sample(i) for i in range(count)], records(count)
+    ids, rows = samples(count), records(count)
     with RecordFile.create_or_open(folder, PLAIN) as file:
         for start in range(0, count, batch):
             file.append(ids[start : start + batch], rows[start : start + batch])

@@ -1,36 +1,27 @@
-"""The store of features: its list, its cap, what is evicted first, and two processes at once."""
+"""The store of features: its list, its cap, what is evicted first; and a store from elsewhere, whose header may lie."""
 
-import subprocess
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import json
+import os
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.disk import standing_bytes
-from tuner.arrays import Codes
+from tests.store.made_up import PLAIN, records, samples
+from tuner.errors import StoreError
+from tuner.store.files import header
 from tuner.store.files.disk import StoreFull
-from tuner.store.files.header import StoreKey
+from tuner.store.files.header import DamagedHeaderError, StoreKey
+from tuner.store.files.index import MOST_INDEX_BYTES
 from tuner.store.files.records import RecordFile
-from tuner.store.kept import choose_engine, chosen_engine
-from tuner.store.store import Store
-
-KEY = StoreKey("prefix", "pixels", "torch-fp32", "f13", 32, (4, 3, 3), "")
+from tuner.store.store import Store, open_store
 
 
 def key(cut: str) -> StoreKey:
-    return replace(KEY, cut=cut)
-
-
-def samples(count: int, first: int = 0) -> list[str]:
-    return [f"{number:032x}" for number in range(first, first + count)]
-
-
-def records(count: int) -> Codes:
-    return np.random.default_rng(0).integers(0, 256, (count, 144), dtype=np.uint8)
+    return replace(PLAIN, cut=cut)
 
 
 def fill(store: Store, cut: str, count: int, seconds: float | None = None) -> RecordFile:
@@ -105,7 +96,7 @@ def test_a_record_that_does_not_fit_is_refused_and_nothing_else_is_lost(tmp_path
 def test_a_cap_below_a_header_makes_no_file(tmp_path: Path) -> None:
     store = Store(tmp_path, 100)
     with pytest.raises(StoreFull):
-        store.file(KEY)
+        store.file(PLAIN)
     assert on_disk(tmp_path) == 0
     store.cap_bytes = 10_000
     fill(store, "f13", 3)
@@ -128,57 +119,85 @@ def test_a_file_that_another_evicted_is_begun_anew(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.read(samples(1)), records(1))
 
 
-FILLER = """
-import sys
-from pathlib import Path
-import numpy as np
-from tuner.store.files.disk import StoreFull
-from tuner.store.files.header import StoreKey
-from tuner.store.store import Store
-store = Store(Path(sys.argv[1]), 20_000)
-for cut in range(6):
-    key = StoreKey("prefix", "pixels", "torch-fp32", sys.argv[2] + str(cut), 32, (4, 3, 3), "")
-    for start in range(0, 80, 8):
-        try:
-            file = store.file(key)
-            file.append([f"{i:032x}" for i in range(start, start + 8)], np.zeros((8, 144), np.uint8))
-        except StoreFull:
-            pass
-"""
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    path = tmp_path / "precious"
+    path.write_text("mine")
+    return path
 
 
-@pytest.mark.slow
-def test_the_cap_holds_at_every_moment_with_two_processes_filling(tmp_path: Path) -> None:
-    done, most = threading.Event(), 0
-
-    def watch() -> None:
-        nonlocal most
-        while not done.wait(0.001):
-            most = max(most, standing_bytes(tmp_path))
-
-    root = Path(__file__).parents[2]
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    command = [sys.executable, "-c", FILLER, str(tmp_path)]
-    try:
-        with (
-            subprocess.Popen([*command, "x"], cwd=root) as first,
-            subprocess.Popen([*command, "y"], cwd=root) as second,
-        ):
-            codes = first.wait(120), second.wait(120)
-    finally:
-        done.set()
-        watcher.join()
-    assert codes == (0, 0)
-    assert 10_000 < most <= 20_000
+def filled(folder: Path) -> Path:
+    """Make a store of one record, and return the folder of its record file."""
+    fill(store := open_store(folder), "f13", 1)
+    return store.path(PLAIN)
 
 
-@pytest.mark.slow
-def test_two_processes_may_choose_an_engine_at_once_and_the_first_holds(tmp_path: Path) -> None:
-    stores = [Store(tmp_path / "store") for _ in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        for number in range(100):
-            list(pool.map(lambda i, n=number: choose_engine(stores[i], f"model{n}", 1, f"kind{i}"), range(2)))
-            assert chosen_engine(tmp_path / "store", f"model{number}", 1) in {"kind0", "kind1"}
-    choose_engine(stores[0], "model0", 1, "another")
-    assert chosen_engine(tmp_path / "store", "model0", 1) != "another"
+@pytest.mark.parametrize("name", ["lock", "kinds", "scales", "starts", "0" * 32])
+def test_a_store_that_holds_a_link_is_refused(name: str, tmp_path: Path, precious: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / name).symlink_to(precious)
+    with pytest.raises(StoreError, match=f"'{name}' in it is neither a file nor a folder"):
+        open_store(tmp_path / "store")
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["data", "index", "cost", "header"])
+def test_clearing_removes_a_link_and_not_what_it_leads_to(name: str, tmp_path: Path, precious: Path) -> None:
+    folder = filled(tmp_path / "store")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(precious)
+    with pytest.raises(StoreError, match=f"'{name}' in it is neither a file nor a folder.: remove it"):
+        open_store(tmp_path / "store").file(PLAIN)
+    open_store(tmp_path / "store").list()
+    open_store(tmp_path / "store").clear()
+    assert precious.read_text() == "mine"
+    assert not folder.exists()
+
+
+def test_clearing_leaves_the_content_of_a_file_with_another_name(tmp_path: Path, precious: Path) -> None:
+    folder = filled(tmp_path / "store")
+    (folder / "data").unlink()
+    (folder / "data").hardlink_to(precious)
+    open_store(tmp_path / "store").clear()
+    assert precious.read_text() == "mine"
+
+
+def test_a_store_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path / "store")
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(StoreError, match=rf"is owned by another user \(id {own}\): give a folder of your own"):
+        open_store(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        "[]",
+        "{}",
+        '{"bounds": []}',
+        json.dumps({"bounds": [], "prefix": 1, "preprocessing": 1, "kind": 1, "cut": 1, "bits": 3, "shape": [1]}),
+        json.dumps({"bounds": ["x"], "shape": 3}),
+        json.dumps({"bounds": [], "bits": 8, "shape": [10**9, "x"]}),
+    ],
+)
+def test_a_header_that_lies_with_a_checksum_is_damaged(content: str, tmp_path: Path) -> None:
+    body = content.encode()
+    crc = zlib.crc32(body, zlib.crc32(struct.pack("<II", 1, len(body))))
+    path = tmp_path / "header"
+    path.write_bytes(struct.pack("<8sIII", b"TUNERREC", 1, len(body), crc) + body)
+    with pytest.raises(DamagedHeaderError, match="is damaged"):
+        header.read(path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DamagedHeaderError, match="not a regular file"):
+        header.read(tmp_path / "pipe")
+
+
+def test_an_index_that_no_store_has_is_emptied(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "store")
+    os.truncate(folder / "index", 100 * MOST_INDEX_BYTES)
+    store = Store(tmp_path / "store")
+    assert [file.records for file in store.list()] == [0]
+    assert len(store.file(PLAIN)) == 0
+    assert (folder / "index").stat().st_size == 0

@@ -1,4 +1,4 @@
-"""One loop for whatever trains: the order of samples, batches, rates, single samples, patience, stops, states."""
+"""One loop for whatever trains: the order of samples, their weights, batches, rates, patience, stops, states."""
 
 import math
 from collections.abc import Mapping
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.arrays import RowNumbers
+from tuner.arrays import Labels, RowNumbers
 from tuner.errors import TrainingError
-from tuner.plan.parts import RecipePlan
+from tuner.plan.parts import DataPlan, RecipePlan
+from tuner.training.emphasis import balanced_order, epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, Entry, TrainingLog, epochs_since_best, train_epochs
 from tuner.training.schedule import batches_of, even_batches_of, scheduled_rate
@@ -66,17 +67,15 @@ def test_every_epoch_is_a_seeded_permutation_in_batches_at_the_scheduled_rate() 
     assert steps.calls == ["begin", "end"] * 3
 
 
-@pytest.mark.parametrize(("norms_train", "batches"), [(True, 2), (False, 3)])
-def test_a_single_sample_is_left_out_where_norms_train(norms_train: bool, batches: int) -> None:
+@pytest.mark.parametrize(
+    ("norms_train", "samples", "batches"), [(True, 9, [4, 4]), (False, 9, [4, 4, 1]), (True, 1, [1])]
+)
+def test_a_single_sample_is_left_out_where_norms_train_and_there_are_others(
+    norms_train: bool, samples: int, batches: list[int]
+) -> None:
     steps = Noted(norms_train=norms_train)
-    EpochLoop(steps, recipe(1), 9, 0).epoch(0)
-    assert len(steps.batches) == batches
-
-
-def test_the_only_sample_there_is_trains_all_the_same() -> None:
-    steps = Noted(norms_train=True)
-    assert EpochLoop(steps, recipe(1), 1, 0).epoch(0).loss == 1.0
-    assert steps.batches == [[0]]
+    assert EpochLoop(steps, recipe(1), samples, 0).epoch(0).loss > 0
+    assert [len(batch) for batch in steps.batches] == batches
 
 
 def test_the_mean_loss_weighs_batches_by_their_samples() -> None:
@@ -109,15 +108,6 @@ def test_even_batches_differ_by_one_sample_at_most() -> None:
     assert [len(batch) for batch in steps.batches] == [4, 3, 3]
 
 
-def test_a_cosine_falls_to_zero_and_a_constant_stays() -> None:
-    rates = [scheduled_rate(recipe(), done, 4) for done in range(5)]
-    assert rates[0] == 0.5
-    assert rates[2] == pytest.approx(0.25)
-    assert rates[4] == pytest.approx(0.0)
-    assert {scheduled_rate(recipe(schedule="constant"), done, 4) for done in range(5)} == {0.5}
-    assert [scheduled_rate(recipe(), done, 4, 0.5) for done in range(5)] == pytest.approx([0.5, 0.5, 0.5, 0.25, 0])
-
-
 def trained(
     scores: list[float], patience: int, epochs: int = 6, stop: str = "", constant_until: float = 0.0
 ) -> tuple[Noted, TrainingLog, list[Any]]:
@@ -134,27 +124,24 @@ def trained(
     return steps, log, reports
 
 
-def test_patience_ends_training_that_no_longer_improves() -> None:
-    _, log, _ = trained([0.5, 0.7, 0.7, 0.6], patience=2)
-    assert [entry["local_accuracy"] for entry in log.entries] == [0.5, 0.7, 0.7, 0.6]
-    assert log.ended == "no better local accuracy of the exits for 2 epochs, after epoch 4"
+@pytest.mark.parametrize(
+    ("scores", "patience", "constant_until", "epochs"),
+    [
+        ([0.5, 0.7, 0.7, 0.6], 2, 0.0, 4),
+        ([0.7, 0.6, 0.6, 0.6, 0.6, 0.6], 2, 0.5, 5),  # patience begins where the rate begins to fall
+        ([0.5, 0.4, 0.6, 0.5, 0.5, 0.5], 3, 0.0, 6),  # a better score renews it, and the last epoch is never cut
+        ([], 0, 0.0, 6),  # nothing is scored
+    ],
+)
+def test_patience_ends_training_that_no_longer_improves(
+    scores: list[float], patience: int, constant_until: float, epochs: int
+) -> None:
+    _, log, _ = trained(scores, patience, constant_until=constant_until)
+    expected: list[float | None] = [*scores[:epochs]] or [None] * 6
+    assert [entry.get("local_accuracy") for entry in log.entries] == expected
+    ended = f"no better local accuracy of the exits for {patience} epochs, after epoch {epochs}"
+    assert log.ended == (ended if epochs < 6 else "")
     assert not log.requested
-
-
-def test_patience_begins_where_the_rate_begins_to_fall() -> None:
-    _, log, _ = trained([0.7, 0.6, 0.6, 0.6, 0.6, 0.6], patience=2, constant_until=0.5)
-    assert log.ended == "no better local accuracy of the exits for 2 epochs, after epoch 5"
-
-
-def test_a_better_score_renews_patience_and_the_last_epoch_is_never_cut() -> None:
-    _, log, _ = trained([0.5, 0.4, 0.6, 0.5, 0.5, 0.5], patience=3)
-    assert len(log.entries) == 6
-    assert log.ended == ""
-
-
-def test_without_patience_nothing_is_scored() -> None:
-    _, log, _ = trained([], patience=0)
-    assert all("local_accuracy" not in entry for entry in log.entries)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +203,15 @@ def test_epochs_since_the_best_count_scored_epochs_only() -> None:
     assert epochs_since_best(entries[1:2]) == 0
 
 
+def test_a_cosine_falls_to_zero_and_a_constant_stays() -> None:
+    rates = [scheduled_rate(recipe(), done, 4) for done in range(5)]
+    assert rates[0] == 0.5
+    assert rates[2] == pytest.approx(0.25)
+    assert rates[4] == pytest.approx(0.0)
+    assert {scheduled_rate(recipe(schedule="constant"), done, 4) for done in range(5)} == {0.5}
+    assert [scheduled_rate(recipe(), done, 4, 0.5) for done in range(5)] == pytest.approx([0.5, 0.5, 0.5, 0.25, 0])
+
+
 def test_a_warm_up_rises_over_the_first_epoch_and_stays_and_wsd_falls_over_the_last_fifth() -> None:
     warm = RecipePlan(epochs=10, learning_rate=1.0, schedule="warmup")
     rates = [scheduled_rate(warm, step, 100) for step in range(100)]
@@ -226,3 +222,39 @@ def test_a_warm_up_rises_over_the_first_epoch_and_stays_and_wsd_falls_over_the_l
     assert falling[:81] == rates[:81]
     assert falling[90] == pytest.approx(0.5)
     assert falling[99] == pytest.approx(0.05)
+
+
+RARE = np.array([0] * 90 + [1] * 8 + [2] * 2)
+
+
+def test_mixed_in_samples_weigh_what_the_plan_says() -> None:
+    weights = sample_weights(DataPlan(0.1, weight=4.0), local=2, mixed=3)
+    assert weights is not None
+    assert weights.tolist() == [1, 1, 4, 4, 4]
+    assert sample_weights(DataPlan(0.1), local=2, mixed=3) is None, "all count alike"
+    assert sample_weights(DataPlan(0.1, weight=4.0), local=2, mixed=0) is None
+
+
+def test_balanced_epochs_hold_every_class_alike_in_every_batch() -> None:
+    order = balanced_order(RARE)
+    rows = order(np.random.default_rng(0))
+    assert len(rows) == len(RARE)
+    assert sorted(np.bincount(RARE[rows])) == [33, 33, 34]
+    assert all(set(np.bincount(RARE[batch], minlength=3)) <= {2, 3, 4} for batch in rows[:90].reshape(-1, 10))
+    generator = np.random.default_rng(0)  # each of a rare class takes part, over epochs each of a frequent one
+    assert {98, 99, *range(90, 98)} <= set(order(generator).tolist())
+    assert len({int(row) for _ in range(20) for row in order(generator)}) == len(RARE)
+
+
+def test_without_balance_an_epoch_is_a_permutation() -> None:
+    rows = epoch_order(DataPlan(), RARE)(np.random.default_rng(3))
+    np.testing.assert_array_equal(rows, np.random.default_rng(3).permutation(len(RARE)))
+
+
+def test_with_several_labels_the_rarest_counts() -> None:
+    labels: Labels = np.zeros((10, 2), np.float32)
+    labels[:8, 0] = 1
+    labels[0, 1] = 1
+    counts = np.bincount(balanced_order(labels)(np.random.default_rng(0)), minlength=10)
+    assert counts[0] >= 3  # the only one with label 1
+    assert counts[8:].sum() >= 3  # those without any

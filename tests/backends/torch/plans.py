@@ -1,7 +1,11 @@
-"""Plans for the built-in task, on its own model, and what carries them out."""
+"""Plans for the built-in task, on its own model, what carries them out, and what exported files give away."""
 
+import sys
 from pathlib import Path
 
+import torch
+
+import tuner
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
@@ -33,3 +37,12 @@ def carried_out(task: Task, plan: TrialPlan, folder: Path, seed: int = 1) -> Out
         assert opened(TorchBackend(), task).fill([plan], store).records > 0
         assert opened(TorchBackend(), task).missing([plan], store) == 0
     return opened(TorchBackend(), task).train(Trial(plan, seed, store, folder / "weights.safetensors"))
+
+
+def places_in(folder: Path) -> dict[str, set[bytes]]:
+    """Return, of files that would give this installation away, what they hold of it."""
+    folders = {Path(tuner.__file__).parent, Path(torch.__file__).parent, Path(sys.prefix), Path(__file__).parents[3]}
+    places = {b"site-packages", b"stack_trace", *(str(folder).encode() for folder in folders)}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".onnx" for path in files)
+    return {path.name: held for path in files if (held := {place for place in places if place in path.read_bytes()})}

@@ -1,7 +1,9 @@
 """Tails of real architectures, their traced and planned steps, and the eager training that these answer to."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,7 @@ from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
-from tuner.plan.parts import RecipePlan
+from tuner.plan.parts import Optimiser, RecipePlan
 
 OUTPUTS, BATCH = 10, 8
 Arrays = Mapping[str, npt.NDArray[np.generic]]
@@ -60,7 +62,7 @@ def resnet(size: int = 64) -> Tail:
 
 
 class OverTime(nn.Module):
-    """Layers over a sequence [n, 8, 6]: recurrent, attention, weights that are looked up, a norm of weights."""
+    """Layers over a sequence [n, 6, 6]: recurrent, attention, weights that are looked up, a norm of weights."""
 
     places: torch.Tensor
 
@@ -69,7 +71,7 @@ class OverTime(nn.Module):
         self.recurrent = nn.LSTM(6, 8, batch_first=True)
         self.attention = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
         self.table = nn.Parameter(torch.randn(5, 8))
-        self.register_buffer("places", torch.arange(8) % 5)
+        self.register_buffer("places", torch.arange(6) % 5)
         self.mixed = nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 8, 3))
         self.head = nn.Linear(8, OUTPUTS)
 
@@ -90,21 +92,48 @@ def _after(prefix: nn.Module, tail: nn.Module, size: int) -> Tail:
     return Tail(tail, tuple(shape))
 
 
-TAILS: Mapping[str, Callable[[], Tail]] = {
+MADE: Mapping[str, Callable[[], Tail]] = {
     "linear head": linear,
     "LeNet": lenet,
     "MobileNetV2 after f16": lambda: mobilenet(17),
     "MobileNetV2 after f13": lambda: mobilenet(14),
     "ResNet-18, last 2": resnet,
+    "LSTM and attention": lambda: Tail(OverTime(), (6, 6)),
 }
-#: Those that a step is not only planned for.
-ALL_TAILS: Mapping[str, Callable[[], Tail]] = {**TAILS, "LSTM and attention": lambda: Tail(OverTime(), (8, 6))}
+ALL_TAILS = tuple(MADE)
+#: Those that memory is planned for.
+TAILS = ALL_TAILS[:-1]
+#: Each optimiser on the small tails, and one on each of the others: an update is of a gradient, whatever it is of.
+PAIRS: Sequence[tuple[str, Optimiser]] = [
+    *((name, optimiser) for name in ("linear head", "LeNet") for optimiser in ("sgd", "adam", "adamw")),
+    ("MobileNetV2 after f16", "sgd"),
+    ("MobileNetV2 after f13", "adam"),
+    ("ResNet-18, last 2", "adamw"),
+    ("LSTM and attention", "sgd"),
+]
+
+
+@cache
+def _made(name: str) -> Tail:
+    torch.manual_seed(0)
+    return MADE[name]()
+
+
+def tail_of(name: str) -> Tail:
+    """Return a copy of a tail, with the same weights each time: building one takes seconds."""
+    return Tail(copy.deepcopy(_made(name).module), _made(name).input_shape)
 
 
 def traced(tail: Tail, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
     return trace(
         tail.module, recipe, loss=loss, input_shape=tail.input_shape, outputs=OUTPUTS, batch_size=BATCH, padded=padded
     )
+
+
+@cache
+def step_of(name: str, recipe: RecipePlan, loss: StepLoss = CROSS_ENTROPY, *, padded: bool = True) -> Step:
+    """Trace a tail's step, once a process, which takes seconds: no test changes one."""
+    return traced(tail_of(name), recipe, loss, padded=padded)
 
 
 class Planned:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,14 +14,14 @@ from tuner.errors import TunerError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import CachePlan, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import nominal
+from tuner.planner.device import FirstSteps, Rates, nominal, unscaled_bytes
 from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.price import price
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.search.estimate.forecast import Expected, Forecast, with_memory_limit
-from tuner.search.estimate.step_memory import StepBytes, planned_bytes
+from tuner.search.estimate.step_memory import LINE_BYTES, StepBytes, expected_bytes, planned_bytes
 from tuner.search.processes.remote import RemoteSession
 from tuner_growth import GROWS
 
@@ -84,10 +85,6 @@ def peak(expected: Expected) -> int:
     return expected.estimate.peak_bytes
 
 
-def test_a_large_step_is_expected_to_take_what_the_planner_says(ask: Ask) -> None:
-    assert peak(ask(plan_of())) == planned(plan_of())
-
-
 def took(times: float, count: int, **recipe: Any) -> list[TrialRecord]:
     """Return trials of large steps that took so many times what was expected."""
     plans = [plan_of(batch_size=30 + number, **recipe) for number in range(count)]
@@ -107,6 +104,7 @@ def test_memory_that_trials_measured_moves_the_estimate_and_narrows_its_interval
 
 def test_before_any_trial_the_estimate_itself_decides(ask: Ask) -> None:
     expected = ask(plan_of())
+    assert peak(expected) == planned(plan_of())
     assert expected.estimate == expected.plain == expected.low == expected.high
 
 
@@ -160,13 +158,6 @@ def test_seconds_learn_from_every_trial_but_most_from_their_own_kind(ask: Ask) -
     assert ask(plan, [replace(one, same_as=0) for one in slow]).estimate.train_seconds == seconds
 
 
-def test_a_prefix_before_every_step_takes_its_own(ask: Ask) -> None:
-    plan = plan_of(split=1)
-    cached = replace(plan, cache=CachePlan("cache", 8, 0.0))
-    assert peak(ask(plan)) == planned(plan)
-    assert peak(ask(cached)) == max(planned(cached), nominal(plan.model).fill_peak_bytes)
-
-
 def test_a_form_of_step_is_planned_once(ask: Ask, planner: Planner) -> None:
     ask(plan_of(), [record(plan_of(epochs=3, learning_rate=0.1), PLANNED + 1.0)])
     assert len(planner.asked) == 1
@@ -183,9 +174,6 @@ def test_a_tail_that_grows_is_expected_to_take_what_it_starts_with(ask: Ask, pla
     assert peak(ask(growing(), memory=rough - 1)) == planned(growing()) > PLANNED
     assert peak(ask(growing(), memory=rough)) == rough  # its full width fits
     assert len(planner.asked) == 1
-
-
-def test_memory_that_a_grown_trial_took_is_not_used_for_others(ask: Ask) -> None:
     assert peak(ask(plan_of(), [record(growing(), PLANNED + 200_000_000.0)])) == planned(plan_of())
 
 
@@ -217,8 +205,43 @@ def test_elsewhere_the_rough_estimate_does(plan: TrialPlan, memory: int | None, 
 def test_a_planner_that_fails_leaves_the_rough_estimate(
     ask: Ask, planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> StepPlan:
-        raise TunerError("too slow")
-
-    monkeypatch.setattr(planner, "plan_step", fail)
+    monkeypatch.setattr(planner, "plan_step", Mock(side_effect=TunerError("too slow")))
     assert peak(ask(plan_of())) == price(plan_of(), nominal(plan_of().model)).peak_bytes
+
+
+SCRATCH = 8_000_000
+
+
+def step_of(lines: int, saved: int, library: int = 30_000_000) -> StepPlan:
+    tensors = (Tensor("code", library, 0, lines - 1, "library"), Tensor("map", saved, 0, 0, "saved"))
+    return StepPlan(tensors, tuple(map(str, range(lines))), 1)
+
+
+@pytest.fixture
+def rates() -> Rates:
+    made_up = nominal(plan_of().model)
+    filling = unscaled_bytes(plan_of().model) + 70_000_000
+    return replace(made_up, fill_peak_bytes=filling, scratch_bytes=SCRATCH, first=FirstSteps((20_000_000,) * 4))
+
+
+def test_libraries_are_counted_once_and_tracing_by_the_lines_of_the_step(rates: Rates) -> None:
+    short, long = (expected_bytes(plan_of(), step_of(lines, 60_000_000), rates) for lines in (100, 500))
+    assert short == 90_000_000 + SCRATCH + 100 * LINE_BYTES
+    assert long - short == 400 * LINE_BYTES
+
+
+def test_a_prefix_before_every_step_runs_next_to_what_lasts(rates: Rates) -> None:
+    plan, rest = plan_of(split=1), SCRATCH + 100 * LINE_BYTES
+    assert expected_bytes(plan, step_of(100, 20_000_000), rates) == 30_000_000 + 70_000_000 + rest
+    assert expected_bytes(plan, step_of(100, 500_000_000), rates) == 530_000_000 + rest
+
+
+def test_a_prefix_whose_outputs_are_stored_runs_apart(rates: Rates) -> None:
+    plan = replace(plan_of(split=1), cache=CachePlan("cache", 8, 0.0))
+    assert expected_bytes(plan, step_of(100, 20_000_000), rates) == rates.fill_peak_bytes
+    assert expected_bytes(plan, step_of(100, 500_000_000), rates) == 530_000_000 + SCRATCH + 100 * LINE_BYTES
+
+
+def test_of_a_tail_that_grows_the_libraries_come_in_addition(rates: Rates) -> None:
+    expected = expected_bytes(growing(), step_of(2, 60_000_000, library=0), rates)
+    assert expected == 60_000_000 + price(growing(), rates).library_bytes == 60_000_000 + SCRATCH + 20_000_000

@@ -1,7 +1,6 @@
 """What a plan still has to pay: only features that are missing count."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.search.conftest import Begin, Heard, InProcess
+from tests.search.conftest import Heard, InProcess
 from tuner.backends.base import Filling
 from tuner.errors import TunerError
 from tuner.plan.heads import Exit, HeadsPlan
@@ -49,24 +48,16 @@ def small_filler(make_setting: Callable[..., Setting], sessions: Any, store: Sto
     return Filler(make_setting(limits, deterministic=False), sessions, store, heard)
 
 
-def test_before_anything_is_filled_every_sample_is_missing(filler: Filler, plan: TrialPlan) -> None:
+def test_only_what_is_not_filled_yet_is_missing(filler: Filler, plan: TrialPlan) -> None:
     assert plan.train_samples == 22
     assert filler.missing(plan) == 22 + 4 + 8
     assert filler.missing(replace(plan, cache=replace(plan.cache, by="none"))) == 0
-
-
-def test_only_more_global_samples_are_missing_after_that(filler: Filler, plan: TrialPlan) -> None:
-    filler.fill([plan])
-    assert filler.missing(plan) == 0
+    filler.fill([at(plan, bits=8)])
+    assert [filler.missing(at(plan, bits=bits)) for bits in (8, 4, 2, 1)] == [0, 0, 0, 0], "they come from 8 bits"
+    assert filler.missing(at(plan, bits=16)) == filler.missing(at(plan, bits=32)) == 34
     assert filler.missing(at(plan, alpha=0.01)) == 0
     assert filler.missing(at(plan, alpha=0.1)) == 10
     assert filler.missing(at(plan, split=2)) == 34
-
-
-def test_lower_widths_come_from_8_bits(filler: Filler, plan: TrialPlan) -> None:
-    filler.fill([at(plan, bits=8)])
-    assert [filler.missing(at(plan, bits=bits)) for bits in (8, 4, 2, 1)] == [0, 0, 0, 0]
-    assert filler.missing(at(plan, bits=16)) == filler.missing(at(plan, bits=32)) == 34
 
 
 def test_exits_ask_for_their_cuts_and_for_calibration_samples(filler: Filler, plan: TrialPlan) -> None:
@@ -87,14 +78,10 @@ def test_what_exits_begin_with_takes_all_global_samples_once(filler: Filler, pla
     assert filler.missing(begun) - filler.missing(alone) == sum(plan.task.global_per_class) - alone.global_samples
     assert price(alone, rates).start_seconds == 0 < price(begun, rates).start_seconds
     dear = price(begun, rates).train_seconds - price(alone, rates).train_seconds
-    assert dear == pytest.approx(
-        price(begun, rates).start_seconds
-    )  # the features of these samples are a cost of the run
+    assert dear == pytest.approx(price(begun, rates).start_seconds)  # features are a cost of the run
     assert price(begun, rates).storage_bytes > price(alone, rates).storage_bytes
-    assert (
-        price(begun, replace(rates, fill_peak_bytes=0)).peak_bytes
-        > price(alone, replace(rates, fill_peak_bytes=0)).peak_bytes
-    )
+    bare = replace(rates, fill_peak_bytes=0)
+    assert price(begun, bare).peak_bytes > price(alone, bare).peak_bytes
     filler.fill([at(alone, alpha=1.0)])
     assert filler.missing(begun) > 0  # the features are there, but nothing was learned from them
     unpaid = price(begun, rates).estimate(filler.missing(begun)).spend_seconds
@@ -148,20 +135,17 @@ def test_what_is_filled_already_is_not_asked_for(filler: Filler, plan: TrialPlan
     assert [job.method for job in stand_in.jobs] == ["fill"]
 
 
-def test_what_was_evicted_for_another_plan_is_filled_again(
+def test_what_had_no_room_or_was_evicted_for_another_plan_is_missing(
     filler: Filler, plan: TrialPlan, stand_in: InProcess, tmp_path: Path
 ) -> None:
+    stand_in.answer = lambda _: JobResult("result", Filling(5, 1.0, {}, 0, {}))
+    filler.fill([plan])
+    assert filler.missing(plan) == 34
     (folder := tmp_path / "records").mkdir()
     stand_in.answer = lambda _: filled(folder)
     filler.fill([plan])
     assert filler.missing(plan) == 0
     folder.rmdir()
-    assert filler.missing(plan) == 34
-
-
-def test_features_that_had_no_room_stay_missing(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
-    stand_in.answer = lambda _: JobResult("result", Filling(5, 1.0, {}, 0, {}))
-    filler.fill([plan])
     assert filler.missing(plan) == 34
 
 
@@ -213,16 +197,12 @@ def test_preparing_stays_below_the_stores_cap(
     filler: Filler, plan: TrialPlan, store: Store, stand_in: InProcess
 ) -> None:
     stand_in.jobs.clear()
+    filler.prepare([replace(plan, cache=replace(plan.cache, by="none"))])
+    assert stand_in.jobs == [], "nothing is cached"
     store.cap_bytes = int(1.5 * feature_bytes(at(plan, alpha=0.1)))
     filler.prepare([plan, at(plan, split=2), at(plan, split=1)])
     (job,) = stand_in.jobs
     assert [one.split for one in job.arguments["plans"]] == [3]
-
-
-def test_nothing_is_prepared_where_nothing_is_cached(filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
-    stand_in.jobs.clear()
-    filler.prepare([replace(plan, cache=replace(plan.cache, by="none"))])
-    assert stand_in.jobs == []
 
 
 def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
@@ -237,13 +217,6 @@ def test_measured_seconds_replace_the_estimate_once_a_pass_was_long_enough(
     stand_in.answer = lambda _: JobResult("result", noted)
     filler.fill([at(plan, alpha=0.1)])
     assert filler.seconds_each(plan) == 0.1
-
-
-def test_a_pass_over_its_memory_reports_by_how_much(small_filler: Filler, plan: TrialPlan, stand_in: InProcess) -> None:
-    stand_in.answer = lambda _: JobResult("memory", most_bytes=20_000_000)
-    with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as raised:
-        small_filler.fill([plan])
-    assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
 
 
 def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, stand_in: InProcess, small_filler: Filler) -> None:
@@ -262,17 +235,11 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, stand_in: InProcess, 
     assert passes == [[3, 2, 1], [3], [2, 1], [2], [1]]
     assert [small_filler.missing(at(plan, split=split)) for split in (3, 2, 1)] == [0, 0, 34]
     for _ in range(2):  # each trial that asks for the other fails with the reason, without a pass
-        with pytest.raises(UnfilledError, match="took 20") as raised:
+        with pytest.raises(UnfilledError, match=r"--memory 10\.0 MB is too small .* took 20\.0 MB") as raised:
             small_filler.fill([at(plan, split=1)])
         assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
     assert len(passes) == 5
-
-
-def test_a_study_that_memory_leaves_nothing_filled_for_is_refused(
-    plan: TrialPlan, stand_in: InProcess, small_filler: Filler
-) -> None:
-    stand_in.answer = lambda _: JobResult("memory", most_bytes=20_000_000)
-    with pytest.raises(UnfilledError, match="give more"):
+    with pytest.raises(UnfilledError, match="give more"):  # nothing is filled for the study
         small_filler.prepare([at(plan, split=1)])
 
 
@@ -308,10 +275,3 @@ def test_filling_is_a_cost_of_its_own_whatever_was_stored(setting: Setting, plan
     assert record.values["train_seconds"] == 1.0
     assert record.values["fill_seconds"] == pytest.approx(22 * price(plan, rates).fill_seconds)
     assert record.values["peak_bytes"] == max(1e6, rates.fill_peak_bytes)
-
-
-def test_made_up_studies_leave_nothing_behind(cache: Path, begin: Begin) -> None:
-    started = time.monotonic()
-    begin().run()
-    assert time.monotonic() - started < 10
-    assert not list(cache.rglob("*.part"))

@@ -107,10 +107,12 @@ def test_a_plan_that_was_tried_or_is_over_a_limit_is_not_chosen(
     assert chosen.values["cache.bits"] == 16
 
 
-def test_where_all_was_tried_something_is_returned(
+def test_something_is_returned_where_all_was_tried_and_where_values_are_out_of_range(
     choosing: Callable[..., Candidates], tried: list[TrialRecord]
 ) -> None:
     assert choosing().best(lambda _plan: math.inf, always, tried, 0) is not None
+    odd = [replace(one, knobs={**one.knobs, "cache.bits": "none", "recipe.learning_rate": 1.0}) for one in tried]
+    assert choosing().best(second, always, odd, 0) is not None
 
 
 def test_before_two_trials_tell_a_short_new_plan_is_taken(choosing: Callable[..., Candidates]) -> None:
@@ -159,8 +161,3 @@ def test_no_plan_is_tried_twice_while_there_are_others(begin: Begin) -> None:
     study = begin(Budget(trials=20))
     study.run()
     assert not [record for record in study.records if record.same_as is not None]
-
-
-def test_a_value_out_of_range_is_no_error(choosing: Callable[..., Candidates], tried: list[TrialRecord]) -> None:
-    odd = [replace(one, knobs={**one.knobs, "cache.bits": "none", "recipe.learning_rate": 1.0}) for one in tried]
-    assert choosing().best(second, always, odd, 0) is not None

@@ -1,9 +1,12 @@
-"""The study on disk: cut anywhere, it opens, and no finished trial is lost."""
+"""The study on disk: cut anywhere, it opens, no finished trial is lost, and trials share what they hold."""
 
 import json
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 
 from tests.search.conftest import Begin
@@ -14,7 +17,17 @@ from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.space import SAMPLERS
 from tuner.search.study import Study
-from tuner.search.trials.journal import PROMOTED, STARTUP_TRIALS, next_trial, open_study, optuna_values, sound, trim
+from tuner.search.trials.compact import JournalFile, add_copies
+from tuner.search.trials.journal import (
+    NAME,
+    PROMOTED,
+    STARTUP_TRIALS,
+    next_trial,
+    open_study,
+    optuna_values,
+    sound,
+    trim,
+)
 from tuner.search.trials.seeds import seeded
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]
@@ -32,6 +45,8 @@ FEW_KNOBS = {
     "recipe.patience": 0,
     "recipe.freeze_bn": True,
     "recipe.micro_batches": 1,
+    "recipe.label_smoothing": 0.0,
+    "recipe.solve_again": False,
 }
 
 
@@ -58,6 +73,11 @@ def test_optuna_opens_what_is_left(journal: bytes, tmp_path: Path) -> None:
         path.write_bytes(b"".join(lines[:count]) + torn)
         open_study(path, DIRECTIONS)
         assert path.read_bytes().startswith(b"".join(lines[:count]))
+    for tail in (b"\0" * 512, b'{"op_code":5,\n{"op', b"\0" * 512 + b"\n"):
+        path.write_bytes(journal + tail)
+        trim(path)
+        assert path.read_bytes() == journal
+    trim(tmp_path / "none.log")
 
 
 def test_a_cut_at_any_byte_of_the_records_loses_the_torn_one_alone(
@@ -74,15 +94,6 @@ def test_a_cut_at_any_byte_of_the_records_loses_the_torn_one_alone(
         (folder / TRIALS).write_bytes(content[:cut])
         whole = sum(end <= cut or end == cut + 1 for end in ends)  # a line without its end is whole, too
         assert [record.trial for record in read_records(folder, template)] == list(range(whole))
-
-
-def test_a_tail_of_zeros_or_of_half_lines_is_cut_off(journal: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "cut.log"
-    for tail in (b"\0" * 512, b'{"op_code":5,\n{"op', b"\0" * 512 + b"\n"):
-        path.write_bytes(journal + tail)
-        trim(path)
-        assert path.read_bytes() == journal
-    trim(tmp_path / "none.log")
 
 
 def outcomes(study: Study) -> list[tuple[object, ...]]:
@@ -192,14 +203,15 @@ def test_a_running_trial_is_taken_up_with_the_values_it_had(tmp_path: Path) -> N
 def test_every_sampler_asks_a_resumed_study_for_what_an_undisturbed_one_tries(
     begin: Begin, tmp_path: Path, kind: str
 ) -> None:
-    # the first ten are drawn at random; after them, each of the GP takes seconds, and more with more knobs
-    trials, wanted = (11, FEW_KNOBS) if kind == "gp" else (12, None)
-    undisturbed = begin(Budget(trials=trials), wanted=wanted, sampler=kind)
+    # the first ten are drawn at random; after them, each of the GP takes seconds, and more with more knobs and scores
+    asked: Any = {"wanted": FEW_KNOBS, "objectives": OBJECTIVES[:2]} if kind == "gp" else {}
+    trials = 11 if kind == "gp" else 12
+    undisturbed = begin(Budget(trials=trials), sampler=kind, **asked)
     undisturbed.run()
     for name in (JOURNAL, TRIALS):
         (tmp_path / name).unlink()
-    begin(Budget(trials=10), wanted=wanted, sampler=kind).run()
-    resumed = begin(Budget(trials=trials), wanted=wanted, sampler=kind)
+    begin(Budget(trials=10), sampler=kind, **asked).run()
+    resumed = begin(Budget(trials=trials), sampler=kind, **asked)
     assert len(resumed.records) >= 10
     resumed.run()
     keys = [record.plan.key() for record in resumed.records if record.plan]
@@ -224,22 +236,6 @@ def test_all_scored_trials_have_as_many_constraints_as_optunas_gp_wants(begin: B
     assert len({frozenset(trial.constraints) for trial in trials}) == 1
 
 
-def test_a_record_that_was_written_before_a_kill_is_given_to_optuna(begin: Begin, tmp_path: Path) -> None:
-    path = tmp_path / JOURNAL
-    begin().run()
-    lines = timeline(tmp_path)
-    last = max(index for index, (where, _) in enumerate(lines) if where == TRIALS)
-    path.write_bytes(b"".join(line for where, line in lines[: last + 1] if where == JOURNAL))
-    study = begin()
-    assert [record.trial for record in study.records] == [0, 1, 2, 3, 4, 5]
-    trials = open_study(path, DIRECTIONS).get_trials()
-    assert all(trial.state.is_finished() for trial in trials)
-    assert [trial.values for trial in trials] == [
-        [record.values[name] for name in ("local_accuracy", "global_accuracy", "train_seconds", "peak_bytes")]
-        for record in study.records
-    ]
-
-
 def test_seeds_are_stable_across_versions_and_differ_by_part() -> None:
     assert seeded(0, 1) == 3_621_678_275
     assert len({seeded(0, 1), seeded(1, 0), seeded(0, "1/2"), seeded(0), seeded(0, 2)}) == 5
@@ -261,3 +257,71 @@ def test_records_read_back_equal(begin: Begin) -> None:
     assert base is not None
     for record in study.records:
         assert TrialRecord.from_dict(json.loads(json.dumps(record.to_dict())), base) == record
+
+
+WAITED = 6
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> optuna.Study:
+    """A study in a journal with a few finished trials, which waited in the queue."""
+    study = open_study(tmp_path / "journal", ["maximize"])
+    for number in range(WAITED):
+        study.enqueue_trial({"freeze.blocks": 1 + number % 2, "cache.by": "cache"})
+        trial = study.ask()
+        trial.suggest_int("freeze.blocks", 1, 4)
+        trial.suggest_categorical("cache.by", ["cache", "none"])
+        trial.set_constraint("memory", -1.0)
+        study.tell(trial, number / 10)
+    return study
+
+
+def shared(study: optuna.Study) -> None:
+    """Require that the trials share their ranges and the names of their knobs."""
+    first, *others = study.get_trials(deepcopy=False)
+    names = list(map(id, first.params))
+    for trial in others:
+        assert trial.distributions is first.distributions
+        assert list(map(id, trial.params)) == names
+        assert trial.system_attrs["fixed_params"] is trial.params
+
+
+def test_finished_trials_share_ranges_and_names_and_are_what_optuna_reads(study: optuna.Study, tmp_path: Path) -> None:
+    plain = optuna.load_study(study_name=NAME, storage=JournalStorage(JournalFileBackend(str(tmp_path / "journal"))))
+    for one in (study, open_study(tmp_path / "journal", ["maximize"])):
+        shared(one)
+        assert one.trials == plain.trials
+
+
+def test_a_journal_file_remembers_its_end_and_reads_from_any_line(study: optuna.Study, tmp_path: Path) -> None:
+    assert len(study.trials) == WAITED
+    file = JournalFile(str(tmp_path / "journal"))
+    lines = list(file.read_logs(0))
+    assert len(lines) > WAITED
+    assert list(file.read_logs(5)) == lines[5:]
+    assert list(file.read_logs(len(lines))) == []
+    study.enqueue_trial({"cache.by": "none"})
+    assert len(list(file.read_logs(len(lines)))) == 1
+
+
+def test_copies_share_what_the_trials_hold(study: optuna.Study) -> None:
+    copies = optuna.create_study(direction="maximize")
+    trials = study.get_trials(deepcopy=False)
+    copies.ask()
+    add_copies(copies, trials)
+    _, *added = copies.get_trials(deepcopy=False)
+    for trial, copied in zip(trials, added, strict=True):
+        assert copied.number == trial.number + 1
+        assert (copied.values, copied.params, copied.constraints) == (trial.values, trial.params, trial.constraints)
+        assert copied.params is trial.params
+        assert copied.distributions is trial.distributions
+
+
+def test_options_that_are_equal_but_of_another_type_stay_apart(tmp_path: Path) -> None:
+    study = open_study(tmp_path / "journal", ["maximize"])
+    trial = study.ask()
+    trial.suggest_categorical("a", [True, False])
+    trial.suggest_categorical("b", [1, 0])
+    study.tell(trial, 1.0)
+    ranges = study.get_trials(deepcopy=False)[0].distributions
+    assert [type(ranges[name].to_external_repr(0)) for name in ("a", "b")] == [bool, int]

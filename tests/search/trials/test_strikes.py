@@ -1,7 +1,7 @@
 """A strategy, a backend or an optimiser that fails again and again takes no further part, and the study continues."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,11 @@ from tuner.plan.parts import Scalar, Stage
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
+from tuner.results.records.config import Budget
+from tuner.results.scores.objectives import OBJECTIVES
+from tuner.search import stopping
+from tuner.search.processes.guard import JobResult
+from tuner.search.processes.messages import Failure
 from tuner.search.trials.strikes import Strikes
 
 SHORT = 0.5  # a busy machine composes a plan in less
@@ -65,6 +70,7 @@ def test_a_backend_that_never_says_what_it_supports_costs_three_calls(
         time.sleep(3600)
 
     monkeypatch.setattr(stand_in.host.backends["misbehaving"], "supports", supports)
+    monkeypatch.setattr(stopping, "REFUSALS_IN_A_ROW", 10)
     study = begin()
     study.prepare()
     study.run()
@@ -91,3 +97,58 @@ def test_an_optimiser_that_fails_is_counted_by_its_name() -> None:
 
 def _plan_with(optimiser: str) -> Any:
     return type("Plan", (), {"recipe": type("Recipe", (), {"optimiser": optimiser})})
+
+
+LEFT = "strategy 'coreset' failed 3 times and takes no further part"
+
+
+@pytest.fixture
+def failing(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], bool]], None]:
+    """Let the selector fail in trainings of which a function says so."""
+
+    def begin(fails: Callable[[Any], bool]) -> None:
+        really = stand_in.run
+
+        def run(job: Any, *rest: Any) -> Any:
+            if job.method == "train" and fails(job.arguments["trial"].plan):
+                return JobResult("failure", failure=Failure("selector 'herding': no", "trace", edit="herding"))
+            return really(job, *rest)
+
+        monkeypatch.setattr(stand_in, "run", run)
+
+    return begin
+
+
+def test_a_selector_that_fails_three_times_takes_its_strategy_out_of_the_study(
+    begin: Begin, heard: Any, failing: Any, stand_in: Any
+) -> None:
+    failing(lambda _plan: len([one for one in heard.records if one.state == "failed"]) < 3)
+    study = begin(Budget(trials=5), strategies=("coreset", "freeze", "cache"))
+    study.run()
+    asked = [job.arguments["trial"].objectives for job in stand_in.jobs if job.method == "train"]
+    assert set(asked) == {tuple(one.name for one in OBJECTIVES)}
+    assert [record.state for record in study.records] == ["failed"] * 3 + ["done"] * 2
+    assert {record.reason for record in study.records[:3]} == {"selector 'herding': no"}
+    assert [line for line in heard.lines if LEFT in line]
+    assert "coreset.alpha" not in study.records[-1].knobs
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_what_a_removed_strategy_took_part_in_is_not_promoted_as_another_plan(
+    begin: Begin, heard: Any, failing: Any
+) -> None:
+    failing(lambda plan: len(heard.records) >= 8 and plan.data.edit is not None)
+    wanted: dict[str, Scalar] = {"gdm.weight": 1.0, "gdm.balance": False}
+    strategies = ("gdm", "coreset", "freeze", "cache")
+    study = begin(Budget(trials=40), strategies=strategies, wanted=wanted, sampler="random")  # half of them choose
+    study.run()
+    assert [line for line in heard.lines if LEFT in line]
+    chosen = [one.trial for one in study.records if one.state == "done" and one.plan and one.plan.data.edit]
+    assert chosen
+    promoted = [one for one in study.records if one.promoted is not None and one.plan is not None]
+    assert {one.plan.data.edit is None for one in promoted if one.plan} == {False, True}
+    for one in promoted:
+        first = study.records[one.promoted or 0].plan
+        assert one.plan is not None
+        assert first is not None
+        assert first.data.edit in {None, one.plan.data.edit}  # of few samples, all candidates may be chosen: no edit

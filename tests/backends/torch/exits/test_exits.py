@@ -1,6 +1,7 @@
-"""Exits trained, calibrated, scored and exported, on the built-in digits."""
+"""Exits trained, calibrated, scored and exported, on the built-in digits; and their patience."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.backends.torch.plans import carried_out
+from tests.backends.torch.plans import carried_out, places_in
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
@@ -33,6 +34,7 @@ from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
+from tuner.results.records.trial import Outcome
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.chain import Chain
 from tuner.search.processes.remote import open_remote
@@ -70,7 +72,8 @@ def exit_metadata(folder: Path) -> dict[str, Any]:
 def test_exits_learn_the_users_digits_and_the_model_stays_as_it_was(
     task: Task, model: ModelInfo, tmp_path: Path, bits: int | None
 ) -> None:
-    outcome = carried_out(task, plan_of(task, model, bits=bits, **LABELLED), tmp_path)
+    plan = plan_of(task, model, bits=bits, **LABELLED)
+    outcome = carried_out(task, plan, tmp_path)
     values = outcome.values
     assert values["local_accuracy"] > 0.85
     assert values["final_local_accuracy"] == 0.0  # the given model knows none of them
@@ -126,16 +129,6 @@ def test_exits_learn_several_labels_a_sample_and_let_samples_exit_early(task: Ta
     assert exported.checks["local_accuracy"] == pytest.approx(values["local_accuracy"], abs=0.1)
 
 
-def test_the_same_seed_gives_the_same_heads(task: Task, model: ModelInfo, tmp_path: Path) -> None:
-    plan = plan_of(task, model, epochs=2, **LABELLED)
-    states = []
-    for name in ("one", "two"):
-        carried_out(task, plan, tmp_path / name)
-        states.append(load_file(tmp_path / name / "weights.safetensors"))
-    assert states[0].keys() == states[1].keys()
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
-
-
 def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: Task, model: ModelInfo) -> None:
     plan = plan_of(task, model)
     held = withheld_selection(task)
@@ -147,7 +140,13 @@ def test_calibration_samples_train_nothing_and_are_no_validation_samples(task: T
     assert len(training_selections(task, without)[0]) == len(training_selections(task, plan)[0]) + len(held)
 
 
-def test_too_few_samples_to_calibrate_on_are_reported_in_one_line(task: Task, model: ModelInfo, tmp_path: Path) -> None:
+def test_one_class_can_be_calibrated_on_and_too_few_samples_are_reported_in_one_line(
+    task: Task, model: ModelInfo, tmp_path: Path
+) -> None:
+    sevens = [int(index) for index in np.flatnonzero(task.local.train.labels == 7)[:5]]
+    alone = replace(task, local=replace(task.local, train=Subset(task.local.train, sevens)))
+    values = carried_out(alone, plan_of(alone, model, epochs=2, **LABELLED), tmp_path).values
+    assert 0 <= values["local_accuracy"] <= 1
     first = [int(np.flatnonzero(task.local.train.labels == digit)[0]) for digit in (7, 8)]
     few = replace(task, local=replace(task.local, train=Subset(task.local.train, first)))
     plan = plan_of(few, model, bits=None)
@@ -167,13 +166,6 @@ def test_exits_whose_logits_are_not_finite_are_not_scored(
     plan = plan_of(task, model, epochs=1)
     with pytest.raises(TrainingError, match=r"every exit and the final head must give finite logits .* for 51 of 51"):
         opened(BACKEND, task).train(Trial(plan, 0, Store(tmp_path / "store"), tmp_path / "w"))
-
-
-def test_one_class_alone_can_be_calibrated_on(task: Task, model: ModelInfo, tmp_path: Path) -> None:
-    sevens = [int(index) for index in np.flatnonzero(task.local.train.labels == 7)[:5]]
-    alone = replace(task, local=replace(task.local, train=Subset(task.local.train, sevens)))
-    values = carried_out(alone, plan_of(alone, model, epochs=2, **LABELLED), tmp_path).values
-    assert 0 <= values["local_accuracy"] <= 1
 
 
 def test_a_trial_that_is_stopped_on_request_is_scored_all_the_same(
@@ -204,7 +196,9 @@ def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     out = tmp_path / "bundle"
     with new_folder(out) as part, open_remote(build_host(), "digits", [plan.runtime.backend]) as sessions:
         session = sessions[plan.runtime.backend]
-        write_bundle(session, plan, tmp_path / "weights.safetensors", part, {"parent": None})
+        weights = tmp_path / "weights.safetensors"
+        write_bundle(session, plan, weights, part, {"parent": None}, trainable=mode == "exits-only")
+    assert places_in(out) == {}
     personaliser = Personaliser(out)
     exits = personaliser.bundle.info.exits
     assert exits is not None
@@ -220,9 +214,9 @@ def test_a_bundle_with_exits_is_a_chain_that_reports_where_samples_exit(
     scores = personaliser.bundle.info.scores.from_pixels
     assert rates.tolist() == [scores[f"exit{number}_share"] for number in range(len(rates))]
     stored = [load_file(path) for path in sorted(out.glob("*.safetensors"))]
-    weights = sum(one.numel() * 4 for state in stored for one in state.values())
+    whole = sum(one.numel() * 4 for state in stored for one in state.values())
     files = sum((out / name).stat().st_size for name in exits.segments)
-    assert files < 1.1 * weights + 30_000 * len(exits.segments)  # each weight once
+    assert files < 1.1 * whole + 30_000 * len(exits.segments)  # each weight once
 
 
 def test_with_exits_alone_the_final_logits_are_the_given_models(task: Task, model: ModelInfo, tmp_path: Path) -> None:
@@ -243,15 +237,6 @@ def test_with_exits_alone_the_final_logits_are_the_given_models(task: Task, mode
     np.testing.assert_allclose(Chain(segments, len(task.labels), threads=1).every(batch)[-1], given.numpy(), atol=1e-4)
 
 
-def test_weights_without_exits_are_not_exported_as_a_chain(task: Task, model: ModelInfo, tmp_path: Path) -> None:
-    plain = replace(plan_of(task, model), heads=HeadsPlan(), split=3)
-    carried_out(task, plain, tmp_path)
-    with pytest.raises(BundleError, match="holds no exits"):
-        opened(BACKEND, task).export(
-            plan_of(task, model), tmp_path / "weights.safetensors", _folder(tmp_path), trainable=False
-        )
-
-
 def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, model: ModelInfo, tmp_path: Path) -> None:
     plan = plan_of(task, model)  # the final head knows none of the user's digits, and so its exits do not
     outcome = carried_out(task, plan, tmp_path)
@@ -260,6 +245,10 @@ def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, mode
     assert "train" not in exported.sections
     assert list(exported.sections["exits"]["segments"]) == ["segments/0.onnx"]
     assert list(exported.sections["exits"]["thresholds"]) == []
+    plain = tmp_path / "plain"
+    carried_out(task, replace(plan, heads=HeadsPlan(), split=3), plain)
+    with pytest.raises(BundleError, match="holds no exits"):
+        opened(BACKEND, task).export(plan, plain / "weights.safetensors", _folder(plain), trainable=False)
 
 
 def _folder(tmp_path: Path) -> Path:
@@ -283,3 +272,39 @@ def test_exits_in_closed_form_learn_the_users_digits_at_once(task: Task, model: 
     for key in ("thresholds", "temperatures"):  # as in the trial: all samples have been seen
         assert list(policy[key]) == trial[key]
     assert len(policy["temperatures"]) == len(policy["segments"])
+
+
+def patient(task: Task, folder: Path, mode: Any = "exits-only", **recipe: Any) -> tuple[Outcome, dict[str, Any]]:
+    """Train with a recipe; return the outcome and the weights."""
+    plan = plan_of(task, opened(BACKEND, task).model, mode, **LABELLED)
+    given: dict[str, Any] = {"epochs": 6, "learning_rate": 1e-2, **recipe}
+    outcome = carried_out(task, normal_form(replace(plan, recipe=RecipePlan(**given))), folder)
+    return outcome, load_file(folder / "weights.safetensors")
+
+
+def test_exits_that_no_longer_improve_end_early(task: Task, tmp_path: Path) -> None:
+    outcome, _ = patient(task, tmp_path / "alone", learning_rate=1e-9, patience=2)
+    scores = [epoch["local_accuracy"] for epoch in outcome.epochs]
+    assert len(scores) == int(np.argmax(scores)) + 3 < 6
+    assert outcome.stopped == f"no better local accuracy of the exits for 2 epochs, after epoch {len(scores)}"
+    outcome, weights = patient(task, tmp_path / "with tail", "with-tail", learning_rate=1e-9, patience=1)
+    ended = re.fullmatch(
+        r"no better local accuracy for 1 epochs, after epoch (\d); "
+        r"no better local accuracy of the exits for 1 epochs, after epoch (\d)",
+        outcome.stopped,
+    )
+    assert ended is not None
+    assert len(outcome.epochs) == sum(map(int, ended.groups())), "exits train though their tail's patience was spent"
+    assert weights
+
+
+def test_patience_watches_the_exits_own_accuracy_and_changes_no_weight_where_it_is_not_spent(
+    task: Task, tmp_path: Path
+) -> None:
+    outcome, weights = patient(task, tmp_path / "patient", epochs=4, patience=2)
+    assert len(outcome.epochs) == 4, "this seed improves until the last epoch"
+    own = [outcome.values[f"exit{number}_local_accuracy"] for number in range(2)]
+    assert outcome.epochs[-1]["local_accuracy"] == pytest.approx(np.mean(own))
+    plain, others = patient(task, tmp_path / "plain", epochs=4)
+    assert [epoch["loss"] for epoch in outcome.epochs] == [epoch["loss"] for epoch in plain.epochs]
+    assert all(bool((weights[name] == others[name]).all()) for name in weights)

@@ -40,15 +40,13 @@ def test_a_head_has_the_counted_parameters_and_macs(shape: tuple[int, ...]) -> N
     assert counter.get_total_flops() == 2 * 2 * head_macs(shape, 8, 3)
 
 
-def test_with_labels_alone_the_loss_is_cross_entropy() -> None:
-    plan = HeadsPlan(supervised=1.0, distilled=0.0)
-    assert torch.equal(exit_loss(logits(0), logits(1), LABELS, plan), functional.cross_entropy(logits(0), LABELS))
-
-
-def test_with_own_answers_alone_it_is_cross_entropy_with_the_final_heads_choice() -> None:
-    plan = HeadsPlan(pseudo=1.0, distilled=0.0)
-    wanted = functional.cross_entropy(logits(0), logits(1).argmax(1))
-    assert torch.equal(exit_loss(logits(0), logits(1), LABELS, plan), wanted)
+def test_alone_labels_and_own_answers_are_cross_entropy_with_them() -> None:
+    for plan, wanted in (
+        (HeadsPlan(supervised=1.0, distilled=0.0), LABELS),
+        (HeadsPlan(pseudo=1.0, distilled=0.0), logits(1).argmax(1)),
+    ):
+        found = exit_loss(logits(0), logits(1), LABELS, plan)
+        assert torch.equal(found, functional.cross_entropy(logits(0), wanted))
 
 
 def test_distillation_alone_is_the_divergence_from_the_softened_final_head() -> None:

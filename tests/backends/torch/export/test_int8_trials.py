@@ -93,6 +93,8 @@ def test_its_features_are_those_that_its_bundle_computes(carried: Carried, task:
     assert listed.count(f"  {INT8}-") == len(carried.store.list()) > 1
     assert "frozen blocks in int8, for all stores: 8 files, " in listed
     assert np.allclose(stored, computed, rtol=1e-3, atol=1e-6)  # records of 16 bits
+    without_store = plan_prefix(task, carried.model, replace(carried.plan, cache=CachePlan()))
+    assert np.array_equal(without_store(torch.from_numpy(pixels(task))).numpy(), computed)
     assert not np.allclose(float32.run(pixels(task), cut_name(2))[0], computed, rtol=1e-3, atol=1e-3)
 
 
@@ -104,37 +106,24 @@ def test_quantising_ends_where_it_is_asked_to(carried: Carried, task: Task, tmp_
         assert filling.records == calibrated_blocks().files == 0
 
 
-def test_what_was_used_longest_ago_made_room(carried: Carried) -> None:
+def test_quantising_shows_its_progress_and_what_was_used_longest_ago_makes_room(carried: Carried) -> None:
+    seen = [one for one in carried.progress if "quantised" in one]
+    assert len(seen) > 1
+    assert seen[-1]["quantised"] == seen[-1]["of"]
     assert calibrated_blocks().files == MOST_BLOCKS
     assert not carried.oldest.exists()
 
 
-def test_quantising_shows_its_progress(carried: Carried) -> None:
-    seen = [one for one in carried.progress if "quantised" in one]
-    assert len(seen) > 1
-    assert seen[-1]["quantised"] == seen[-1]["of"]
-
-
-def test_its_bundle_has_the_accuracy_of_the_trial(carried: Carried) -> None:
+def test_its_bundle_has_the_accuracy_and_the_size_that_the_trial_measured(carried: Carried, task: Task) -> None:
+    values, model, exported = carried.outcome.values, carried.model, carried.exported
     for name in ("local_accuracy", "global_accuracy"):
-        assert carried.exported.checks[name] == pytest.approx(carried.outcome.values[name], abs=0.005)
-    assert carried.exported.sections["int8"]["float_layers"] == 0
-
-
-def test_it_measures_the_bundles_size_and_the_time_of_a_prediction(carried: Carried, task: Task) -> None:
-    values, model = carried.outcome.values, carried.model
+        assert exported.checks[name] == pytest.approx(values[name], abs=0.005)
+    assert exported.sections["int8"]["float_layers"] == 0
     files = sum(path.stat().st_size for path in carried.bundle.iterdir())
     assert values["bundle_bytes"] == pytest.approx(files, rel=0.1)
     assert 0 < values["mean_latency_seconds"] != values["whole_latency_seconds"] > 0
     costs = prediction_costs(task, model, carried.plan.split)  # measured once: trials do not differ by timing noise
     assert costs.values == {name: values[name] for name in costs.values}
-
-
-def test_without_a_store_the_same_blocks_run_in_every_epoch(carried: Carried, task: Task) -> None:
-    single = replace(carried.plan, cache=CachePlan())
-    prefix = plan_prefix(task, carried.model, single)
-    features = prefix(torch.from_numpy(pixels(task))).numpy()
-    assert np.array_equal(features, OrtSession(carried.bundle / MODEL, 1).features(pixels(task)))
 
 
 def test_the_blocks_in_int8_are_deleted_with_the_store(

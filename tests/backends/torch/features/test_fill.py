@@ -1,4 +1,4 @@
-"""Filling a store with the prefix's outputs: what is missing runs once, and no more."""
+"""Filling a store with the prefix's outputs, and reading them: what is missing runs once, what is damaged once more."""
 
 import random
 import time
@@ -10,48 +10,63 @@ import pytest
 import torch
 
 from tests.backends.torch.features.stores import Counting, access, digests
-from tests.backends.torch.plans import plan_of
-from tuner.backends.torch.features.engines import ORT, TORCH
+from tests.backends.torch.plans import places_in, plan_of
+from tuner.backends.torch.features import prefix
+from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.engines import ORT, TORCH, exported_prefix, prefix_engine
 from tuner.backends.torch.features.fill import fill, missing
+from tuner.backends.torch.features.prefix import Prefix, batches
+from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections, validation_selections
 from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.model.open.load import OpenModel, load
+from tuner.backends.torch.threads import ThreadChoice
+from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
-from tuner.store.kept import choose_engine
+from tuner.store.kept import choose_engine, write_scales
+from tuner.store.store import Store
 from tuner.task import Task
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_filled_store_lacks_nothing_and_a_second_filling_runs_no_prefix(
-    task: Task, loaded: OpenModel, tmp_path: Path
+@pytest.fixture
+def here(task: Task, loaded: OpenModel, tmp_path: Path) -> Access:
+    return access(task, loaded, tmp_path / "store")
+
+
+@pytest.fixture(scope="module")
+def plan(task: Task, loaded: OpenModel) -> TrialPlan:
+    return plan_of(task, loaded)
+
+
+def counting(here: Access, loads: list[int]) -> Access:
+    """Return access that notes which local training samples are loaded."""
+    local = replace(here.task.local, train=Counting(here.task.local.train, loads))
+    return replace(here, task=replace(here.task, local=local))
+
+
+def test_a_filled_store_lacks_nothing_but_what_a_larger_fraction_adds(
+    here: Access, plan: TrialPlan, task: Task, loaded: OpenModel
 ) -> None:
-    here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded)
     assert missing(here, [plan]) == plan.train_samples + plan.task.local_val + plan.task.global_val
-    assert fill(here, [plan]).records >= plan.train_samples
+    loads: list[int] = []
+    weights = state_hash(loaded.model)
+    whole = fill(counting(here, loads), [plan])
+    assert whole.records >= plan.train_samples
+    assert state_hash(loaded.model) == weights
+    assert sorted(loads) == list(range(len(task.local.train))), "no sample runs twice, though scales come first"
+    assert set(whole.folders) == {(plan.split, 8)}
+    assert all(folder.exists() for folder in whole.folders[plan.split, 8])
     assert missing(here, [plan]) == 0
-    assert fill(here, [plan]).records == 0
-
-
-@pytest.mark.parametrize("bits", [8, 4, 2, 1])
-def test_a_lower_width_needs_no_prefix_once_eight_bits_are_there(
-    task: Task, loaded: OpenModel, tmp_path: Path, bits: int
-) -> None:
-    here = access(task, loaded, tmp_path / "store")
-    fill(here, [plan_of(task, loaded, bits=8)])
-    narrow = plan_of(task, loaded, bits=bits)
-    assert fill(here, [narrow]).records == 0
-    ids = [one for pick in training_selections(task, narrow) for one in pick.ids()]
-    assert not here.file(narrow.split, bits).missing(ids)
-
-
-def test_a_larger_fraction_adds_only_its_own_samples(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
-    here = access(task, loaded, tmp_path / "store")
-    small, large = plan_of(task, loaded, alpha=0.02), plan_of(task, loaded, alpha=0.1)
-    fill(here, [small])
-    assert missing(here, [large]) == large.global_samples - small.global_samples
+    ids = [one for pick in training_selections(task, plan) for one in pick.ids()]
+    for bits in (8, 4, 2, 1):
+        assert fill(here, [plan_of(task, loaded, bits=bits)]).records == 0
+        assert not here.file(plan.split, bits).missing(ids)
+    larger = plan_of(task, loaded, alpha=0.1)
+    assert missing(here, [larger]) == larger.global_samples - plan.global_samples > 0
 
 
 def test_one_pass_fills_several_cuts_alike(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
@@ -66,13 +81,6 @@ def test_one_pass_fills_several_cuts_alike(task: Task, loaded: OpenModel, tmp_pa
         assert np.array_equal(first, second)
 
 
-def test_no_sample_runs_twice_though_scales_come_first(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
-    loads: list[int] = []
-    counted = replace(task, local=replace(task.local, train=Counting(task.local.train, loads)))
-    fill(access(counted, loaded, tmp_path / "store"), [plan_of(task, loaded)])
-    assert sorted(loads) == list(range(len(task.local.train)))
-
-
 @pytest.mark.parametrize("kind", [TORCH, ORT])
 def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_same_bytes(
     task: Task, loaded: OpenModel, tmp_path: Path, kind: str
@@ -83,8 +91,7 @@ def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_s
     shallow, deep = plan_of(task, loaded, bits=32, split=1), plan_of(task, loaded, bits=8, split=3)
     fill(stepwise, [shallow])
     pixels_read: list[int] = []
-    counted = replace(task, local=replace(task.local, train=Counting(task.local.train, pixels_read)))
-    filling = fill(access(counted, loaded, tmp_path / "stepwise"), [deep])
+    filling = fill(counting(stepwise, pixels_read), [deep])
     assert not pixels_read, "local training samples were decoded again"
     assert filling.records
     assert not filling.seconds_per_sample, "a shortened pass says nothing of what filling an empty store costs"
@@ -92,17 +99,10 @@ def test_a_deeper_cut_is_filled_from_exact_records_of_a_shallower_one_with_the_s
     assert digests(stepwise, [deep]) == digests(direct, [deep])
 
 
-def test_a_deeper_layer_of_the_network_is_not_touched_by_filling(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
-    before = state_hash(loaded.model)
-    fill(access(task, loaded, tmp_path / "store"), [plan_of(task, loaded)])
-    assert state_hash(loaded.model) == before
-
-
 def test_twenty_kills_while_filling_leave_the_digest_of_an_undisturbed_filling(
-    task: Task, loaded: OpenModel, tmp_path: Path
+    here: Access, plan: TrialPlan, task: Task, loaded: OpenModel, tmp_path: Path
 ) -> None:
-    plan = plan_of(task, loaded)
-    quiet, torn = access(task, loaded, tmp_path / "quiet"), access(task, loaded, tmp_path / "torn")
+    quiet, torn = here, access(task, loaded, tmp_path / "torn")
     fill(quiet, [plan])
     generator, killed = random.Random(0), 0
     with open_remote(build_host(), "digits", ["torch"]) as sessions:
@@ -114,15 +114,16 @@ def test_twenty_kills_while_filling_leave_the_digest_of_an_undisturbed_filling(
             assert ended.verdict in {"deadline", "result"}, ended
             if ended.verdict == "result":
                 # filled before the kill: take a part away and go on killing
-                here = torn.file(plan.split, 8)
-                here.forget(generator.sample(here.sample_ids(), 60))
+                records = torn.file(plan.split, 8)
+                records.forget(generator.sample(records.sample_ids(), 60))
             killed += ended.verdict == "deadline"
         session.fill([plan], torn.store)
     assert digests(torn, [plan]) == digests(quiet, [plan])
 
 
-def test_another_preprocessing_or_another_model_reads_nothing(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
-    here, plan = access(task, loaded, tmp_path / "store"), plan_of(task, loaded)
+def test_another_preprocessing_or_another_model_reads_nothing(
+    here: Access, plan: TrialPlan, task: Task, tmp_path: Path
+) -> None:
     fill(here, [plan])
     other_input = replace(task, input=replace(task.input, mean=(0.5,), std=(0.5,)))
     assert missing(access(other_input, load(other_input), tmp_path / "store"), [plan]) > 0
@@ -132,12 +133,121 @@ def test_another_preprocessing_or_another_model_reads_nothing(task: Task, loaded
     assert missing(access(task, changed, tmp_path / "store"), [plan]) > 0
 
 
-def test_a_pass_says_which_files_hold_all_and_what_ran_out_of_room_is_left_out(
-    task: Task, loaded: OpenModel, tmp_path: Path
+def test_what_is_read_is_what_the_prefix_gives(here: Access, task: Task, loaded: OpenModel) -> None:
+    plan = plan_of(task, loaded, bits=32)
+    fill(here, [plan])
+    (pick, *_) = training_selections(task, plan)
+    direct = Prefix(task, loaded, [plan.split], TORCH, 1)
+    todo = list(batches(task, {"local.train": set(range(len(pick)))}))
+    order = [index for batch in todo for index in batch.indices]
+    expected = np.concatenate([outputs[plan.split] for _, outputs in direct.over(todo)])[np.argsort(order)]
+    assert np.array_equal(Reader(here, plan.split, 32, [pick]).read(pick.ids()), expected)
+
+
+def test_a_flipped_bit_is_noticed_computed_again_and_reported(
+    plan: TrialPlan, task: Task, loaded: OpenModel, tmp_path: Path
 ) -> None:
-    plan = plan_of(task, loaded)
-    whole = fill(access(task, loaded, tmp_path / "store"), [plan])
-    assert set(whole.folders) == {(plan.split, 8)}
-    assert all(folder.exists() for folder in whole.folders[plan.split, 8])
-    tight = access(task, loaded, tmp_path / "tight", cap=100_000, said=[])
-    assert fill(tight, [plan]).folders == {}
+    said: list[str] = []
+    here = access(task, loaded, tmp_path / "store", said=said)
+    fill(here, [plan])
+    picks = training_selections(task, plan)
+    ids = [one for pick in picks for one in pick.ids()]
+    right = Reader(here, plan.split, 8, picks).read(ids)
+    generator = random.Random(1)
+    path = here.store.path(here.file(plan.split, 8).key) / "data"
+    for _ in range(20):
+        content = bytearray(path.read_bytes())
+        content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(content)
+        assert np.array_equal(Reader(here, plan.split, 8, picks).read(ids), right)
+    assert any("computed again" in line for line in said)
+
+
+def test_a_full_store_computes_what_it_cannot_keep_and_reports_it(
+    here: Access, plan: TrialPlan, task: Task, loaded: OpenModel, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    roomy, here = here, access(task, loaded, tmp_path / "tight", cap=40_000, said=said)
+    assert fill(here, [plan]).folders == {}
+    assert here.store.nbytes <= 40_000
+    picks = training_selections(task, plan)
+    ids = [one for pick in picks for one in pick.ids()]
+    fill(roomy, [plan])
+    assert np.array_equal(Reader(here, 2, 8, picks).read(ids), Reader(roomy, 2, 8, picks).read(ids))
+    assert here.store.nbytes <= 40_000
+    assert said
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_without_room_an_epoch_runs_the_prefix_once_a_sample(
+    here: Access, task: Task, loaded: OpenModel, tmp_path: Path, bits: int
+) -> None:
+    loads: list[int] = []
+    here, plan = counting(here, loads), plan_of(task, loaded, bits=bits, alpha=0.0)
+    fill(replace(here, store=Store(tmp_path / "other")), [plan])  # for the scales
+    low, high, _ = replace(here, store=Store(tmp_path / "other")).scales(plan.split) or (None, None, "")
+    assert low is not None
+    assert high is not None
+    write_scales(here.store, here.key(plan.split, 32), loaded.task_fingerprint, low, high)
+    here.store.cap_bytes = here.store.nbytes
+    loads.clear()
+    (pick,) = training_selections(here.task, plan)
+    reader, ids = Reader(here, plan.split, bits, [pick]), pick.ids()
+    full = Reader(replace(here, store=Store(tmp_path / "other")), plan.split, bits, [pick])
+    for rows in np.random.default_rng(0).permutation(len(ids)).reshape(-1, 20):
+        asked = [ids[row] for row in rows]
+        assert np.allclose(reader.read(asked), full.read(asked), atol=0.2)
+    assert sorted(loads) == list(range(len(ids)))
+
+
+def test_lower_widths_without_room_are_made_from_eight_bits(
+    here: Access, plan: TrialPlan, task: Task, loaded: OpenModel
+) -> None:
+    loads: list[int] = []
+    here = counting(here, loads)
+    fill(here, [plan])
+    here.store.cap_bytes = here.store.nbytes
+    (pick, *_) = training_selections(here.task, plan)
+    loads.clear()
+    narrow = Reader(here, plan.split, 2, [pick]).read(pick.ids())
+    here.store.cap_bytes = None
+    fill(here, [plan_of(task, loaded, bits=2)])
+    assert np.array_equal(narrow, Reader(here, plan.split, 2, [pick]).read(pick.ids()))
+    assert not loads
+
+
+def test_the_engines_agree(task: Task, loaded: OpenModel) -> None:
+    sample = np.stack([task.local.val.load(index) for index in range(16)])
+    ours, theirs = (prefix_engine(loaded, [1, 2, 3], kind, 1)(sample) for kind in (TORCH, "onnxruntime-fp32"))
+    for first, second in zip(ours, theirs, strict=True):
+        assert np.allclose(first, second, atol=1e-4)
+    assert places_in(exported_prefix(loaded).parent) == {}
+
+
+def test_the_prefix_tries_several_numbers_of_threads_and_computes_the_same(
+    task: Task, loaded: OpenModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+
+    class Noted(ThreadChoice):
+        def __enter__(self) -> None:
+            super().__enter__()
+            used.append(self.threads)
+
+    monkeypatch.setattr(prefix, "ThreadChoice", Noted)
+    todo = list(batches(task, {"local.train": set(range(160))}))
+    one, both = (
+        [outputs[2] for _, outputs in Prefix(task, loaded, [2], TORCH, threads).over(todo)] for threads in (1, 2)
+    )
+    assert all(np.array_equal(first, second) for first, second in zip(one, both, strict=True))
+    assert set(used[: len(todo)]) == {1}
+    assert set(used[len(todo) :]) == {1, 2}
+
+
+def test_one_model_at_two_input_sizes_has_two_exported_prefixes(loaded: OpenModel) -> None:
+    first, *others = loaded.info.blocks
+    larger = loaded.with_info(replace(loaded.info, blocks=(replace(first, in_shape=(1, 12, 12)), *others)))
+    for model, size in ((loaded, 8), (larger, 12), (loaded, 8)):
+        sample = np.random.default_rng(size).random((4, 1, size, size), np.float32)
+        ours, theirs = (prefix_engine(model, [2], kind, 1)(sample)[0] for kind in (TORCH, ORT))
+        assert np.allclose(ours, theirs, atol=1e-4)

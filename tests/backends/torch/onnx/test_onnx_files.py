@@ -1,7 +1,5 @@
 """Exported files say nothing of the device that they were made on."""
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,43 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-import tuner
-from tests.runtime.bundles import known_digits, trainable_bundle, trainable_exits
-from tuner.backends.torch.features.engines import exported_prefix
-from tuner.backends.torch.model.open.load import load
+from tests.backends.torch.plans import places_in
 from tuner.backends.torch.onnx.inference import write_onnx
-from tuner.plan.heads import HeadsPlan
-from tuner.task.spec import Pretrain
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
-
-
-def places() -> set[bytes]:
-    """Return what would give this installation away, as it stands in files."""
-    folders = {Path(tuner.__file__).parent, Path(torch.__file__).parent, Path(sys.prefix), Path(__file__).parents[3]}
-    return {b"site-packages", b"stack_trace", *(str(folder).encode() for folder in folders)}
-
-
-def found_in(folder: Path) -> dict[str, set[bytes]]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert any(path.suffix == ".onnx" for path in files)
-    return {path.name: held for path in files if (held := {place for place in places() if place in path.read_bytes()})}
-
-
-@pytest.mark.parametrize("exits", [False, True])
-def test_no_file_of_a_bundle_holds_the_path_of_the_installation(exits: bool, tmp_path: Path) -> None:
-    task = known_digits()
-    task = replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3)))
-    heads = HeadsPlan("exits-only", supervised=1.0, against="best")
-    out = trainable_exits(task, tmp_path, heads) if exits else trainable_bundle(task, tmp_path, epochs=1)
-    assert found_in(out) == {}
-    assert len(list(out.rglob("*.onnx"))) >= 3
-
-
-def test_nor_does_the_prefix_on_this_device(tmp_path: Path) -> None:
-    task = known_digits()
-    model = load(replace(task, model=replace(task.model, pretrain=Pretrain(epochs=1, learning_rate=3e-3))))
-    assert found_in(exported_prefix(model).parent) == {}
+pytestmark = pytest.mark.slow
 
 
 class Branching(nn.Module):
@@ -63,7 +28,7 @@ class Branching(nn.Module):
 def test_notes_are_gone_from_subgraphs_and_functions_and_the_result_stays(optimize: bool, tmp_path: Path) -> None:
     sample, path = torch.ones(2, 3), tmp_path / "branching.onnx"
     write_onnx(Branching().eval(), sample, path, ["logits"], optimize=optimize)
-    assert found_in(tmp_path) == {}
+    assert places_in(tmp_path) == {}
     model = onnx.load(path)
     assert not any(node.metadata_props for node in model.graph.node)
     (logits,) = onnxruntime.InferenceSession(path).run(["logits"], {"input": sample.numpy()})

@@ -1,7 +1,8 @@
 """Weights that do not train: the planned step computes the same, and stores and computes less."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import pytest
@@ -126,11 +127,12 @@ def counted_from_the_end() -> nn.Module:
 
 
 MADE = (biases, biases_and_scales, some_layers, low_rank, partly, computed_shifts, counted_from_the_end)
-FROZEN = {one.__name__: one for one in MADE}
+NETS: Mapping[str, Callable[[], nn.Module]] = {one.__name__: one for one in (Net, *MADE)}
 
 
-def step_of(net: nn.Module) -> Step:
-    return traced(Tail(net, SHAPE), RECIPE)
+@cache
+def step_of(name: str) -> Step:
+    return traced(Tail(NETS[name](), SHAPE), RECIPE)
 
 
 def stored(made: Program) -> int:
@@ -142,10 +144,10 @@ def called(step: Step) -> list[object]:
     return [node.target for item in items for node in (item.nodes if isinstance(item, Update) else [item])]
 
 
-@pytest.mark.parametrize("name", FROZEN)
+@pytest.mark.parametrize("name", [one.__name__ for one in MADE])
 def test_a_step_with_frozen_weights_computes_what_the_eager_loop_does(name: str) -> None:
-    net = channels_last(FROZEN[name]())
-    eager, step = Eager(copy.deepcopy(net), RECIPE), step_of(net)
+    net, step = channels_last(NETS[name]()), step_of(name)
+    eager = Eager(copy.deepcopy(net), RECIPE)
     before = {key: value.clone() for key, value in net.state_dict().items()}
     planned, batch = Planned(step, net), batch_of(step, np.random.default_rng(0))
     losses = [planned.step(batch, 0.02) for _ in range(12)]
@@ -157,33 +159,27 @@ def test_a_step_with_frozen_weights_computes_what_the_eager_loop_does(name: str)
         assert bool((value != before[key]).any()) == (key in trained), key
 
 
-def test_no_weights_gradient_is_computed_where_none_trains() -> None:
-    step = step_of(biases())
-    wanted = [node.args[10] for node in step.graph.graph.nodes if node.target == ATEN.convolution_backward.default]
+def test_where_biases_alone_train_norms_are_folded_and_no_weights_gradient_is_computed() -> None:
+    plain, folded = called(step_of("Net")), called(step_of("biases"))
+    assert plain.count(ATEN.native_batch_norm.default) > folded.count(ATEN.native_batch_norm.default) == 0
+    assert folded.count(ATEN.native_batch_norm_backward.default) == 0
+    assert folded.count(ATEN.convolution_backward.default) == 2  # the two with a stride: others are convolutions
+    assert called(step_of("biases_and_scales")).count(ATEN.native_batch_norm.default) > 0
+    nodes = step_of("biases").graph.graph.nodes
+    wanted = [node.args[10] for node in nodes if node.target == ATEN.convolution_backward.default]
     assert len(wanted) >= 5
     assert not any(weight for _, weight, _ in wanted)
 
 
-def test_frozen_norms_are_folded_and_stride_one_gradients_are_convolutions() -> None:
-    plain, folded = called(step_of(Net())), called(step_of(biases()))
-    assert plain.count(ATEN.native_batch_norm.default) > folded.count(ATEN.native_batch_norm.default) == 0
-    assert folded.count(ATEN.native_batch_norm_backward.default) == 0
-    assert folded.count(ATEN.convolution_backward.default) == 2  # the two with a stride
-    assert called(step_of(biases_and_scales())).count(ATEN.native_batch_norm.default) > 0
-
-
-def test_only_whether_a_value_is_inside_the_bounds_is_stored() -> None:
-    made = program(step_of(biases()))
+def test_what_does_not_train_is_not_stored() -> None:
+    """Of a bounded activation, only whether a value is inside the bounds; of some channels, these alone."""
+    made, whole = program(step_of("biases")), stored(program(step_of("Net")))
     maps = [one for one in made.tensors if one.kind == "saved" and one.nbytes >= BATCH * 24 * 400]
     assert maps
     assert max(one.nbytes for one in maps) == BATCH * 24 * 400  # a byte each
-    assert stored(made) < 0.6 * stored(program(step_of(Net())))
-
-
-def test_some_channels_are_computed_and_stored_alone() -> None:
-    step = step_of(partly())
-    assert ATEN.index_select.default in called(step)
-    assert stored(program(step)) < 0.8 * stored(program(step_of(Net())))
+    assert stored(made) < 0.6 * whole
+    assert ATEN.index_select.default in called(step_of("partly"))
+    assert stored(program(step_of("partly"))) < 0.8 * whole
 
 
 @pytest.mark.parametrize("dimension", [0, 1])
@@ -195,7 +191,7 @@ def test_a_transposed_convolution_trains_in_part(dimension: int) -> None:
     first.weight.requires_grad = False
     register_parametrization(first, "weight", Partly(first.weight, dimension, torch.arange(3)))
     net = channels_last(net)
-    eager, step = Eager(copy.deepcopy(net), RECIPE), step_of(net)
+    eager, step = Eager(copy.deepcopy(net), RECIPE), traced(Tail(net, SHAPE), RECIPE)
     planned, batch = Planned(step, net), batch_of(step, np.random.default_rng(0))
     losses = [planned.step(batch, 0.02) for _ in range(5)]
     assert relative(losses, [eager.step(batch, 0.02) for _ in range(5)]) < 1e-4

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping
-from itertools import cycle
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 from tests.backends.torch.tails import (
-    ALL_TAILS,
     BATCH,
     OUTPUTS,
-    TAILS,
+    PAIRS,
     Arrays,
     Eager,
     Tail,
@@ -22,6 +20,8 @@ from tests.backends.torch.tails import (
     first_values,
     part_of,
     relative,
+    step_of,
+    tail_of,
     traced,
 )
 from tuner.backends.torch.step.substitutes import Feed, WeightedNorm
@@ -31,6 +31,7 @@ from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.targets import LossSettings, MultiLabel, Regression, SingleLabel
 
 pytestmark = pytest.mark.slow
+NORMS_TRAIN = RecipePlan(optimiser="sgd", freeze_bn=False)
 
 
 class Graph:
@@ -59,20 +60,23 @@ def difference(values: Mapping[str, torch.Tensor], tail: nn.Module) -> float:
     return max(float((values[name] - value).abs().max()) for name, value in state.items() if name in values)
 
 
-#: Every tail and every optimiser; the planned executor runs the same steps in all pairs, against the same loop.
-PAIRS = list(zip(ALL_TAILS, cycle(["sgd", "adam", "adamw"]), strict=False))
+def arms(
+    name: str,
+    recipe: RecipePlan,
+    loss: StepLoss = CROSS_ENTROPY,
+    criterion: nn.Module | None = None,
+    *,
+    padded: bool = True,
+) -> tuple[Step, Graph, Eager]:
+    step, tail = step_of(name, recipe, loss, padded=padded), tail_of(name).module
+    return step, Graph(step, tail), Eager(tail, recipe, criterion)
 
 
 @pytest.mark.parametrize(("name", "optimiser"), PAIRS)
 def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser) -> None:
-    torch.manual_seed(0)
-    recipe = RecipePlan(optimiser=optimiser, weight_decay=0.01)
-    tail = ALL_TAILS[name]()
-    step = traced(tail, recipe)
-    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
-    generator = np.random.default_rng(0)
-    batch = batch_of(step, generator)
-    rates = np.linspace(0.01, 0.001, 6 if optimiser == "sgd" else 5) / (1 if optimiser == "sgd" else 10)
+    step, graph, eager = arms(name, RecipePlan(optimiser=optimiser, weight_decay=0.01))
+    batch = batch_of(step, np.random.default_rng(0))
+    rates = np.linspace(0.01, 0.001, 5) / (1 if optimiser == "sgd" else 10)
     losses = [(graph.step(batch, rate), eager.step(batch, rate)) for rate in rates]
     assert relative([one for one, _ in losses], [two for _, two in losses]) < 1e-4
     assert len({two for _, two in losses}) == len(rates)
@@ -80,11 +84,7 @@ def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser) -> 
 
 @pytest.mark.parametrize("name", ["MobileNetV2 after f16", "ResNet-18, last 2"])
 def test_norms_that_train_leave_out_samples_of_weight_zero(name: str) -> None:
-    torch.manual_seed(0)
-    recipe = RecipePlan(optimiser="sgd", freeze_bn=False)
-    tail = TAILS[name]()
-    step = traced(tail, recipe)
-    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    step, graph, eager = arms(name, NORMS_TRAIN)
     generator = np.random.default_rng(0)
     for real in (BATCH, 5, 3):
         batch = batch_of(step, generator)
@@ -94,10 +94,7 @@ def test_norms_that_train_leave_out_samples_of_weight_zero(name: str) -> None:
 
 
 def test_norms_of_whole_batches_are_torchs_own() -> None:
-    tail = TAILS["ResNet-18, last 2"]()
-    recipe = RecipePlan(optimiser="sgd", freeze_bn=False)
-    step = traced(tail, recipe, padded=False)
-    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
+    step, graph, eager = arms("ResNet-18, last 2", NORMS_TRAIN, padded=False)
     batch = batch_of(step, np.random.default_rng(0))
     assert relative([graph.step(batch, 0.01)], [eager.step(batch, 0.01)]) < 1e-5
     assert difference(graph.values, eager.tail) < 1e-4
@@ -133,14 +130,10 @@ def normed(norm: nn.BatchNorm2d, shape: tuple[int, ...], *, weighted: bool) -> l
     return [one.detach().double() for one in found if one is not None]
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2 after f16", "ResNet-18, last 2"])
-def test_padded_norms_drift_no_further_from_exact_training_than_torchs_own(name: str) -> None:
-    torch.manual_seed(0)
-    recipe = RecipePlan(optimiser="sgd", freeze_bn=False)
-    tail = TAILS[name]()
-    step = traced(tail, recipe)
-    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe)
-    exact = Eager(copy.deepcopy(tail.module).double(), recipe)
+def test_padded_norms_drift_no_further_from_exact_training_than_torchs_own() -> None:
+    name = "MobileNetV2 after f16"
+    step, graph, eager = arms(name, NORMS_TRAIN)
+    exact = Eager(tail_of(name).module.double(), NORMS_TRAIN)
     batch = batch_of(step, np.random.default_rng(0))
     double = {name: value.astype(np.float64) if value.dtype == np.float32 else value for name, value in batch.items()}
     rates = np.linspace(0.01, 0.001, 20)
@@ -160,29 +153,21 @@ LOSSES: Mapping[str, tuple[StepLoss, nn.Module | None]] = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_padding_changes_neither_loss_nor_weights(name: str) -> None:
-    torch.manual_seed(0)
     loss, criterion = LOSSES[name]
-    recipe = RecipePlan(optimiser="adam", weight_decay=0.01)
-    tail = TAILS["LeNet"]()
-    step = traced(tail, recipe, loss)
-    graph, eager = Graph(step, tail.module), Eager(copy.deepcopy(tail.module), recipe, criterion)
+    step, graph, eager = arms("LeNet", RecipePlan(optimiser="adam", weight_decay=0.01), loss, criterion)
     batch = batch_of(step, np.random.default_rng(0))
     ours = graph.step(batch, 1e-3, tuple(float(index < 3) for index in range(BATCH)))
     assert relative([ours], [eager.step(part_of(batch, 3), 1e-3)]) < 1e-6
     assert difference(graph.values, eager.tail) < 1e-5
 
 
-def test_tracing_changes_nothing_of_the_tail() -> None:
-    tail = TAILS["MobileNetV2 after f16"]()
+def test_tracing_changes_nothing_of_the_tail_and_names_every_port_once() -> None:
+    tail = tail_of("MobileNetV2 after f16")
     before = copy.deepcopy(tail.module.state_dict())
-    traced(tail, RecipePlan(freeze_bn=False))
+    step = traced(tail, RecipePlan(optimiser="adam", freeze_bn=False))
     after = tail.module.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert not any(value.grad is not None for value in tail.module.parameters())
-
-
-def test_every_port_is_named_once_and_updates_fit() -> None:
-    step = traced(TAILS["MobileNetV2 after f16"](), RecipePlan(optimiser="adam", freeze_bn=False))
     inputs = {port.name: port for port in step.inputs}
     outputs = {port.name: port for port in step.outputs}
     assert len(inputs) == len(step.inputs)

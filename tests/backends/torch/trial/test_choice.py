@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.backends.torch.features.stores import Counting, access
-from tests.backends.torch.plans import plan_of
+from tests.backends.torch.plans import places_in, plan_of
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial
 from tuner.backends.selecting import Candidates, SelectorError
 from tuner.backends.torch.backend import TorchBackend
+from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill, missing
 from tuner.backends.torch.features.selection import mixed_selections, pool_selections
 from tuner.backends.torch.model.open.load import OpenModel, load
@@ -72,10 +73,12 @@ def plan(task: Task, loaded: OpenModel) -> TrialPlan:
     return choosing(plan_of(task, loaded))
 
 
-def test_candidates_are_filled_and_the_chosen_train(
-    task: Task, loaded: OpenModel, plan: TrialPlan, tmp_path: Path
-) -> None:
-    here = access(task, loaded, tmp_path / "store")
+@pytest.fixture
+def here(task: Task, loaded: OpenModel, tmp_path: Path) -> Access:
+    return access(task, loaded, tmp_path / "store")
+
+
+def test_candidates_are_filled_and_the_chosen_train(here: Access, task: Task, plan: TrialPlan) -> None:
     assert missing(here, [plan]) == plan.pool_samples + plan.local_scored + plan.global_scored
     fill(here, [plan])
     local, chosen = chosen_selections(here, plan, EXTENSIONS)
@@ -99,10 +102,7 @@ def test_a_store_that_was_filled_anew_gives_the_same_choice(
     assert np.array_equal(chosen[0], chosen[1])
 
 
-def test_without_a_store_the_prefix_gives_the_features(
-    task: Task, loaded: OpenModel, plan: TrialPlan, tmp_path: Path
-) -> None:
-    here = access(task, loaded, tmp_path / "store")
+def test_without_a_store_the_prefix_gives_the_features(here: Access, plan: TrialPlan) -> None:
     exact = replace(plan, cache=CachePlan("cache", 32))
     fill(here, [exact])
     stored, computed = (
@@ -130,23 +130,20 @@ def test_features_of_tokens_are_means_over_the_tokens(task: Task, tmp_path: Path
     assert seen
 
 
-def test_a_share_chooses_among_its_own_candidates(
-    task: Task, loaded: OpenModel, plan: TrialPlan, tmp_path: Path
-) -> None:
+def test_a_share_chooses_among_its_own_candidates(here: Access, task: Task, plan: TrialPlan) -> None:
     half = replace(plan, data=replace(plan.data, alpha=0.5, share=0.5))
     whole, (pool,) = replace(half, data=DataPlan(1.0, share=0.5)), pool_selections(task, half)
     assert np.array_equal(pool.indices, mixed_selections(task, whole)[0].indices)
-    here = access(task, loaded, tmp_path / "store")
     fill(here, [half])
     chosen = chosen_selections(here, half, EXTENSIONS)[1]
     assert len(chosen) == half.global_samples < len(pool) < len(pool.samples)
 
 
-def test_a_choice_by_labels_reads_no_features(task: Task, loaded: OpenModel, plan: TrialPlan, tmp_path: Path) -> None:
+def test_a_choice_by_labels_reads_no_features(here: Access, task: Task, plan: TrialPlan) -> None:
     loads: list[int] = []
     assert task.global_ is not None
     counted = replace(task, global_=replace(task.global_, train=Counting(task.global_.train, loads)))
-    here, uncached = access(counted, loaded, tmp_path / "store"), replace(plan, cache=CachePlan())
+    here, uncached = replace(here, task=counted), replace(plan, cache=CachePlan())
     assert len(chosen_selections(here, choosing(uncached, "last"), EXTENSIONS)[1]) == plan.global_samples
     assert loads == []
     chosen_selections(here, uncached, EXTENSIONS)
@@ -169,6 +166,7 @@ def test_an_export_replays_what_the_trial_was_trained_on(
     )
     (tmp_path / "out").mkdir()
     session.export(plan, weights, tmp_path / "out", trainable=True)
+    assert places_in(tmp_path / "out") == {}
     replay = Replay.load(tmp_path / "out" / REPLAY)
     assert np.array_equal(replay.labels[: len(written)], written.labels())  # then more, where a round forgets
     other = TorchBackend().open(task, Extensions())
@@ -177,23 +175,22 @@ def test_an_export_replays_what_the_trial_was_trained_on(
         trained_on(task, plan, weights)
 
 
-def test_a_selector_that_breaks_a_rule_ends_the_trial(task: Task, plan: TrialPlan, tmp_path: Path) -> None:
+def test_a_selector_that_breaks_a_rule_ends_the_trial_and_measures_see_the_trained_tail(
+    task: Task, plan: TrialPlan, tmp_path: Path
+) -> None:
     def greedy(asked: Candidates, settings: Mapping[str, Any]) -> list[int]:
         return list(range(len(asked.labels)))
 
-    session = TorchBackend().open(task, Extensions(selectors={"greedy": greedy}))
-    with pytest.raises(SelectorError, match=r"selector 'greedy': it must choose counts\[0\] = \d+ of class 0"):
-        session.train(Trial(choosing(plan, "greedy"), 1, Store(tmp_path / "store"), tmp_path / "w"))
-
-
-def test_measures_that_objectives_ask_for_see_the_trained_tail(task: Task, plan: TrialPlan, tmp_path: Path) -> None:
     def trained(trial: MeasuredTrial) -> float:
         return float(sum(value.numel() for value in trial.tail.parameters()) + len(trial.outcome.epochs))
 
-    session = TorchBackend().open(task, Extensions(measures={"mine": lambda: trained, "other": lambda: trained}))
+    measures = {"mine": lambda: trained, "other": lambda: trained}
+    extensions, store = Extensions(selectors={"greedy": greedy}, measures=measures), Store(tmp_path / "store")
+    with pytest.raises(SelectorError, match=r"selector 'greedy': it must choose counts\[0\] = \d+ of class 0"):
+        TorchBackend().open(task, extensions).train(Trial(choosing(plan, "greedy"), 1, store, tmp_path / "w"))
     plain = replace(plan, data=DataPlan())
-    store = Store(tmp_path / "store")
-    outcome = session.train(Trial(plain, 1, store, tmp_path / "w", objectives=("mine", "local_accuracy")))
+    trial = Trial(plain, 1, store, tmp_path / "w", objectives=("mine", "local_accuracy"))
+    outcome = TorchBackend().open(task, extensions).train(trial)
     tail = sum(block.parameters for block in plain.model.blocks[plain.split :])
     assert outcome.values["mine"] == tail + plain.recipe.epochs
     assert "other" not in outcome.values

@@ -1,7 +1,8 @@
-"""A training that another trial continues: the same weights as without a pause; and heads that are solved for again."""
+"""Plans that train the same weights: continued after a pause, or apart in what their normal form leaves out."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.errors import DivergedError
+from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import tail_terms
+from tuner.planner.tail_terms import PLANNED_BYTES
 from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
@@ -115,3 +118,73 @@ def test_a_rate_that_decays_is_continued_from_before_its_decay(task: Task, loade
     then = run(opened(TorchBackend(), task), longer, tmp_path / "then", tmp_path / "first" / CHECKPOINT)
     assert [epoch["loss"] for epoch in then.epochs][:4] == [epoch["loss"] for epoch in state["epochs"]]
     assert len(then.epochs) == 7
+
+
+HEADS = HeadsPlan("exits-only", (Exit(1, 8),), supervised=1.0)
+LABELS_ALONE = replace(HEADS, distilled=0.0)
+
+
+@pytest.fixture(scope="module")
+def start(task: Task, loaded: OpenModel) -> TrialPlan:
+    return replace(plan_of(task, loaded, alpha=0.0), recipe=RecipePlan(epochs=3, learning_rate=1e-2))
+
+
+def trained(task: Task, plan: TrialPlan, folder: Path) -> dict[str, Any]:
+    opened(TorchBackend(), task).train(Trial(plan, 1, Store(folder / "store"), folder / "weights.safetensors"))
+    return dict(load_file(folder / "weights.safetensors"))
+
+
+def changed(plan: TrialPlan, changes: dict[str, Any]) -> TrialPlan:
+    recipe = replace(plan.recipe, **changes.get("recipe", {}))
+    return replace(plan, **{**changes, "recipe": recipe})
+
+
+def train_alike(task: Task, first: TrialPlan, second: TrialPlan, folder: Path) -> bool:
+    """Return whether two plans of one normal form, not brought to it, end with the same weights."""
+    assert first.key() != second.key()
+    assert normal_form(first).key() == normal_form(second).key()
+    weights, others = trained(task, first, folder / "first"), trained(task, second, folder / "second")
+    return weights.keys() == others.keys() and all(bool((weights[name] == others[name]).all()) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("common", "idle"),
+    [
+        ({}, {"recipe": {"patience": 2}}),
+        ({"recipe": {"micro_batches": 16}}, {"recipe": {"micro_batches": 20}}),
+    ],
+)
+@pytest.mark.parametrize("planned_bytes", [PLANNED_BYTES, 0], ids=["eager", "planned"])
+def test_an_idle_knob_of_a_tail_changes_no_weight(
+    common: dict[str, Any],
+    idle: dict[str, Any],
+    planned_bytes: int,
+    task: Task,
+    start: TrialPlan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tail_terms, "PLANNED_BYTES", planned_bytes)
+    first = changed(start, common)
+    assert train_alike(task, first, changed(first, idle), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("heads", "idle"),
+    [
+        (HEADS, {"recipe": {"freeze_bn": False}}),
+        (HEADS, {"recipe": {"micro_batches": 4}}),
+        (LABELS_ALONE, {"heads": replace(LABELS_ALONE, temperature=2.0)}),
+    ],
+)
+def test_an_idle_knob_of_exits_alone_changes_no_weight(
+    heads: HeadsPlan, idle: dict[str, Any], task: Task, start: TrialPlan, tmp_path: Path
+) -> None:
+    first = replace(start, split=start.model.num_blocks, heads=heads)
+    assert train_alike(task, first, changed(first, idle), tmp_path)
+
+
+def test_a_knob_with_effect_changes_weights(task: Task, start: TrialPlan, tmp_path: Path) -> None:
+    weights = trained(task, start, tmp_path / "first")
+    others = trained(task, changed(start, {"recipe": {"weight_decay": 0.1}}), tmp_path / "second")
+    assert any(bool((weights[name] != others[name]).any()) for name in weights)

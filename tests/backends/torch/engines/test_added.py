@@ -1,4 +1,4 @@
-"""Terms of the loss and optimisers that plugins add, in every engine."""
+"""Terms of the loss and optimisers that plugins add, weights of samples and balanced classes, in every engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ from tuner.backends.torch.trial.scoring import logits
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.errors import TrainingError, UnsupportedError
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import LossTerm, RecipePlan
+from tuner.plan.parts import DataPlan, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import tail_terms
 from tuner.results.records.trial import Outcome
@@ -123,12 +123,12 @@ def test_every_engine_trains_the_same_loss(
 
 @pytest.mark.parametrize("by", [EagerSteps, PlannedSteps])
 def test_micro_batches_train_the_same(
-    by: TrialStepsFactory, task: Task, plan: TrialPlan, store: Store, tmp_path: Path
+    by: TrialStepsFactory, task: Task, plan: TrialPlan, emphasised: TrialPlan, store: Store, tmp_path: Path
 ) -> None:
-    plan = replace(plan, loss=(DISTILL,))
-    cut = replace(plan, recipe=replace(plan.recipe, micro_batches=3))
-    one, parts = (losses(trained(task, own, store, tmp_path, by)) for own in (plan, cut))
-    assert relative(parts, one) < 1e-4
+    for whole in (replace(plan, loss=(DISTILL,)), emphasised):
+        cut = replace(whole, recipe=replace(whole.recipe, micro_batches=3))
+        one, parts = (losses(trained(task, own, store, tmp_path, by)) for own in (whole, cut))
+        assert relative(parts, one) < 1e-4
 
 
 def test_the_trials_loss_is_the_tasks_plus_the_weighted_mean_of_the_term(
@@ -212,11 +212,12 @@ def test_a_term_that_cannot_be_traced_runs_eagerly_and_onnx_runtime_refuses_it(
         trained(task, plan, store, tmp_path, OrtSteps)
 
 
-def test_a_term_that_does_not_return_one_loss_per_sample_is_named(
-    task: Task, plan: TrialPlan, store: Store, tmp_path: Path
-) -> None:
+def test_what_is_not_what_was_asked_for_is_named(task: Task, plan: TrialPlan, store: Store, tmp_path: Path) -> None:
     with pytest.raises(LossError, match=r"'scalar': it must return one loss per sample, \[48\], but it returned \[\]"):
         trained(task, replace(plan, loss=(LossTerm("scalar", 0.1),)), store, tmp_path, EagerSteps)
+    wrong = replace(plan, recipe=replace(plan.recipe, optimiser="wrong"))
+    with pytest.raises(OptimiserError, match=r"'wrong': its factory must return a torch\.optim\.Optimizer"):
+        trained(task, wrong, store, tmp_path, EagerSteps)
 
 
 def test_a_toy_optimiser_trains_the_digits(
@@ -243,14 +244,6 @@ def test_exits_train_by_it_too(task: Task, plan: TrialPlan, store: Store, tmp_pa
         ExitsProcedure(trial, replace(opened, extensions=Extensions())).carry_out()
 
 
-def test_a_factory_that_returns_something_else_is_named(
-    task: Task, plan: TrialPlan, store: Store, tmp_path: Path
-) -> None:
-    plan = replace(plan, recipe=replace(plan.recipe, optimiser="wrong"))
-    with pytest.raises(OptimiserError, match=r"'wrong': its factory must return a torch\.optim\.Optimizer"):
-        trained(task, plan, store, tmp_path, EagerSteps)
-
-
 def test_what_no_plugin_gives_is_lacking(plan: TrialPlan) -> None:
     term, lions = replace(plan, loss=(DISTILL,)), replace(plan, recipe=replace(plan.recipe, optimiser="lion"))
     assert "realises loss term 'distill' on torch (there are: none)" in str(Extensions().lacking(term))
@@ -259,3 +252,47 @@ def test_what_no_plugin_gives_is_lacking(plan: TrialPlan) -> None:
     assert TorchBackend().supports(lions) is None
     assert OrtBackend().supports(term) is None
     assert OrtBackend().supports(lions) == "backend onnxruntime does not have optimiser 'lion': use --backend torch"
+
+
+@pytest.fixture(scope="module")
+def emphasised(plan: TrialPlan) -> TrialPlan:
+    """Weights of what is mixed in, and balanced classes."""
+    made = replace(plan, data=DataPlan(0.1, weight=4.0, balance=True))
+    assert made.global_samples
+    return made
+
+
+def test_every_engine_emphasises_alike(task: Task, emphasised: TrialPlan, store: Store, tmp_path: Path) -> None:
+    plan = replace(emphasised, recipe=replace(emphasised.recipe, freeze_bn=False))
+    eager, planned, ort = (losses(trained(task, plan, store, tmp_path, by)) for by in ENGINES)
+    assert relative(planned, eager) < 1e-4
+    assert relative(ort, eager) < 1e-3
+    for other in (DataPlan(0.1, balance=True), DataPlan(0.1, weight=4.0)):
+        assert relative(losses(trained(task, replace(plan, data=other), store, tmp_path, EagerSteps)), eager) > 1e-3
+
+
+def test_a_weight_of_two_is_the_sample_twice(task: Task, emphasised: TrialPlan, store: Store) -> None:
+    model, plan = load(task), emphasised
+    access = Access(task, model, store, 1, lambda _: False)
+    fill(access, [plan])
+    inputs = training_inputs(access, plan, training_selections(task, plan))
+    weights = np.ones(len(inputs.labels), np.float32)
+    weights[1] = 2
+    weighted = EagerSteps(TailTraining(task, plan, model.tail(plan.split), replace(inputs, weights=weights), 0))
+    twice = EagerSteps(TailTraining(task, plan, load(task).tail(plan.split), inputs, 0))
+    for steps in (weighted, twice):
+        steps.begin_epoch()
+    ours, theirs = (
+        [steps.step(np.array(rows), 0.05) for _ in range(3)]
+        for steps, rows in ((weighted, [0, 1, 2]), (twice, [0, 1, 1, 2]))
+    )
+    assert relative(ours, theirs) < 1e-5
+
+
+@pytest.mark.parametrize("data", [DataPlan(0.1, weight=2.0), DataPlan(balance=True)])
+@pytest.mark.parametrize("backend", [TorchBackend(), OrtBackend()])
+def test_exits_refuse_them(data: DataPlan, backend: TorchBackend, plan: TrialPlan) -> None:
+    exits = replace(plan, data=data, heads=HeadsPlan(mode="with-tail", exits=(Exit(1, 8),)))
+    assert "train" in (backend.supports(exits) or "")
+    assert "data.weight to 1 and data.balance to false" in (TorchBackend().supports(exits) or "")
+    assert backend.supports(replace(plan, data=data)) is None
