@@ -5,6 +5,7 @@ hundred times. What runs in it is the same; tests of the processes themselves an
 """
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tuner.search.processes import child, server
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", "tests.warm_up"])
 #: Environment variables that a process reads when it starts, or when it imports.
-READ_AT_START = tuple("PYTHON OMP_ OPENBLAS_ GOMP_ KMP_ MKL_ MALLOC_ GLIBC_ LD_ TORCH PYTORCH THP_".split())
+READ_AT_START = re.compile(r"(PYTHON|OMP|OPENBLAS|GOMP|KMP|MKL|MALLOC|GLIBC|LD|TORCH|PYTORCH|THP)_?")
 SAME_FOR_ALL = {**server.PATIENT_THREADS, **HUGE_PAGES}
 
 
@@ -134,9 +135,8 @@ class Processes:
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the part of an environment that counts when a process starts, but for what a fork can follow."""
-    return {
-        name: value for name, value in environment.items() if name.startswith(READ_AT_START) and name != "PYTHONPATH"
-    }
+    names = {name for name in environment if READ_AT_START.match(name)} - {"PYTHONPATH"}
+    return {name: environment[name] for name in names}
 
 
 @cache
