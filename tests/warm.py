@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from multiprocessing import forkserver, get_context, reduction
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,6 +33,16 @@ def written(_: int) -> None:
 
 
 os.fsync = os.fdatasync = written  # type: ignore[assignment]
+
+
+def fork(target: Callable[..., object], *arguments: object) -> BaseProcess:
+    """Start a process that calls a function."""
+    root = str(Path(__file__).parent.parent)
+    with patch.dict(os.environ, {**started_with(), "PYTHONPATH": os.pathsep.join([root, *sys.path])}):
+        forkserver.ensure_running()
+    process = CONTEXT.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
 
 
 class Descriptor(int):
@@ -62,13 +73,8 @@ class Forked:
         folder: Path | None = None,
         module: Sequence[str] = (),
     ) -> None:
-        root = str(Path(__file__).parent.parent)
-        with patch.dict(os.environ, {**started_with(), "PYTHONPATH": os.pathsep.join([root, *sys.path])}):
-            forkserver.ensure_running()
         given = [Descriptor(descriptor) for descriptor in descriptors]
-        arguments = given, dict(environment), folder or Path.cwd(), module
-        self._process = CONTEXT.Process(target=run, args=arguments, daemon=True)
-        self._process.start()
+        self._process = fork(run, given, dict(environment), folder or Path.cwd(), module)
         self.pid = self._process.pid or 0
 
     def poll(self) -> int | None:

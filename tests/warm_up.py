@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import tqdm
 
-import tests.warm  # noqa: F401 - what a forked process runs
+import tests.killed  # noqa: F401 - what forked processes run
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch import compiler
 from tuner.backends.torch.onnx.inference import write_onnx
