@@ -20,6 +20,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 #: Compiling the checkout anew takes each process up to 9 s of processor time.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("TUNER_DATA", str(Path(__file__).parents[2] / "shared" / "data"))
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 #: What is imported stays: looking for garbage among it takes a fifth of the time.
@@ -32,8 +33,16 @@ def warm(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("cold") is None:
             patch.setattr("tuner.search.processes.server.subprocess", Processes)
-        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # not when this process began
+        # --time counts from the call, not from when this process began
+        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
         yield
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test a cache of its own."""
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +52,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder))
         yield folder
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of the real data where it is not."""
+    if item.get_closest_marker("data") and not Path(os.environ["TUNER_DATA"], "README.md").is_file():
+        pytest.skip("the real data is not there: set TUNER_DATA to its folder")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -36,7 +36,7 @@ ARROW = (
     ("distribution",),
 )
 #: A file that nears this is split by subject, not packed.
-MOST_LINES = {"tuner": 400, "plugins": 400, "tests": 400, "tools": 400, "benchmarks": 400, "examples": 400}
+MOST_LINES = 400
 #: Files of a room; one more is a subject of its own.
 MOST_FILES = 12
 #: First-party plugins that offer no strategy.
@@ -55,27 +55,18 @@ GUESTS = {
     "tuner_testing",
 }
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
-STRATEGIES = (
-    *(
-        "freeze",
-        "cache",
-        "gdm",
-        "growth",
-        "exits",
-        "distill",
-        "bias",
-        "lora",
-        "sparse",
-        "branch",
-        "closed_form",
-        "coreset",
-        "energy",
-    ),
-)
+STRATEGIES = {name.removeprefix("tuner_") for name in FIRST_PARTY_PLUGINS} - {
+    name.removeprefix("tuner_") for name in GUESTS
+}
 
 
 def sources(*rooms: str) -> list[Path]:
     return sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 @cache
@@ -85,7 +76,7 @@ def imported(path: Path) -> frozenset[str]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -103,13 +94,15 @@ def importers(library: str, paths: list[Path]) -> set[str]:
     }
 
 
-def loaded_by(code: str, tmp_path: Path) -> set[str]:
-    """Return the top-level modules a fresh interpreter holds after running some code."""
-    listing = f"{code}\nimport sys\nprint('LOADED', *sorted({{name.split('.')[0] for name in sys.modules}}))"
+def loaded_by(code: str, tmp_path: Path) -> dict[str, str]:
+    """Return the modules that a fresh interpreter holds after running some code, and their files."""
+    shown = "print('LOADED', name, getattr(module, '__file__', None))"
+    listing = f"{code}\nimport sys\nfor name, module in list(sys.modules.items()): {shown}"
     done = subprocess.run(
         [sys.executable, "-c", listing], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
     )
-    return set(done.stdout.rpartition("LOADED ")[2].split())
+    lines = [line.split(" ", 2) for line in done.stdout.splitlines() if line.startswith("LOADED ")]
+    return {name: file for _, name, file in lines}
 
 
 @cache
@@ -221,11 +214,12 @@ def test_no_strategy_is_named_in_the_core() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}"
         for path in paths
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and named.match(node.value)
     }
     assert found == set()
-    assert {"tuner_" + name for name in STRATEGIES} | GUESTS == FIRST_PARTY_PLUGINS
+    assert FIRST_PARTY_PLUGINS > GUESTS
+    assert len(STRATEGIES) >= 13
 
 
 def test_only_targets_know_what_a_label_is() -> None:
@@ -238,7 +232,7 @@ def test_only_targets_know_what_a_label_is() -> None:
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(strangers) or "nntrainer" in name:  # where a network's type may be regression
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Constant) and node.value in {"regression", "multi-label"}:
                 named.add(f"{name}:{node.lineno}: {node.value!r}")
             if isinstance(node, ast.Name) and node.id == "targets_of" and isinstance(node.ctx, ast.Load):
@@ -309,34 +303,49 @@ def test_plugins_do_not_know_each_other() -> None:
 
 
 def test_no_file_is_longer_than_it_can_be_read() -> None:
-    paths = sources(*MOST_LINES)
+    paths = sources("tuner", "plugins", "tests", "tools", "benchmarks", "examples")
     lengths = {path.relative_to(ROOT): len(path.read_text("utf-8").splitlines()) for path in paths}
-    assert {str(name): lines for name, lines in lengths.items() if lines > MOST_LINES[name.parts[0]]} == {}
+    assert {str(name): lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
     assert len(paths) >= 85
 
 
-def test_importing_tuner_loads_no_tensor_library(tmp_path: Path) -> None:
-    loaded = loaded_by("import tuner", tmp_path)
-    assert not loaded & (TENSOR_LIBRARIES | {"optuna", "onnxruntime", "numpy", "sklearn", "scipy"})
-    assert "tuner" in loaded
+CALL = "from tuner.cli.app import call\nassert call({}) == 0"
+PREDICT = [
+    "predict",
+    str(ROOT / "tests/fixtures/digits/bundle"),
+    str(min((ROOT / "tests/fixtures/inputs").glob("digit-*.npy"))),
+]
 
 
-def test_help_loads_no_tensor_library(tmp_path: Path) -> None:
-    loaded = loaded_by("from tuner.cli.app import call\nassert call(['--help']) == 0", tmp_path)
-    assert not loaded & (TENSOR_LIBRARIES | {"optuna", "onnxruntime", "numpy", "sklearn", "scipy"})
-    assert "cyclopts" in loaded
-
-
-def test_running_a_bundle_loads_no_tensor_library(tmp_path: Path) -> None:
-    loaded = loaded_by("import tuner.runtime", tmp_path)
-    assert not loaded & (TENSOR_LIBRARIES | {"optuna", "scipy", "sklearn"})
-    assert "onnxruntime" in loaded
-
-
-def test_listing_plugins_loads_no_tensor_library(tmp_path: Path) -> None:
-    loaded = loaded_by("from tuner.cli.app import call\nassert call(['plugins', '--json']) == 0", tmp_path)
-    assert not loaded & (TENSOR_LIBRARIES | {"optuna"})
-    assert loaded >= FIRST_PARTY_PLUGINS
+@pytest.mark.parametrize(
+    ("code", "loaded", "others"),
+    [
+        ("import tuner", "tuner", {"onnxruntime", "numpy", "sklearn", "pydantic"}),
+        ("import tuner.task", "tuner.task", {"sklearn", "pydantic"}),
+        ("from tuner.plugin import *; assert Strategy", "tuner.plugin", set()),
+        (
+            "import tuner.runtime as runtime; runtime.SolvingTrainer",
+            "onnxruntime",
+            {"sklearn", "tuner.task.file", "tuner.planner", "tuner.plugin"},
+        ),
+        (CALL.format(["--help"]), "cyclopts", {"onnxruntime", "numpy", "sklearn"}),
+        (CALL.format(["plugins", "--json"]), "tuner_gdm", set()),
+        (CALL.format(PREDICT), "onnxruntime", {"sklearn", "tuner.task.file", "tuner.planner"}),
+    ],
+    ids=["tuner", "task", "plugin", "runtime", "help", "plugins", "predict"],
+)
+def test_what_needs_no_tensor_library_loads_none(code: str, loaded: str, others: set[str], tmp_path: Path) -> None:
+    found = loaded_by(code, tmp_path)
+    assert loaded in found
+    assert not found.keys() & (TENSOR_LIBRARIES | {"optuna", "onnx"} | others)
+    if loaded == "tuner_gdm":
+        assert found.keys() >= FIRST_PARTY_PLUGINS
+    if code.endswith(f"call({PREDICT}) == 0"):
+        files = {Path(file) for name, file in found.items() if name.startswith("tuner")}
+        lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
+        print(f"tuner predict loads {len(files)} files with {lines} lines")  # noqa: T201 - shown by pytest -s
+        assert len(files) <= 55
+        assert lines <= 6500
 
 
 def test_no_file_names_a_place_on_somebodys_machine() -> None:
@@ -364,30 +373,3 @@ def test_rooms_are_small() -> None:
         print(f"{size} files: {name}")  # noqa: T201 - shown by pytest -s
     assert {name: size for name, size in sizes.items() if size > MOST_FILES and name != "tuner"} == {}
     assert len(sizes) >= 60
-
-
-def test_predicting_loads_little_of_tuner(tmp_path: Path) -> None:
-    fixtures = ROOT / "tests" / "fixtures"
-    command = ["predict", str(fixtures / "digits" / "bundle"), str(min((fixtures / "inputs").glob("digit-*.npy")))]
-    code = (
-        f"import sys; from tuner.cli.app import call; assert call({command}) == 0; "
-        "print('LOADED', *(module.__file__ for name, module in sys.modules.items() if name.startswith('tuner')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
-    )
-    files = {Path(name) for name in done.stdout.rpartition("LOADED ")[2].split()}
-    lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
-    print(f"tuner predict loads {len(files)} files with {lines} lines")  # noqa: T201 - shown by pytest -s
-    assert len(files) <= 55
-    assert lines <= 6500
-
-
-def test_the_runtime_loads_no_task_files_and_no_planner(tmp_path: Path) -> None:
-    code = "import sys, tuner.runtime; print(*(name for name in sys.modules if name.startswith('tuner.')))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
-    )
-    loaded = set(done.stdout.split())
-    assert {name for name in loaded if name.startswith(("tuner.task.file", "tuner.planner", "tuner.plugin"))} == set()
-    assert "tuner.runtime" in loaded

@@ -1,25 +1,13 @@
 """Folders and files that are private to the user, and others that are left as they are."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.killed import contents, killed
 from tuner.errors import RunError
 from tuner.files import cache_folder, private_file, private_folder, remove_parts, write_private
-
-WRITER = """
-import sys
-from pathlib import Path
-from tuner.files import write_private
-print("ready", flush=True)
-for number in range(10**9):
-    write_private(Path(sys.argv[1]), str(number % 10) * 100_000)
-"""
 
 
 def mode(path: Path) -> int:
@@ -87,12 +75,7 @@ def test_a_full_disk_leaves_the_file_and_no_part(tmp_path: Path, monkeypatch: py
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_whole_file_and_parts_that_can_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    for turn in range(10):
-        with subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            writer.stdout.readline()
-            time.sleep(0.01 + 0.003 * turn)
-            writer.send_signal(signal.SIGKILL)
+    for _ in killed(10, 0.04, contents, path):
         content = path.read_text()
         assert (len(content), len(set(content))) == (100_000, 1)
     remove_parts(path)

@@ -1,13 +1,11 @@
 """What `make` installs with: the probe of PyTorch's index, and which installer takes what from where."""
 
-import importlib.util
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,19 +14,15 @@ from types import ModuleType
 
 import pytest
 
+from tests.test_docs import program
+
 ROOT = Path(__file__).parent.parent
 INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 @pytest.fixture
 def tool() -> ModuleType:
-    """Return ``tools/install.py``."""
-    spec = importlib.util.spec_from_file_location("tools_install", ROOT / "tools" / "install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program(ROOT / "tools" / "install.py")
 
 
 @pytest.fixture
@@ -54,19 +48,14 @@ def test_an_index_answers_or_does_not(tool: ModuleType, index: str) -> None:
     assert not tool.answers(f"{index}/other")
 
 
-def test_an_index_that_is_silent_is_left_in_time(tool: ModuleType) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and says nothing
-        start = time.monotonic()
-        assert not tool.answers(f"http://127.0.0.1:{silent.getsockname()[1]}", seconds=0.2)
-        assert time.monotonic() - start < 1.5
-
-
-def test_a_name_that_is_looked_up_for_ever_is_left_in_time(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_silent_or_looked_up_for_ever_is_left_in_time(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     release = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(5) and [])
-    start = time.monotonic()
-    assert not tool.answers(INDEX, seconds=0.2)
-    assert time.monotonic() - start < 1.5
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and says nothing
+        assert not tool.answers(f"http://127.0.0.1:{silent.getsockname()[1]}", seconds=0.2)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait(600) and [])
+        assert not tool.answers(INDEX, seconds=0.2)
     release.set()
 
 
@@ -132,20 +121,15 @@ def test_pytorch_comes_from_its_index_or_from_where_pip_finds_it(
     assert rest[-1].endswith(f"--no-build-isolation --editable {ROOT}[demo]")
 
 
-def test_pip_takes_over_where_uv_fails(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pip_takes_over_where_uv_fails_and_an_install_that_fails_says_so(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tool, "answers", lambda _: True)
     ran = commands(tool, monkeypatch, tmp_path, "uv", lambda line: line.startswith("uv pip"))
     assert f"pip install {FROM_INDEX}" in ran[2]
     assert ran[-1].startswith("ENV/bin/python -m pip install")
-
-
-def test_an_install_that_fails_says_so(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tool, "answers", lambda _: False)
-    for broken, line in (
-        ("torch", "PyTorch could not"),
-        ("editable", "the install failed"),
-        ("venv", "no environment"),
-    ):
+    failures = {"torch": "PyTorch could not", "editable": "the install failed", "venv": "no environment"}
+    for broken, line in failures.items():
         with pytest.raises(SystemExit, match=line):
             commands(tool, monkeypatch, tmp_path, None, partial(contains, broken))
 

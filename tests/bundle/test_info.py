@@ -1,4 +1,4 @@
-"""The content of ``bundle.json``: read into fields, written with the same keys."""
+"""The content of ``bundle.json`` and of replays: written, and read again as it was."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from tests.bundle.handmade import model
 from tuner.bundle.format import FILE, MODEL, Bundle, file_hash, new_folder, seal, successor
 from tuner.bundle.info import FORMAT, BundleInfo, TrainInfo
+from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError
+from tuner.store.codec import Codec, calibrate
 
 TAIL: dict[str, Any] = {
     "format": FORMAT,
@@ -72,6 +75,10 @@ del EXITS["train"]["weights"], EXITS["train"]["cut"]
 @pytest.mark.parametrize("content", [TAIL, EXITS], ids=["tail", "exits"])
 def test_what_is_read_is_written_with_the_same_keys_and_values(content: dict[str, Any]) -> None:
     assert BundleInfo.from_dict(content).to_dict() == {**content, "files": {}}
+    train = {**content["train"], "left_out": ["distill"], "folds": 3}
+    assert TrainInfo.from_dict(train).to_dict() == train
+    with pytest.raises(BundleError, match="folds must be a whole number from 2 to 20"):
+        TrainInfo.from_dict({**train, "folds": 1})
 
 
 def test_sections_are_fields() -> None:
@@ -83,19 +90,6 @@ def test_sections_are_fields() -> None:
     assert exits.scores.device == DeviceScores(None, 0.5, (2.0, 1.0), 60)
     assert exits.exits is not None
     assert exits.exits.front[0].mean_latency_seconds == 2.1e-05
-
-
-def test_the_loss_terms_that_a_step_does_without_are_read_back() -> None:
-    content = {**TAIL["train"], "left_out": ["distill"]}
-    assert TrainInfo.from_dict(content).left_out == ("distill",)
-    assert TrainInfo.from_dict(content).to_dict() == content
-    assert "left_out" not in TrainInfo.from_dict(TAIL["train"]).to_dict()
-
-
-def test_the_folds_of_rounds_may_be_set() -> None:
-    assert TrainInfo.from_dict({**TAIL["train"], "folds": 3}).folds == 3
-    with pytest.raises(BundleError, match="folds must be a whole number from 2 to 20"):
-        TrainInfo.from_dict({**TAIL["train"], "folds": 1})
 
 
 def test_a_training_format_of_a_newer_version_can_be_read_by_who_only_predicts() -> None:
@@ -136,3 +130,20 @@ def test_invalid_content_is_reported(content: Any, says: str, tmp_path: Path) ->
     (tmp_path / FILE).write_text(json.dumps(content))
     with pytest.raises(BundleError, match=says):
         Bundle.open(tmp_path)
+
+
+SHAPE = (3, 5, 5)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_a_replay_comes_back_as_it_was(tmp_path: Path, *, per_sample: bool) -> None:
+    maps = np.random.default_rng(0).random((7, *SHAPE), dtype=np.float32)
+    codec = Codec(1, SHAPE, *calibrate(maps), per_sample)
+    replay = Replay(codec, codec.encode(maps), np.arange(7))
+    replay.save(tmp_path / "replay")
+    with safe_open(tmp_path / "replay", "numpy") as file:
+        assert file.metadata()["format"] == "1"
+    rows = np.array([6, 0, 6])
+    loaded = Replay.load(tmp_path / "replay")
+    np.testing.assert_array_equal(loaded.read(rows), replay.read(rows))
+    np.testing.assert_array_equal(loaded.labels, replay.labels)

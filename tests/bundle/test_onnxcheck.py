@@ -40,7 +40,7 @@ def test_what_was_exported_is_accepted(path: Path) -> None:
     check_model(path)
 
 
-def test_constants_in_every_field_are_accepted(tmp_path: Path) -> None:
+def test_constants_in_every_field_and_a_size_that_follows_the_batch_are_accepted(tmp_path: Path) -> None:
     typed = [
         helper.make_tensor("floats", TensorProto.FLOAT, [2], [1.0, 2.0]),
         helper.make_tensor("int32s", TensorProto.INT32, [2], [1, -2]),
@@ -50,20 +50,16 @@ def test_constants_in_every_field_are_accepted(tmp_path: Path) -> None:
         helper.make_tensor("nothing", TensorProto.INT64, [0], []),
         numpy_helper.from_array(np.array(3.0, np.float32), "scalar"),
     ]
-    (tmp_path / "model.onnx").write_bytes(plain(constants=typed).SerializeToString())
-    check_model(tmp_path / "model.onnx")
-
-
-def test_a_size_that_follows_the_batch_is_accepted(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Shape", ["input"], ["shape"]),
         helper.make_node("Gather", ["shape", "first"], ["batch"]),
         helper.make_node("Concat", ["batch", "rest"], ["wanted"], axis=0),
         helper.make_node("Expand", ["token", "wanted"], ["tokens"]),
     ]
-    constants = [numbers("first", 0), numbers("rest", 1, 64), numpy_helper.from_array(np.ones((1, 1, 64)), "token")]
-    (tmp_path / "model.onnx").write_bytes(plain(nodes, constants).SerializeToString())
-    check_model(tmp_path / "model.onnx")
+    sizes = [numbers("first", 0), numbers("rest", 1, 64), numpy_helper.from_array(np.ones((1, 1, 64)), "token")]
+    for made in (plain(constants=typed), plain(nodes, sizes)):
+        (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+        check_model(tmp_path / "model.onnx")
 
 
 def test_a_check_takes_no_longer_than_its_number_of_fields(tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ def test_only_the_named_weights_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "says"), [("three", 600, "it has none"), ("two", 599, "there are 2400: export again")]
+    ("content", "name", "count", "says"),
+    [
+        (model(), "three", 600, "it has none"),
+        (model(), "two", 599, "there are 2400: export again"),
+        (b"\x3a\xff", "two", 600, "the model file"),
+        (b"\x07", "two", 600, "the model file"),
+    ],
 )
-def test_weights_that_do_not_fit_are_refused(name: str, count: int, says: str) -> None:
+def test_weights_and_files_that_do_not_fit_are_refused(content: bytes, name: str, count: int, says: str) -> None:
     with pytest.raises(BundleError, match=says):
-        with_weights(model(), {name: np.zeros(count, np.float32)})
-
-
-@pytest.mark.parametrize("content", [b"\x3a\xff", b"\x07"])
-def test_a_file_that_is_not_onnx_is_refused(content: bytes) -> None:
-    with pytest.raises(BundleError, match="the model file"):
-        with_weights(content, {})
+        with_weights(content, {name: np.zeros(count, np.float32)})

@@ -1,12 +1,7 @@
 """Rounds of a bundle: swapped whole, the last good one kept, and an answer after a kill at any moment."""
 
-import random
 import shutil
-import signal
 import stat
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,24 +9,12 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tests.killed import killed, swaps
 from tuner.bundle.rounds import EXPORTED, current, install_round, roll_back, rounds_in_use
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser
 
 Make = Callable[..., Any]
-KILLS = 30
-SWAPPER = """
-import sys
-from pathlib import Path
-from tuner.bundle.rounds import install_round
-from tuner.bundle.rounds import roll_back
-bundle, *others = map(Path, sys.argv[1:])
-print("ready", flush=True)
-for number in range(10**9):
-    install_round(bundle, others[number % 2])
-    if number % 5 == 4:
-        roll_back(bundle)
-"""
 
 
 def test_a_round_is_opened_in_place_of_the_exported_bundle(make: Make, pointing: Make, sample: Make) -> None:
@@ -102,14 +85,7 @@ def test_a_full_disk_leaves_the_round_in_use(make: Make, pointing: Make, monkeyp
 def test_a_bundle_answers_after_a_kill_at_any_moment_of_a_swap(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("first", [pointing(1.0), pointing(1.0)], [0.5])
     others = [make(name, [pointing(2.0), pointing(3.0)], [0.5]) for name in ("second", "third")]
-    draw = random.Random(0)
-    for _ in range(KILLS):
-        command = [sys.executable, "-c", SWAPPER, bundle, *others]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as swapper:
-            assert swapper.stdout is not None
-            swapper.stdout.readline()
-            time.sleep(draw.uniform(0, 0.2))
-            swapper.send_signal(signal.SIGKILL)
+    for _ in killed(30, 0.2, swaps, bundle, *others):
         assert Personaliser(bundle, threads=1).predict(sample(2)).label == "c"
     assert len(list((bundle / "device/rounds").iterdir())) <= 4
     assert int(install_round(bundle, others[0])) > 2  # swaps did happen

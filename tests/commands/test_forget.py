@@ -14,8 +14,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(usage, "PATIENCE_SECONDS", 0.05)
     return tmp_path / "store"
 
@@ -35,22 +34,18 @@ def test_it_is_refused_in_one_line_while_a_run_uses_the_store(
         assert not file.missing([sample(1)])
 
 
-def test_a_file_that_nobody_can_read_any_more_is_removed(folder: Path) -> None:
-    with Store(folder).file(PLAIN) as file:
-        file.append([sample(1), sample(2)], records(2))
-        (file.folder / "header").write_bytes(b"TUNERREC" + bytes(40))
-        path = file.folder
-    del file
-    assert forget("digits", folder).records == 0
-    assert not path.exists()
-
-
-def test_a_header_that_a_killed_call_left_behind_is_removed_by_the_next(folder: Path) -> None:
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_file_that_nobody_can_read_or_that_a_killed_call_left_empty_is_removed(
+    folder: Path, *, is_damaged: bool
+) -> None:
     with Store(folder).file(PLAIN) as file:
         file.append([sample(1)], records(1))
-        file.forget([sample(1)])
         path = file.folder
+        if is_damaged:
+            (path / "header").write_bytes(b"TUNERREC" + bytes(40))
+        else:
+            file.forget([sample(1)])
     del file
-    forget("digits", folder)
+    assert forget("digits", folder).records == 0
     assert not path.exists()
     assert clear_store(folder) == 0

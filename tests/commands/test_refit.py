@@ -1,4 +1,4 @@
-"""Exporting with and without a refit: what is written, what is said before, and what ends it."""
+"""Exporting with and without a refit, and in int8: what is written, what is said before, and what ends it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,24 +16,17 @@ from tuner.cli.text.bundles import format_bundle
 from tuner.commands.bundles import export as command
 from tuner.commands.bundles.refit import Refit
 from tuner.errors import BudgetError, BundleError
-from tuner.results.records.trial import HEAD_SOLVED, Outcome
+from tuner.plan.parts import RuntimePlan
+from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
 from tuner.results.run import Run
+from tuner.results.views.pick import pick_trial
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "digits"
 BEFORE = Exported({"local_accuracy": 0.9})
-
-
-class Heard(Listener):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 class FakeSession:
@@ -61,14 +54,16 @@ class WrittenError(Exception):
 
 
 def exported(
-    session: FakeSession, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+    session: FakeSession | None, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return what a bundle would be written from, what was said, and what was warned of."""
     written: dict[str, Any] = {}
-    heard, warned = Heard(), list[str]()
+    heard, warned = Listener(), list[str]()
+    said = list[str]()
+    heard.say = said.append  # type: ignore[method-assign]  # this one's
 
     @contextmanager
-    def opening(*_: object, **__: object) -> Iterator[FakeSession]:
+    def opening(*_: object, **__: object) -> Iterator[FakeSession | None]:
         yield session
 
     def write(_: object, plan: object, weights: Path, *__: object, **more: object) -> None:
@@ -81,12 +76,7 @@ def exported(
     with pytest.raises(WrittenError):
         tuner.export(run, out, "3", task="digits", listener=heard, warn=warned.append, **options)
     assert not list(folder.glob("*out*"))
-    return written, heard.lines, warned
-
-
-@pytest.fixture(autouse=True)
-def _cache(own_cache: Path) -> None:
-    """Keep the store of the user as it is."""
+    return written, said, warned
 
 
 DONE: JobResult[Outcome] = JobResult("result", Outcome({}))
@@ -169,3 +159,29 @@ def test_the_local_scores_are_those_from_before_and_say_so() -> None:
     info = replace(Bundle.open(FIXTURES / "bundle").info, scores=scores)
     text = format_bundle(Path("out"), info, {"local_accuracy": 107})
     assert "local accuracy: measured before the refit, on 107 samples that it then learned too" in text
+
+
+@pytest.mark.parametrize(
+    ("precision", "options", "most_loss"),
+    [
+        ("fp32", {"int8": True}, 0.01),
+        ("int8", {"int8": True}, 0.01),
+        ("fp32", {"int8": True, "int8_loss": 2.5}, 0.025),
+        ("int8", {"int8": True, "int8_loss": 2.5}, 0.025),
+        ("int8", {}, 1.0),  # as it was scored
+        ("int8", {"int8_loss": 0.5}, 0.005),
+    ],
+)
+def test_int8_may_cost_a_point_unless_more_is_allowed_or_the_trial_was_scored_so(
+    precision: str, options: dict[str, Any], most_loss: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = RuntimePlan() if precision == "fp32" else RuntimePlan(precision="int8", int8_loss=1.0)
+
+    def in_precision(run: Run, pick: str) -> TrialRecord:
+        record = pick_trial(run, pick)
+        assert record.plan is not None
+        return replace(record, plan=replace(record.plan, runtime=own))
+
+    monkeypatch.setattr(command, "pick_trial", in_precision)
+    plan = exported(None, tmp_path, monkeypatch, refit=False, **options)[0]["plan"]
+    assert (plan.runtime.precision, plan.runtime.int8_loss) == ("int8", pytest.approx(most_loss))

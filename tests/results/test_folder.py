@@ -1,5 +1,6 @@
 """A run's folder: what is written is read back, whatever byte a kill cut it at, and old records are taken over."""
 
+import json
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tuner.results.folder import (
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import Budget, RunConfig
 from tuner.results.records.trial import TrialRecord
+from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES
 
 PLAN = TrialPlan(example_model(3), example_task(), split=1)
@@ -82,23 +84,28 @@ def test_records_read_back_equal_and_are_the_users_own(folder: Path) -> None:
     assert stat.S_IMODE((folder / TRIALS).stat().st_mode) == 0o600
 
 
-def cut_whole(content: bytes) -> bytes:
-    return content[:-1]  # the last line is whole but for its end
+def changed(place: tuple[str, ...], value: float) -> str:
+    """Return a record's line, with another value somewhere in it."""
+    content = inner = record(0).to_dict()
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    return json.dumps(content)
 
 
-def cut_torn(content: bytes) -> bytes:
-    return content[:-9]
-
-
-def zeros(content: bytes) -> bytes:
-    return content + b"\0" * 64
-
-
-@pytest.mark.parametrize(("edit", "left"), [(cut_whole, 3), (cut_torn, 2), (zeros, 3)])
+@pytest.mark.parametrize(
+    ("edit", "left"),
+    [
+        (lambda content: content[:-1], 3),  # the last line is whole but for its end
+        (lambda content: content[:-9], 2),
+        (lambda content: content + b"\0" * 64, 3),
+        (lambda content: content + b"[" * 100_000 + b"\n", 3),
+    ],
+)
 def test_a_torn_end_is_repaired_before_the_next_record(folder: Path, edit: Edit, left: int) -> None:
     path = folder / TRIALS
     path.write_bytes(edit(path.read_bytes()))
-    assert open_records(folder, PLAN) == [record(trial) for trial in range(left)]
+    assert read_records(folder, PLAN) == tuple(open_records(folder, PLAN)) == tuple(map(record, range(left)))
     append_record(folder, record(9))
     assert [one.trial for one in read_records(folder, PLAN)] == [*range(left), 9]
 
@@ -110,3 +117,47 @@ def test_a_run_without_trials_has_no_records(tmp_path: Path) -> None:
 
 def test_the_template_is_the_plan_that_all_trials_share() -> None:
     assert replace(INFO.template, split=1) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"trial": 0}', "the record of trial 0 cannot be read"),
+        ('{"state": "done"}', "the record cannot be read"),
+        ('{"trial": "x"}', "the record cannot be read"),
+        ('{"trial": 0, "state": "won", "plan": null}', "the record of trial 0 cannot be read"),
+        ('{"trial": 0, "state": "done", "plan": 3}', "the record of trial 0 cannot be read"),
+        ('{"trial": 0, "state": "done", "plan": null, "values": {"a": "b"}}', "the record of trial 0 cannot be read"),
+        (changed(("values", "global_accuracy"), 9e18), "global_accuracy must be between 0 and 1"),
+        (changed(("plan", "data", "alpha"), 1e308), r"data.alpha must be in \[0, 1\]"),
+        (changed(("plan", "recipe", "learning_rate"), float("nan")), "recipe.learning_rate must be above 0"),
+        (changed(("trial",), float("inf")), "cannot convert float infinity"),
+    ],
+)
+def test_a_line_that_is_no_record_is_reported(line: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / TRIALS).write_text(line + "\n")
+    with pytest.raises(RunError, match=says):
+        read_records(tmp_path, INFO.template)
+
+
+@pytest.mark.parametrize("name", [FILE, TRIALS])
+def test_links_and_pipes_of_a_run_are_not_read(name: str, tmp_path: Path) -> None:
+    write_run(tmp_path, INFO)
+    content = (tmp_path / FILE).read_bytes()
+    (tmp_path / "other").write_bytes(content)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("other")
+    with pytest.raises(RunError, match="is a link, which may lead out of the folder"):
+        Run.open(tmp_path)
+
+
+def test_a_front_without_an_objectives_value_and_names_that_steer_a_terminal_are_reported(tmp_path: Path) -> None:
+    write_run(tmp_path, INFO)
+    append_record(tmp_path, replace(record(0), values={"local_accuracy": float("nan")}))
+    with pytest.raises(RunError, match="trial 0 has no value of local_accuracy"):
+        Run.open(tmp_path)
+    content = json.loads((tmp_path / FILE).read_text())
+    content["objectives"][0]["name"] = "\x1b[2J"
+    (tmp_path / FILE).write_text(json.dumps(content))
+    with pytest.raises(RunError, match="a name or unit is no text"):
+        read_run(tmp_path)

@@ -18,8 +18,8 @@ def draw(path: Path, colour: tuple[int, int, int] = (10, 20, 30), size: tuple[in
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+def _cache(cache: Path) -> None:
+    """Keep the cache of the user as it is."""
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ IMAGES: dict[str, Any] = {
     "input.mean": [0.5],
     "input.std": [0.5],
 }
+GLOBAL = {"global.kind": "images", "global.train": "g/train", "global.val": "g/val"}
 Write = Callable[..., Path]
 Load = Callable[..., Task]
 

@@ -1,7 +1,6 @@
 """One order of samples, every prefix of which is stratified."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ def test_a_larger_share_takes_all_of_a_smaller_one(labels: np.ndarray, one: floa
     assert len(shared_indices(labels, small)) == share_of(len(labels), small)
     assert len(shared_indices(labels, 1.0)) == len(labels)
     assert set(mixed_indices(labels, small)) <= set(mixed_indices(labels, large))
+    assert [share_of(count, share) for count, share in ((9, 0.5), (7, 1e-9), (0, 0.5))] == [5, 1, 0]  # rounded up
 
 
 def test_several_labels_a_sample_are_ordered_too() -> None:
@@ -38,13 +38,6 @@ def test_several_labels_a_sample_are_ordered_too() -> None:
     order = filling_order(labels)
     assert sorted(order.tolist()) == list(range(30))
     assert labels[order[:4]].any(axis=0).all()
-
-
-@pytest.mark.parametrize(
-    ("count", "share", "expected"), [(10, 1.0, 10), (10, 0.5, 5), (9, 0.5, 5), (7, 1e-9, 1), (0, 0.5, 0)]
-)
-def test_a_share_is_rounded_up(count: int, share: float, expected: int) -> None:
-    assert share_of(count, share) == expected
 
 
 def test_samples_that_several_labels_take_are_counted_once() -> None:

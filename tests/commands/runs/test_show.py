@@ -1,7 +1,8 @@
-"""All trials of a run, and a bundle's card."""
+"""A run, all its trials, one of them whole, and a bundle's card."""
 
+import json
+import re
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tuner.results.run import Run
 from tuner.runtime import Bundle
 
 OLD = Path(__file__).parents[2] / "fixtures"
+TRACE = "Traceback (most recent call last):\n  File mine.py, line 3, in lower\nKeyError: 'block'\n"
 RUN, BUNDLE = OLD / "digits" / "run", OLD / "digits" / "bundle"
 
 
@@ -24,26 +26,25 @@ def text(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 @pytest.fixture
-def refusing(tmp_path: Path) -> Run:
-    """A run with a refused, a killed and a repeated trial at its end."""
+def run(tmp_path: Path) -> Run:
+    """A run with a refused, a killed, a repeated and a failed trial at its end."""
     shutil.copytree(RUN, tmp_path / "run")
-    run = Run.open(tmp_path / "run")
-    last = run.records[-1]
-    more = (
-        replace(
-            last, trial=4, state="rejected", values={}, reason="expected 2.0 GB of memory", constraint={"memory": 0.7}
+    last = Run.open(tmp_path / "run").records[-1]
+    for trial, changes in enumerate(
+        (
+            {"state": "rejected", "reason": "expected 2.0 GB of memory", "constraint": {"memory": 0.7}},
+            {"state": "killed", "reason": "took 1.1 GB", "constraint": {"memory": 0.1, "time": -1}},
+            {"same_as": 3, "values": last.values},
+            {"state": "failed", "reason": "KeyError: 'block'", "constraint": {"failed": 1.0}, "notes": (TRACE,)},
         ),
-        replace(last, trial=5, state="killed", values={}, reason="took 1.1 GB", constraint={"memory": 0.1, "time": -1}),
-        replace(last, trial=6, same_as=3),
-        replace(last, trial=7, state="failed", values={}, reason="KeyError", constraint={"failed": 1.0}),
-    )
-    for record in (*run.records, *more):
-        append_record(tmp_path / "run", record)
+        start=4,
+    ):
+        append_record(tmp_path / "run", replace(last, **{"trial": trial, "values": {}, **changes}))  # type: ignore[arg-type]  # some fields each
     return Run.open(tmp_path / "run")
 
 
-def test_all_trials_are_shown_with_the_reason_of_a_refusal(refusing: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = text(capsys, "show", refusing.folder, "--trials").splitlines()
+def test_all_trials_are_shown_with_the_reason_of_a_refusal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = text(capsys, "show", run.folder, "--trials").splitlines()
     assert lines[0].split() == ["trial", "state", "rung", "local", "accuracy", "global", "accuracy", "train", "seconds"]
     values = next(line for line in lines if line.startswith("  → 0  done"))
     assert ("99.1 %" in values, "92.1 %" in values, "0.257 s" in values) == (True, True, True)
@@ -53,7 +54,7 @@ def test_all_trials_are_shown_with_the_reason_of_a_refusal(refusing: Run, capsys
     assert below["6"] == "the same plan as trial 3, whose values these are"
     assert lines[-2] == "do not count: 2 because of --memory, 1 because of failures"
     assert lines[-1] == "trials: 4 done, 1 rejected, 0 stopped, 1 killed, 1 failed"
-    content = printed_json(capsys, "show", refusing.folder, "--trials")
+    content = printed_json(capsys, "show", run.folder, "--trials")
     assert [trial["state"] for trial in content["trials"]][4:] == ["rejected", "killed", "done", "failed"]
     assert content["trials"][4]["constraint"] == {"memory": 0.7}
 
@@ -92,20 +93,63 @@ def test_a_damaged_bundle_has_no_card(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    "arguments", [[RUN, "3", "--all"], [RUN, "--all", "--trials"], [BUNDLE, "3"], [BUNDLE, "--trials"], [RUN, "three"]]
+    ("arguments", "code", "says"),
+    [
+        ([RUN, "999"], 1, "has no trial 999: it has 0 to"),
+        ([RUN, "3", "--all"], 2, ""),
+        ([RUN, "--all", "--trials"], 2, ""),
+        ([BUNDLE, "3"], 2, ""),
+        ([BUNDLE, "--trials"], 2, ""),
+        ([RUN, "three"], 2, ""),
+        (["n" * 300], 1, "tuner: "),
+    ],
 )
-def test_what_cannot_be_shown_together_is_wrong_usage(
-    arguments: list[object], capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_shown_is_one_line(
+    arguments: list[object], code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(["show", *map(str, arguments)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert call(["show", *map(str, arguments)]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
 
 
-@pytest.mark.parametrize("command", ["show", "predict", "run"])
-def test_a_name_too_long_for_a_file_is_one_line(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_failed_trial_shows_its_traceback(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = run.records[-1].trial
+    lines = text(capsys, "show", run.folder, trial).splitlines()
+    assert lines[0].startswith(f"trial {trial}: failed")
+    assert "reason: KeyError: 'block'" in lines
+    assert "limit failed: over by 1" in lines
+    assert "\n".join(lines[-3:]) == TRACE.rstrip()
+    content = json.loads(text(capsys, "show", run.folder, trial, "--json"))
+    assert content["notes"] == [TRACE]
+    assert (content["trial"], content["state"], content["reason"]) == (trial, "failed", "KeyError: 'block'")
+
+
+def test_a_trial_that_was_scored_shows_its_plan_values_and_estimate(
+    run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # --time counts from the call
-    assert call([command, "n" * 300]) in {1, 2}
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("tuner: ")
+    record = run.record(run.front[0])
+    shown = text(capsys, "show", run.folder, record.trial)
+    (accuracy,) = [line for line in shown.splitlines() if line.startswith("local_accuracy: ")]
+    assert accuracy.startswith(f"local_accuracy: {100 * record.values['local_accuracy']:.1f} % (")
+    assert "estimate: train_seconds " in shown
+    assert f"knob recipe.epochs: {record.knobs['recipe.epochs']}" in shown.splitlines()
+    content = json.loads(text(capsys, "show", run.folder, record.trial, "--json"))
+    assert content["knobs"] == record.knobs
+    assert content["measured"] == record.values
+
+
+def test_a_run_shows_the_errors_of_its_estimates(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = [one for one in text(capsys, "show", run.folder).splitlines() if one.startswith("estimates: ")]
+    assert "peak bytes off by" in line
+    assert "before calibration" in line
+    errors = printed_json(capsys, "show", run.folder)["estimate_errors"]
+    assert errors["train_seconds"]["trials"] > 0
+    assert errors["train_seconds"]["plain_median"] is not None
+
+
+def test_a_top_k_accuracy_has_its_interval(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    record = run.record(run.front[0])
+    append_record(run.folder, replace(record, values={**record.values, "local_top5_accuracy": 0.9}))
+    assert re.search(
+        r"^local_top5_accuracy: 90\.0 % \(\d+–\d+\)$", text(capsys, "show", run.folder, record.trial), re.MULTILINE
+    )

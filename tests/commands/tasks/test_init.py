@@ -1,8 +1,8 @@
 """`tuner init`: a folder of photos is looked at, and a task file is written that loads and says what was found."""
 
 import json
+import os
 import shutil
-import time
 import tomllib
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from tuner.commands.tasks.init import init
 from tuner.errors import TaskError
 from tuner.task import open_task
 
+REAL = Path(os.environ["TUNER_DATA"])
+
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+def _here(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)  # --time counts from the call
     monkeypatch.delenv("TUNER_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -66,17 +66,13 @@ def test_the_file_loads_and_says_what_was_found(photos: Path, weights: str) -> N
     assert "skip_unreadable" not in content["input"]
 
 
-@pytest.mark.parametrize("given", ["mine/train", "mine"])
-def test_validation_photos_next_to_train_are_found(photos: Path, weights: str, given: str) -> None:
-    assert init(Path(given), weights=weights).val == Path("mine/val")
-
-
-def test_class_folders_alone_get_a_stated_holdout(photos: Path, weights: str) -> None:
+def test_class_folders_have_the_validation_photos_next_to_train_or_a_stated_holdout(photos: Path, weights: str) -> None:
+    for given in ("mine/train", "mine"):
+        assert init(Path(given), weights=weights, force=True).val == Path("mine/val")
     classes = photos.rename(photos.with_name("whole")) / "train"
     classes = classes.rename(classes.with_name("shop"))
-    prepared = init(classes, weights=weights)
-    assert prepared.name == "shop"
-    assert prepared.val is None
+    prepared = init(classes, weights=weights, force=True)
+    assert (prepared.name, prepared.val) == ("shop", None)
     assert loaded_sizes(prepared.task) == (12, 3)
     assert "a fifth of each class is held out" in prepared.task.read_text()
 
@@ -225,10 +221,8 @@ def test_from_photos_to_predictions(photos: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.data
-def test_the_clothing_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.task.test_real_data import DATA
-
-    prepared = init(DATA / "images/local/train", global_=DATA / "images/global")
+def test_the_clothing_photos() -> None:
+    prepared = init(REAL / "images/local/train", global_=REAL / "images/global")
     assert loaded_sizes(prepared.task) == (1192, 347)
     assert (len(prepared.survey.classes), prepared.survey.leaks, prepared.survey.unreadable) == (10, (), ())
     assert prepared.global_classes == 200

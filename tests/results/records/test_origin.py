@@ -1,16 +1,15 @@
 """Code that a run names is run on the user's own word, unless the run was made here."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.results.test_folder import INFO, PLAN, record
+from tests.results.test_folder import INFO, record
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import plugins_of_run
 from tuner.errors import RunError
-from tuner.results.folder import FILE, TRIALS, append_record, read_records, read_run, write_run
+from tuner.results.folder import append_record, write_run
 from tuner.results.records.config import RunConfig
 from tuner.results.records.origin import KEY, is_own, mark_of
 from tuner.results.run import Run
@@ -18,10 +17,7 @@ from tuner.results.run import Run
 EVIL = "raise SystemExit('code of the run was run')"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def run_with(folder: Path, config: RunConfig, mark: str = "") -> Run:
@@ -78,74 +74,3 @@ def test_a_plugin_of_a_run_from_elsewhere_is_not_loaded(tmp_path: Path) -> None:
     assert plugins_of_run(run.info, run.folder, [str(tmp_path / "evil.py")]) == []
     own = replace(run.info, mark=mark_of(config))
     assert plugins_of_run(own, run.folder, []) == list(config.plugins)
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ('{"trial": 0}', "the record of trial 0 cannot be read"),
-        ('{"state": "done"}', "the record cannot be read"),
-        ('{"trial": "x"}', "the record cannot be read"),
-        ('{"trial": 0, "state": "won", "plan": null}', "the record of trial 0 cannot be read"),
-        ('{"trial": 0, "state": "done", "plan": 3}', "the record of trial 0 cannot be read"),
-        ('{"trial": 0, "state": "done", "plan": null, "values": {"a": "b"}}', "the record of trial 0 cannot be read"),
-    ],
-)
-def test_a_line_that_is_no_record_is_reported(line: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / TRIALS).write_text(line + "\n")
-    with pytest.raises(RunError, match=says):
-        read_records(tmp_path, INFO.template)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "says"),
-    [
-        (("values", "global_accuracy"), 9e18, "global_accuracy must be between 0 and 1"),
-        (("plan", "data", "alpha"), 1e308, r"data.alpha must be in \[0, 1\]"),
-        (("plan", "recipe", "learning_rate"), float("nan"), "recipe.learning_rate must be above 0"),
-        (("trial",), float("inf"), "cannot convert float infinity"),
-    ],
-)
-def test_values_that_no_trial_has_are_reported(place: tuple[str, ...], value: float, says: str, tmp_path: Path) -> None:
-    content = replace(record(0), plan=PLAN).to_dict()
-    inner = content
-    for name in place[:-1]:
-        inner = inner[name]
-    inner[place[-1]] = value
-    (tmp_path / TRIALS).write_text(json.dumps(content) + "\n")
-    with pytest.raises(RunError, match=says):
-        read_records(tmp_path, INFO.template)
-
-
-def test_records_nested_too_deeply_are_left_out(tmp_path: Path) -> None:
-    append_record(tmp_path, record(0))
-    with (tmp_path / TRIALS).open("a") as file:
-        file.write("[" * 100_000 + "\n")
-    assert len(read_records(tmp_path, INFO.template)) == 1
-
-
-@pytest.mark.parametrize("name", [FILE, TRIALS])
-def test_links_and_pipes_of_a_run_are_not_read(name: str, tmp_path: Path) -> None:
-    write_run(tmp_path, INFO)
-    content = (tmp_path / FILE).read_bytes()
-    (tmp_path / "other").write_bytes(content)
-    (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).symlink_to("other")
-    with pytest.raises(RunError, match="is a link, which may lead out of the folder"):
-        Run.open(tmp_path)
-
-
-def test_a_front_without_an_objectives_value_is_reported(tmp_path: Path) -> None:
-    write_run(tmp_path, INFO)
-    append_record(tmp_path, replace(record(0), plan=PLAN, values={"local_accuracy": float("nan")}))
-    with pytest.raises(RunError, match="trial 0 has no value of local_accuracy"):
-        Run.open(tmp_path)
-
-
-def test_objectives_that_steer_a_terminal_are_refused(tmp_path: Path) -> None:
-    write_run(tmp_path, INFO)
-    content = json.loads((tmp_path / FILE).read_text())
-    content["objectives"][0]["name"] = "\x1b[2J"
-    (tmp_path / FILE).write_text(json.dumps(content))
-    with pytest.raises(RunError, match="a name or unit is no text"):
-        read_run(tmp_path)

@@ -1,8 +1,9 @@
-"""Records of trials, as JSON and as candidates of the front."""
+"""Records of trials, as JSON and as candidates of the front, and predictions counted by class."""
 
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tuner.plan.example import example_model, example_task
@@ -11,6 +12,7 @@ from tuner.plan.parts import CachePlan, DataPlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate
+from tuner.results.records.counts import MOST_CONFUSED, ClassCounts
 from tuner.results.records.trial import STATES, TrialRecord, TrialState, eligible
 
 TEMPLATE = TrialPlan(example_model(4), example_task())
@@ -71,3 +73,21 @@ def test_only_new_measured_trials_within_every_limit_may_be_on_the_front(
 ) -> None:
     assert state in STATES
     assert eligible(TrialRecord(0, state, PLAN, constraint=constraint, same_as=same_as)) is stands
+
+
+def test_what_is_right_and_what_is_taken_for_what_is_counted() -> None:
+    labels = np.array([7, 7, 7, 7, 9, 9])
+    counts = ClassCounts.of(np.array([7, 1, 1, 2, 9, 7]), labels)
+    assert counts.rows == ((7, 1, 4), (9, 1, 2))
+    assert counts.confused == ((7, 1, 2), (7, 2, 1), (9, 7, 1))
+    assert ClassCounts.of(np.array([3, 3]), np.array([3, 3])) == ClassCounts(((3, 2, 2),), ())
+
+
+def test_of_many_classes_the_most_frequent_confusions_are_kept() -> None:
+    labels = np.arange(210).repeat(3)
+    predicted = (labels + 1) % 210
+    predicted[:3] = 9
+    counts = ClassCounts.of(np.append(predicted, 9), np.append(labels, 0))
+    assert len(counts.confused) == MOST_CONFUSED
+    assert counts.confused[0] == (0, 9, 4)
+    assert len(counts.rows) == 210

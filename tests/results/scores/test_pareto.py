@@ -1,4 +1,4 @@
-"""The Pareto front and its knee."""
+"""The Pareto front, its knee, and which of its members are shown."""
 
 import math
 from collections.abc import Mapping
@@ -7,32 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.metrics import wilson
 from tuner.results.scores.objectives import OBJECTIVES, Objective
-from tuner.results.scores.pareto import front, knee
+from tuner.results.scores.pareto import MOST, front, knee, shortlist, useful
 
 LOCAL, GLOBAL, SECONDS, BYTES = OBJECTIVES
 Values = dict[int, dict[str, float]]
 UNTOUCHED = {"local_accuracy": 0.0, "global_accuracy": 0.9}
+SAMPLES = {"local": 400, "global": 400}
 
 
-def member(local: float, global_: float, seconds: float = 10.0, peak: float = 1e8) -> dict[str, float]:
+def member(local: float, global_: float = 0.5, seconds: float = 1.0, peak: float = 1e8) -> dict[str, float]:
     return {"local_accuracy": local, "global_accuracy": global_, "train_seconds": seconds, "peak_bytes": peak}
 
 
 def test_what_nothing_beats_is_on_the_front() -> None:
-    values = {0: member(0.5, 0.9), 1: member(0.6, 0.8), 2: member(0.5, 0.8), 3: member(0.5, 0.9, seconds=5)}
+    values = {0: member(0.5, 0.9), 1: member(0.6, 0.8), 2: member(0.5, 0.8), 3: member(0.5, 0.9, seconds=0.5)}
     assert front(values, OBJECTIVES) == [1, 3]
+    assert front({}, OBJECTIVES) == []
+    assert knee({}, OBJECTIVES, UNTOUCHED) is None
+    assert shortlist({}, OBJECTIVES, SAMPLES, first=None) == ()
 
 
 def test_only_the_objectives_count() -> None:
     values = {0: member(0.5, 0.1), 1: member(0.5, 0.9), 2: member(0.6, 0.0)}
     assert front(values, [LOCAL]) == [2]
     assert front(values, [LOCAL, GLOBAL]) == [1, 2]
-
-
-def test_nothing_has_no_front_and_no_knee() -> None:
-    assert front({}, OBJECTIVES) == []
-    assert knee({}, OBJECTIVES, UNTOUCHED) is None
 
 
 levels = st.integers(0, 3).map(float)
@@ -151,3 +151,39 @@ def test_the_knee_is_what_the_definition_says(members: Values) -> None:
 )
 def test_objectives_say_values_for_people(objective: Objective, value: float, said: str) -> None:
     assert objective.text(value) == said
+
+
+def test_who_is_below_what_comes_free_is_not_shown() -> None:
+    members = {0: member(0.05, seconds=0.1), 1: member(0.3), 2: member(0.8)}
+    assert list(useful(members, {"local_accuracy": 0.1}, 0.2)) == [1, 2]
+    assert list(useful(members, {"local_accuracy": 0.5}, 0.2)) == [2]
+    assert list(useful(members, {"local_accuracy": 0.9}, 0.0)) == [0, 1, 2]
+
+
+def test_what_no_difference_tells_apart_is_shown_once() -> None:
+    # The standard error of 80 % of 400 is 2 points: 81 % is near 80 %, 85 % is not, nor is half the time.
+    members = {0: member(0.80), 1: member(0.81, seconds=1.05), 2: member(0.85), 3: member(0.80, seconds=0.5)}
+    assert shortlist(members, OBJECTIVES, SAMPLES, first=None) == (1, 2, 3)
+    assert shortlist(members, OBJECTIVES, SAMPLES, first=0) == (0, 2, 3)
+    assert shortlist(members, OBJECTIVES, {"local": 1_000_000, "global": 400}, first=None) == (0, 1, 2, 3)
+
+
+def test_a_large_front_is_looked_at_more_coarsely() -> None:
+    members = {number: member(0.5 + number / 250, 0.9 - number / 250, 1.0 + number) for number in range(100)}
+    shown = shortlist(members, OBJECTIVES, SAMPLES, first=50)
+    assert 3 <= len(shown) <= MOST
+    assert 50 in shown
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "low", "high"),
+    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    [
+        (81 / 263, 263, 0.2553, 0.3662),
+        (15 / 148, 148, 0.0624, 0.1605),
+        (0.0, 20, 0.0, 0.1611),
+        (1 / 29, 29, 0.0061, 0.1718),
+    ],
+)
+def test_intervals_are_wilsons(share: float, count: int, low: float, high: float) -> None:
+    assert wilson(share, count) == pytest.approx((low, high), abs=1e-4)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -40,49 +41,79 @@ def measured(run: Run, **values: float) -> Run:
     return replace(run, records=records)
 
 
-def test_new_classes_are_called_by_name() -> None:
-    assert answer(run_of("digits", DIGITS)) == (
-        "Training the last 2 of 4 blocks on 180 of the user's samples and 77 old ones for 0.257 s takes 7–9 from 0.0 % "
-        "to 99.1 % and 0–6 from 99.6 % to 92.1 %."
-    )
+def info_with(run: Run, **changes: Any) -> Run:
+    return replace(run, info=replace(run.info, **changes))
 
 
-def test_without_names_it_is_the_users_samples_and_the_original_data() -> None:
-    assert answer(run_of("digits")).endswith(
-        "takes the accuracy on the user's samples from 0.0 % to 99.1 % and on the original data from 99.6 % to 92.1 %."
-    )
+def task_with(run: Run, **changes: Any) -> Run:
+    return info_with(run, task=replace(run.info.task, **changes))
 
 
-def test_classes_that_the_model_knew_do_not_stand_for_the_users_samples() -> None:
-    same = Classes(("fist", "wave", "pinch", "rest"), (0, 1, 2, 3), 4)
-    assert "takes the accuracy on the user's windows from 41.2 % to 76.2 %" in answer(run_of("signals", same))
+def planned(run: Run, **changes: Any) -> Run:
+    """Return a run all of whose trials have another plan."""
+    plan = run.record(run.front[0]).plan
+    assert isinstance(plan, TrialPlan)
+    return replace(run, records=tuple(replace(record, plan=replace(plan, **changes)) for record in run.records))
 
 
-def test_exits_are_worth_what_a_prediction_saves() -> None:
-    assert answer(run_of("exits", DIGITS)).endswith(
-        "takes 7–9 from 0.0 % to 94.4 %, 0–6 from 99.6 % to 92.1 % and a prediction from 1.2 MFLOP to 1.14 MFLOP."
-    )
+KNOWN = run_of("digits", DIGITS)
+GESTURES = Classes(("fist", "wave", "pinch", "rest"), (0, 1, 2, 3), 4)
+ENERGY = Objective("energy_joules", "minimise", "J")
+FLOPS = Objective("mean_flops", "minimise", "FLOP")
+WHOLE = float(sum(block.flops for block in KNOWN.info.model.blocks))
+WITH_FLOPS = info_with(KNOWN, objectives=(*KNOWN.info.objectives, FLOPS))
+SENTENCE = (
+    "Training the last 2 of 4 blocks on 180 of the user's samples and 77 old ones for 0.257 s takes 7–9 from 0.0 % "
+    "to 99.1 % and 0–6 from 99.6 % to 92.1 %."
+)
+ANSWERS = {
+    "new classes by name": (KNOWN, SENTENCE),
+    "without names": (
+        run_of("digits"),
+        "takes the accuracy on the user's samples from 0.0 % to 99.1 % and on the original data from 99.6 % to 92.1 %.",
+    ),
+    "classes that the model knew": (
+        run_of("signals", GESTURES),
+        "takes the accuracy on the user's windows from 41.2 % to 76.2 %",
+    ),
+    "exits": (
+        run_of("exits", DIGITS),
+        "takes 7–9 from 0.0 % to 94.4 %, 0–6 from 99.6 % to 92.1 % and a prediction from 1.2 MFLOP to 1.14 MFLOP.",
+    ),
+    "several labels": (
+        task_with(run_of("digits", replace(DIGITS, several=True)), loss="multi-label"),
+        "takes the macro AUC on the user's samples from 0.0 % to 99.1 %",
+    ),
+    "no labels": (
+        task_with(info_with(KNOWN, baselines=(Baseline("untouched", {"local_accuracy": 1.0}),)), labelled=False),
+        "takes agreement with the given model on 7–9 from 100.0 % to 99.1 %",
+    ),
+    "no gain": (
+        info_with(KNOWN, baselines=(Baseline("untouched", {"local_accuracy": 0.995}),)),
+        "Nothing that was tried is better on 7–9 than the untouched model: it reaches 99.5 %, the best trial 99.1 %.",
+    ),
+    "nothing measured before": (info_with(KNOWN, baselines=()), "takes 7–9 to 99.1 % and 0–6 to 92.1 %."),
+    "one block": (planned(KNOWN, split=3), "Training the last block on"),
+    "minutes": (measured(KNOWN, train_seconds=245.0), " for 4m 05s takes "),
+    "a head that is solved for": (
+        planned(KNOWN, split=3, shape=(TailEdit.of("closed-form", EditTraits(solves=True)),)),
+        "Solving for the last block on 180 of the user's samples and 77 old ones in 0.257 s takes ",
+    ),
+    "objectives that need no sentence": (info_with(KNOWN, objectives=(*KNOWN.info.objectives, ENERGY)), SENTENCE),
+    "a prediction that costs the same": (measured(WITH_FLOPS, mean_flops=WHOLE), SENTENCE),
+    "a prediction that costs less": (
+        measured(WITH_FLOPS, mean_flops=WHOLE / 2),
+        f" and a prediction from {FLOPS.text(WHOLE)} to {FLOPS.text(WHOLE / 2)}.",
+    ),
+}
 
 
-def test_several_labels_are_scored_by_auc() -> None:
-    run = run_of("digits", replace(DIGITS, several=True))
-    run = replace(run, info=replace(run.info, task=replace(run.info.task, loss="multi-label")))
-    assert "takes the macro AUC on the user's samples from 0.0 % to 99.1 %" in answer(run)
-
-
-def test_samples_without_labels_are_scored_by_agreement() -> None:
-    run = run_of("digits", DIGITS)
-    task = replace(run.info.task, labelled=False)
-    run = replace(run, info=replace(run.info, task=task, baselines=(Baseline("untouched", {"local_accuracy": 1.0}),)))
-    assert "takes agreement with the given model on 7–9 from 100.0 % to 99.1 %" in answer(run)
-
-
-def test_no_gain_is_no_answer() -> None:
-    run = run_of("digits", DIGITS)
-    run = replace(run, info=replace(run.info, baselines=(Baseline("untouched", {"local_accuracy": 0.995}),)))
-    assert answer(run) == (
-        "Nothing that was tried is better on 7–9 than the untouched model: it reaches 99.5 %, the best trial 99.1 %."
-    )
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_run_is_answered_in_one_sentence(name: str) -> None:
+    run, said = ANSWERS[name]
+    assert said in answer(run)
+    if said.endswith(".") and said[0].isupper():
+        assert answer(run) == said
 
 
 def test_an_empty_front_says_why() -> None:
@@ -90,25 +121,6 @@ def test_an_empty_front_says_why() -> None:
     refused = tuple(replace(record, constraint={"memory": 0.5}, reason="too much") for record in run.records)
     empty = replace(run, records=refused, front=(), knee=None, best=None)
     assert answer(empty).startswith("No trial obeys every limit: 4 of 4 trials do not count because of --memory")
-
-
-def test_long_times_are_minutes_and_one_block_is_the_last() -> None:
-    run = measured(run_of("digits", DIGITS), train_seconds=245.0)
-    plan = run.record(run.front[0]).plan
-    assert isinstance(plan, TrialPlan)
-    records = tuple(replace(record, plan=replace(plan, split=3)) for record in run.records)
-    assert answer(replace(run, records=records)).startswith("Training the last block on")
-    assert " for 4m 05s takes " in answer(replace(run, records=records))
-
-
-def test_a_head_that_is_solved_for_is_not_trained() -> None:
-    run = run_of("digits", DIGITS)
-    plan = run.record(run.front[0]).plan
-    assert isinstance(plan, TrialPlan)
-    edit = TailEdit.of("closed-form", EditTraits(solves=True))
-    records = tuple(replace(record, plan=replace(plan, split=3, shape=(edit,))) for record in run.records)
-    said = answer(replace(run, records=records))
-    assert said.startswith("Solving for the last block on 180 of the user's samples and 77 old ones in 0.257 s takes ")
 
 
 def test_a_head_is_shown_with_its_score_on_all_local_samples() -> None:
@@ -125,28 +137,6 @@ def test_a_head_is_shown_with_its_score_on_all_local_samples() -> None:
     assert point(run, run.best or 0).intervals["local_loo_accuracy"] == wilson(0.9, 287)
     with pytest.raises(UsageError, match="there is no value 'local_loo_accuracy'"):
         pick_trial(run, "max(local_loo_accuracy)")
-
-
-def test_accuracy_that_nobody_measured_before_has_no_from() -> None:
-    run = run_of("digits", DIGITS)
-    assert "takes 7–9 to 99.1 % and 0–6 to 92.1 %." in answer(replace(run, info=replace(run.info, baselines=())))
-
-
-def test_objectives_other_than_accuracy_need_no_sentence_of_their_own() -> None:
-    run = run_of("digits", DIGITS)
-    objectives = (*run.info.objectives, Objective("energy_joules", "minimise", "J"))
-    assert answer(replace(run, info=replace(run.info, objectives=objectives))) == answer(run)
-
-
-def test_what_a_prediction_costs_is_said_where_exits_change_it() -> None:
-    run = run_of("digits", DIGITS)
-    whole = float(sum(block.flops for block in run.info.model.blocks))
-    flops = Objective("mean_flops", "minimise", "FLOP")
-    with_flops = replace(run, info=replace(run.info, objectives=(*run.info.objectives, flops)))
-    assert answer(measured(with_flops, mean_flops=whole)) == answer(run)
-    assert answer(measured(with_flops, mean_flops=whole / 2)).endswith(
-        f" and a prediction from {flops.text(whole)} to {flops.text(whole / 2)}."
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
-"""What the search is compared with: pairs of answers, and whether a trial is better."""
+"""What a run is compared with: baselines by pairs of answers, and estimates by what was measured."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tests.results.views.test_pick import INFO, run_of
 from tuner.metrics import paired_interval
+from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
+from tuner.planner.price import Estimate
 from tuner.results.records.baseline import LINEAR_PROBE, Baseline, discordant, packed
 from tuner.results.records.trial import TrialRecord
 from tuner.results.views.baselines import not_better_than, rows, verdicts
+from tuner.results.views.estimates import EstimateErrors, estimate_errors
 
 
 def test_pairs_are_counted_over_several_trainings() -> None:
@@ -43,3 +48,38 @@ def test_a_trial_that_pairs_do_not_tell_from_the_probe_is_named() -> None:
     assert line.startswith("trial 1 is not better than the linear probe on the user's ")
     (name, cells), _ = rows(run)
     assert (name, cells[0]) == ("untouched", "no output")
+
+
+PLAN = TrialPlan(example_model(2), example_task())
+
+
+def record(expected: float, plain: float | None, measured: Mapping[str, float], **more: object) -> TrialRecord:
+    """Return a trial whose costs were all expected to be the same number."""
+
+    def every(value: float) -> Estimate:
+        return Estimate(value, value, int(value), 1)
+
+    uncalibrated = None if plain is None else every(plain)
+    settings = {"trial": 0, "state": "done", "uncalibrated": uncalibrated, **more}
+    return TrialRecord(**settings, plan=PLAN, estimate=every(expected), values=dict(measured))  # type: ignore[arg-type]
+
+
+def test_errors_are_relative_to_what_was_measured_and_without_sign() -> None:
+    peaks = [(90, 50), (110, 200), (100, 100), (130, 300)]
+    records = [record(expected, plain, {"peak_bytes": 100.0}) for expected, plain in peaks]
+    (errors,) = estimate_errors(records).values()
+    assert errors.trials == 4
+    assert [errors.median, errors.nine_in_ten] == pytest.approx([0.1, 0.3])
+    assert [errors.plain_median, errors.plain_nine_in_ten] == [pytest.approx(0.5), pytest.approx(2.0)]
+
+
+def test_seconds_of_trials_that_were_cut_short_are_no_errors() -> None:
+    measured = {"peak_bytes": 100.0, "train_seconds": 50.0}
+    found = estimate_errors([record(100, 100, measured, state="stopped")])
+    assert found == {"peak_bytes": EstimateErrors(1, 0.0, 0.0, 0.0, 0.0)}
+
+
+def test_refused_repeated_and_unestimated_trials_tell_nothing() -> None:
+    assert estimate_errors([record(1, 1, {}, state="rejected"), record(1, 1, {"peak_bytes": 2.0}, same_as=0)]) == {}
+    (errors,) = estimate_errors([record(100, None, {"peak_bytes": 50.0})]).values()
+    assert errors == EstimateErrors(1, 1.0, 1.0)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tuner.bundle.format import file_hash
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.runtime import Bundle, Personaliser
-from tuner.targets import MultiLabel
 
 Make = Callable[..., Any]
 
@@ -31,11 +31,8 @@ def test_a_sample_exits_at_the_first_exit_that_is_sure(make: Make, pointing: Mak
     model = Personaliser(bundle, threads=1)
     left = [model.predict(sample(0, strength=strength)).exit for strength in (5.0, 2.0, 0.5)]
     assert left == [0, 1, 2]
-
-
-def test_with_a_threshold_of_one_no_sample_exits_early(make: Make, pointing: Make, sample: Make) -> None:
-    model = Personaliser(make("sure", [pointing(1.0), pointing(1.0)], [1.0]), threads=1)
-    assert model.predict(sample(2, strength=1000.0)).exit == 1
+    never = Personaliser(make("sure", [pointing(1.0), pointing(1.0)], [1.0]), threads=1)
+    assert never.predict(sample(2, strength=1000.0)).exit == 1
 
 
 def test_a_batch_gives_what_its_samples_give_alone(make: Make, pointing: Make) -> None:
@@ -87,21 +84,12 @@ def test_a_sample_that_is_explored_goes_through_each_segment_once(
 
 def test_the_temperature_divides_the_logits(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("warm", [pointing(4.0), pointing(4.0)], [0.5])
-    content = json.loads((bundle / "bundle.json").read_text())
-    content["exits"]["temperatures"] = [4.0, 4.0]
-    (bundle / "bundle.json").write_text(json.dumps(content))
     expected = pytest.approx(math.e / (math.e + 2), rel=1e-5)
-    assert Personaliser(bundle, threads=1).predict(sample(0)).probability == expected
-    content["exits"]["temperatures"] = [4.0, 1.0]  # of each exit
-    (bundle / "bundle.json").write_text(json.dumps(content))
-    every = Personaliser(bundle, threads=1).every_exit(sample(0)[None])[:, 0, 0]
+    warm = Personaliser(edited(bundle, "exits", temperatures=[4.0, 4.0]), threads=1)
+    assert warm.predict(sample(0)).probability == expected
+    own = Personaliser(edited(bundle, "exits", temperatures=[4.0, 1.0]), threads=1)  # of each exit
+    every = own.every_exit(sample(0)[None])[:, 0, 0]
     assert [every[0], math.log(every[1] / (1 - every[1]) * 2)] == [expected, pytest.approx(4.0, rel=1e-4)]
-
-
-def test_several_labels_are_sure_by_the_mean_of_their_certainties() -> None:
-    logits = np.array([[0.0, 100.0], [0.0, -100.0]], np.float32)
-    assert MultiLabel().probabilities(logits)[0].tolist() == [0.5, 1.0]
-    assert MultiLabel().confidences(logits).tolist() == [0.75, 0.75]
 
 
 @pytest.mark.parametrize("given", [np.zeros(4, np.float32), np.zeros((3, 3), np.float32), np.array(["a", "b", "c"])])
@@ -109,6 +97,14 @@ def test_a_sample_of_another_shape_or_type_is_reported(given: Any, make: Make, p
     model = Personaliser(make("one", [pointing(1.0)]), threads=1)
     with pytest.raises(BundleError, match=r"hand-made takes numbers of shape \[3\], got "):
         model.predict(given)
+
+
+def edited(bundle: Path, section: str, **changes: Any) -> Path:
+    """Return a bundle after changes to a section of its description."""
+    content = json.loads((bundle / "bundle.json").read_text())
+    content[section] |= changes
+    (bundle / "bundle.json").write_text(json.dumps(content))
+    return bundle
 
 
 @pytest.mark.parametrize(
@@ -122,33 +118,19 @@ def test_a_sample_of_another_shape_or_type_is_reported(given: Any, make: Make, p
     ],
 )
 def test_exits_that_do_not_fit_are_reported(exits: dict[str, Any], says: str, make: Make, pointing: Make) -> None:
-    bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
-    content = json.loads((bundle / "bundle.json").read_text())
-    content["exits"] |= exits
-    (bundle / "bundle.json").write_text(json.dumps(content))
+    bundle = edited(make("two", [pointing(1.0), pointing(1.0)], [0.5]), "exits", **exits)
     with pytest.raises(BundleError, match=says):
         Bundle.open(bundle)
 
 
-def test_a_segment_without_features_is_reported(make: Make, pointing: Make) -> None:
+def test_segments_that_do_not_fit_are_reported(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
-    last = (bundle / "segments/1.onnx").read_bytes()
-    (bundle / "segments/0.onnx").write_bytes(last)
-    content = json.loads((bundle / "bundle.json").read_text())
-    content["files"]["segments/0.onnx"] = content["files"]["segments/1.onnx"]
-    (bundle / "bundle.json").write_text(json.dumps(content))
-    with pytest.raises(BundleError, match=r"has outputs \['logits'\], but no features: export again"):
-        Personaliser(bundle)
-
-
-def test_logits_for_other_labels_are_reported(make: Make, pointing: Make, sample: Make) -> None:
-    model = Personaliser(make("four", [pointing(1.0)], labels=("a", "b", "c", "d")), threads=1)
-    with pytest.raises(BundleError, match=r"segment 0 gives logits of shape \[1, 3\] for 1 samples and 4 labels"):
-        model.predict(sample(0))
-
-
-def test_a_broken_segment_is_reported(make: Make, pointing: Make, tmp_path: Path) -> None:
-    bundle = make("two", [pointing(1.0), pointing(1.0)], [0.5])
-    (bundle / "segments/1.onnx").write_bytes(b"not a model")
+    (bundle / "segments/0.onnx").write_bytes((bundle / "segments/1.onnx").read_bytes())
     with pytest.raises(BundleError, match="is not what was exported"):
         Personaliser(bundle)
+    last = file_hash(bundle / "segments/1.onnx")
+    with pytest.raises(BundleError, match=r"has outputs \['logits'\], but no features: export again"):
+        Personaliser(edited(bundle, "files", **{"segments/0.onnx": last}))
+    four = Personaliser(make("four", [pointing(1.0)], labels=("a", "b", "c", "d")), threads=1)
+    with pytest.raises(BundleError, match=r"segment 0 gives logits of shape \[1, 3\] for 1 samples and 4 labels"):
+        four.predict(sample(0))

@@ -1,10 +1,6 @@
 """Rounds that really train: a stream brings new classes, a better model is accepted, and it answers after any kill."""
 
-import random
-import signal
-import subprocess
-import sys
-import time
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.bundle.test_rounds import KILLS, SWAPPER
+from tests.killed import killed, swaps
 from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.commands.bundles.watch import watch
@@ -82,33 +78,12 @@ def test_new_classes_in_a_stream_are_learnt_accepted_and_survive_kills(
     assert opened.folder.name in {"0001", "0002"}
     assert opened.info.parent is not None
     assert not (exported / "device/made").exists()
-    _swapped_and_killed(exported, [opened.folder, exported], samples[0])
-
-
-def _swapped_and_killed(bundle: Path, others: list[Path], sample: Any) -> None:
-    """Kill a process that swaps trained rounds in, at random moments; the bundle answers after each."""
-    copies = [_copied(folder, bundle.with_name(f"copy-{number}")) for number, folder in enumerate(others)]
-    draw = random.Random(1)
-    for _ in range(KILLS // 3):  # `test_rounds` kills the same swaps thirty times
-        command: list[str | Path] = [sys.executable, "-c", SWAPPER, bundle, *copies]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as swapper:
-            assert swapper.stdout is not None
-            swapper.stdout.readline()
-            time.sleep(draw.uniform(0, 0.2))
-            swapper.send_signal(signal.SIGKILL)
-        assert Personaliser(bundle, threads=1).predict(sample).probability > 0
-    assert int(rounds_in_use(bundle)[0]) > int(EXPORTED)
-
-
-def _copied(folder: Path, out: Path) -> Path:
-    """Copy a bundle without its rounds."""
-    out.mkdir()
-    for path in (
-        path for path in folder.rglob("*") if path.is_file() and "device" not in path.relative_to(folder).parts
-    ):
-        (out / path.relative_to(folder)).parent.mkdir(exist_ok=True)
-        (out / path.relative_to(folder)).write_bytes(path.read_bytes())
-    return out
+    copies = [tmp_path / "copy-0", tmp_path / "copy-1"]
+    for folder, copy in zip((opened.folder, exported), copies, strict=True):
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("device"))
+    for _ in killed(10, 0.2, swaps, exported, *copies):  # `test_rounds` kills the same swaps thirty times
+        assert Personaliser(exported, threads=1).predict(samples[0]).probability > 0
+    assert int(rounds_in_use(exported)[0]) > int(EXPORTED)
 
 
 def test_a_learner_says_what_it_cannot_learn_from(exported: Path) -> None:

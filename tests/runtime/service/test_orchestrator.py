@@ -12,8 +12,15 @@ from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring, World
-from tuner.runtime.service.conditions import Conditions
-from tuner.runtime.service.orchestrator import NO_TRAINER, RESTING_SECONDS, WAITING_SECONDS
+from tuner.runtime.service.conditions import Conditions, Readings
+from tuner.runtime.service.orchestrator import (
+    NO_TRAINER,
+    READ_SECONDS,
+    RESTING_SECONDS,
+    WAITING_SECONDS,
+    Exploration,
+    spare,
+)
 from tuner.runtime.service.watch.monitor import Watch
 from tuner.runtime.service.watch.state import SAVE_SECONDS, read_state
 

@@ -1,13 +1,8 @@
 """The ring: bounded, private, and whole after a kill."""
 
 import os
-import random
-import signal
 import stat
-import subprocess
-import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -15,39 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.killed import killed, ring_samples
 from tuner.errors import StoreError
 from tuner.runtime.service.ring import MOST_MODELS, Ring
-
-WRITER = """
-import sys
-from pathlib import Path
-import numpy as np
-from tuner.runtime.service.ring import MOST_MODELS, Ring
-ring = Ring(Path(sys.argv[1]), most_samples=20)
-print("ready", flush=True)
-for number in range(10**9):
-    ring.add(np.full((3, 64, 64), number % 251, np.uint8) + np.uint8(number % 7), str(number))
-"""
 
 
 def picture(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return np.full((3, 8, 8), number, np.uint8)
 
 
-def test_samples_come_back_oldest_first_with_their_labels(tmp_path: Path) -> None:
+def test_samples_come_back_oldest_first_with_their_labels_and_recordings(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring")
-    assert [ring.add(picture(number), label) for number, label in enumerate(["a", None, "c"])] == [True] * 3
+    given = [("a", "r"), (None, ""), ("c", "")]
+    assert [ring.add(picture(number), *one) for number, one in enumerate(given)] == [True] * 3
     samples = Ring(tmp_path / "ring").load()
-    assert [sample.label for sample in samples] == ["a", None, "c"]
+    assert [(sample.label, sample.recording) for sample in samples] == given
     assert all((sample.sample == picture(number)).all() for number, sample in enumerate(samples))
     assert [sample.sample.dtype for sample in samples] == [np.uint8] * 3
-
-
-def test_the_recording_of_a_sample_is_kept(tmp_path: Path) -> None:
-    ring = Ring(tmp_path / "ring")
-    ring.add(picture(1), "a", "r")
-    ring.add(picture(2), "a")
-    assert [sample.recording for sample in Ring(tmp_path / "ring").load()] == ["r", ""]
 
 
 def test_a_sample_is_kept_once_and_may_get_a_label_later(tmp_path: Path) -> None:
@@ -101,12 +80,7 @@ def test_forgetting_overwrites_and_removes_everything(tmp_path: Path) -> None:
     assert set(kept.read_bytes()) == {0}
     assert len(ring) == 0
     assert ring.add(picture(1))
-
-
-def test_what_another_process_forgot_is_gone(tmp_path: Path) -> None:
-    ring = Ring(tmp_path / "ring")
-    ring.add(picture(1))
-    Ring(tmp_path / "ring").clear()
+    Ring(ring.folder).clear()  # by another process
     assert ring.load() == []
     assert len(ring) == 0
 
@@ -139,20 +113,12 @@ def test_a_full_disk_is_reported_and_the_rest_stays(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
-    draw = random.Random(0)
-    for _ in range(5):
-        with subprocess.Popen([sys.executable, "-c", WRITER, tmp_path / "ring"], stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            writer.stdout.readline()
-            time.sleep(draw.uniform(0, 0.1))
-            writer.send_signal(signal.SIGKILL)
-        files = list((tmp_path / "ring").glob("[!.]*.sample"))
+    for _ in killed(5, 0.1, ring_samples, tmp_path / "ring"):
         samples = Ring(tmp_path / "ring").load()
-        assert len(samples) == len(files)
-        numbers = [int(sample.label or -1) for sample in samples]
-        assert all(
-            (sample.sample == number % 251 + number % 7).all() for sample, number in zip(samples, numbers, strict=True)
-        )
+        assert len(samples) == len(list((tmp_path / "ring").glob("[!.]*.sample")))
+        for sample in samples:
+            number = int(sample.label or -1)
+            assert (sample.sample == number % 251 + number % 7).all()
     assert len(samples) >= 10
 
 

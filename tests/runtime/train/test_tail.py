@@ -20,12 +20,15 @@ from tuner.backends.torch.export.trainable.tail import refuse_untrainable
 from tuner.backends.torch.onnx import write as lower
 from tuner.backends.torch.step.trace import trace
 from tuner.bundle.format import FILE, file_hash
+from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError, TunerError
 from tuner.plan.example import example_model, example_task
-from tuner.plan.parts import RecipePlan
+from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime import Bundle, Personaliser, Trainer
+from tuner.runtime.train.tail import mixed_rows
+from tuner.store.codec import Codec
 from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
 
@@ -209,3 +212,16 @@ def test_a_tail_with_weights_of_its_own_is_refused() -> None:
         BundleError, match="has a weight weight that the model does not have: export without --trainable"
     ):
         refuse_untrainable(nn.Linear(2, 2), {}, plan)
+
+
+def replay(labels: list[int]) -> Replay:
+    codec = Codec(32, (2,))
+    return Replay(codec, codec.encode(np.ones((len(labels), 2), np.float32)), np.array(labels))
+
+
+def test_global_samples_weigh_and_classes_are_balanced_as_in_the_trial() -> None:
+    rows = mixed_rows(DataPlan(0.1, weight=4.0, balance=True), replay([0] * 9), replay([1]))
+    assert rows.weights is not None
+    assert rows.weights.tolist() == [1.0] * 9 + [4.0]
+    assert rows.order is not None
+    assert np.bincount(rows.labels[rows.order(np.random.default_rng(0))]).tolist() == [5, 5]

@@ -29,15 +29,13 @@ def test_rates_of_another_input_size_are_not_read(tmp_path: Path, monkeypatch: p
 def test_measuring_stops_at_a_tenth_of_the_time_and_the_next_run_continues_it(
     tune: Tune, moods: Moods, cache: Path, heard: Any
 ) -> None:
-    """The made-up device takes 0.3 s for a forward pass of each of four blocks."""
+    """The made-up device is stuck for an hour after its first forward pass, once."""
     moods("slow-device")
-    run = tune(trials=1, time="8s", listener=heard)
+    run = tune(trials=1, time="24s", listener=heard)
     assert [record.state in SCORED for record in run.records] == [True]
-    assert run.info.spent.phases["measuring"] < 0.1 * 8 + 0.5
     (file,) = (cache / "rates").iterdir()
-    figures = json.loads(file.read_text())
-    assert 1 <= len(figures) < 4
-    assert [line for line in heard.lines if line.startswith(f"measured {len(figures)} of 8 passes")]
+    assert json.loads(file.read_text()).keys() == {"forward 0"}
+    assert [line for line in heard.lines if line.startswith("measured 1 of 8 passes")]
     tune(trials=2, time="60s", resume=True)
     (file,) = (cache / "rates").iterdir()  # the figures are done with
     assert not file.name.endswith(".figures.json")

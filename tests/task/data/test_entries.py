@@ -1,16 +1,14 @@
 """Entries of a task's data: class folders, manifests and arrays, and mistakes in them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.task.conftest import Load
 from tuner.errors import TaskError
-from tuner.task import Task
 
-Load = Callable[..., Task]
 X, Y = np.zeros((6, 2, 4, 4), np.float32), np.array([0, 0, 0, 1, 1, 1])
 MULTI = {"loss.kind": "multi-label"}
 
@@ -20,9 +18,6 @@ def test_a_class_folder_without_images_is_named(images: Path, load: Load) -> Non
     (images / "l/train/empty/notes.txt").write_text("")
     with pytest.raises(TaskError, match=r"l/train/empty: no images .*: add some or remove it"):
         load()
-
-
-def test_a_folder_without_class_folders_is_reported(images: Path, load: Load) -> None:
     with pytest.raises(TaskError, match=r"l/train/dog: no class folders in it"):
         load({"local.train": "l/train/dog"})
 
@@ -121,11 +116,10 @@ def test_one_pair_of_arrays_is_divided(load_npz: Load) -> None:
         load_npz({"x": X, "y": Y}, {"local.val": "data.npz"})
 
 
-def test_only_labels_that_occur_get_a_row(load_npz: Load) -> None:
+def test_only_labels_that_occur_get_a_row_and_global_integers_are_rows_of_the_given_head(
+    tmp_path: Path, load_npz: Load
+) -> None:
     assert load_npz({"x": X, "y": Y + 7}).labels == ("7", "8")
-
-
-def test_global_integers_are_rows_of_the_given_head(tmp_path: Path, load_npz: Load) -> None:
     np.savez(tmp_path / "g.npz", x=X, y=np.array([0, 0, 0, 4, 4, 4]))
     task = load_npz({"x": X, "y": Y * 8 + 4}, {"global.kind": "arrays", "global.train": "g.npz"})
     assert (task.labels, task.head_rows, task.local_labels) == (("0", "4", "12"), (0, 4), (1, 2))
@@ -136,15 +130,14 @@ def test_image_arrays_are_resized_like_files(load_npz: Load) -> None:
     assert load_npz({"x": np.zeros((6, 9, 9), np.uint8), "y": Y}, images).input_shape == (3, 4, 4)
 
 
-def test_multi_hot_arrays_keep_their_columns(load_npz: Load) -> None:
+def test_multi_hot_arrays_keep_their_columns_and_integers_are_one_label_each(load_npz: Load) -> None:
     hot = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 1], [1, 0, 1], [0, 0, 0]], bool)
     task = load_npz({"x_train": X, "y_train": hot, "x_val": X, "y_val": hot}, {**MULTI, "local.val": "data.npz"})
     assert task.labels == ("0", "2")
     assert task.local.train.labels.tolist() == hot[:, [0, 2]].astype(float).tolist()
-
-
-def test_integers_serve_a_multi_label_task_as_one_label_each(load_npz: Load) -> None:
     assert load_npz({"x": X, "y": Y}, MULTI).local.train.labels.shape == (4, 2)
+    with pytest.raises(TaskError, match="only 0 and 1"):
+        load_npz({"x": X, "y": np.full((6, 2), 0.5)}, MULTI)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +157,3 @@ def test_integers_serve_a_multi_label_task_as_one_label_each(load_npz: Load) -> 
 def test_a_mistake_in_an_npz_is_reported(load_npz: Load, arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=message):
         load_npz(arrays)
-
-
-def test_multi_hot_labels_of_other_numbers_are_refused(load_npz: Load) -> None:
-    with pytest.raises(TaskError, match="only 0 and 1"):
-        load_npz({"x": X, "y": np.full((6, 2), 0.5)}, MULTI)

@@ -5,7 +5,6 @@ import os
 import resource
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import psutil
 import pytest
 
 from benchmarks.limits.hostile.malformed_files import header, npy
+from tests.task.conftest import Load
 from tuner.errors import TaskError
-from tuner.task import Task, read_npy
+from tuner.task import read_npy
 from tuner.task.data.npy import read_array
 from tuner.task.data.npz import open_npz
-
-Load = Callable[..., Task]
 
 
 @pytest.mark.parametrize("array", [np.eye(3, dtype=np.float32), np.array(5), np.zeros((0, 4)), np.array(["a", "bc"])])

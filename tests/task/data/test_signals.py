@@ -1,17 +1,16 @@
 """Recordings become windows; no recording has windows in two partitions; mistakes are one line."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.task.conftest import Load
 from tuner.errors import TaskError
 from tuner.task import Task, open_task
 from tuner.task.partition import recording_holdout
 
-Load = Callable[..., Task]
 BASE = {
     "model.factory": "m:build",
     "local.kind": "signals",
@@ -74,15 +73,14 @@ def test_statistics_come_from_the_training_windows_alone(load_signals: Load) -> 
     assert load_signals({"local.val": "data.npz#bob"}).input == task.input
 
 
-def test_with_global_data_they_come_from_what_the_model_was_trained_on(load_signals: Load) -> None:
+def test_with_global_data_they_come_from_what_the_model_was_trained_on_unless_they_are_given(
+    load_signals: Load,
+) -> None:
     known = {"global.kind": "signals", "global.train": "data.npz#bob", "global.val": "data.npz#ann/tuesday"}
     task = load_signals(known)
     assert task.global_ is not None
     x = np.stack([task.global_.train.load(index) for index in range(len(task.global_.train))])
     np.testing.assert_allclose(task.input.mean, x.mean(axis=(0, 2)), rtol=1e-4)
-
-
-def test_given_statistics_are_kept(load_signals: Load) -> None:
     spec = load_signals({"input.mean": [1.0], "input.std": [2.0]}).input
     assert (spec.mean, spec.std) == ((1.0,), (2.0,))
 
@@ -103,7 +101,9 @@ def people(samples: Any) -> set[str]:
     return {samples.name(index).partition("#")[2].rpartition("[")[0] for index in range(len(samples))}
 
 
-def test_a_missing_val_holds_out_whole_people_else_sessions_else_recordings(load_signals: Load) -> None:
+def test_a_missing_val_holds_out_whole_people_else_sessions_else_recordings(
+    load_signals: Load, tmp_path: Path, load: Load
+) -> None:
     local = load_signals(ALONE).local
     assert {name.partition("/")[0] for name in people(local.train)}.isdisjoint(
         name.partition("/")[0] for name in people(local.val)
@@ -111,11 +111,8 @@ def test_a_missing_val_holds_out_whole_people_else_sessions_else_recordings(load
     local = load_signals({**ALONE, "local.train": "data.npz#ann"}).local
     assert len(people(local.train)) == len(people(local.val)) == 1
     assert people(local.train) != people(local.val)
-
-
-def test_one_sessions_recordings_are_held_out_whole_and_of_each_class(tmp_path: Path, load: Load) -> None:
     save(tmp_path, ann__monday=session([0, 1] * 5))
-    local = load({"local.train": "data.npz", "local.val": None}, BASE).local
+    local = load(ALONE, BASE).local
     recordings = [
         {side.name(index).partition("@")[0] for index in range(len(side))} for side in (local.train, local.val)
     ]
@@ -207,27 +204,18 @@ def damaged(value: float) -> dict[str, Any]:
     return recordings
 
 
+TWO = session([0, 1])
+
+
 @pytest.mark.parametrize(
     ("monday", "tuesday", "message"),
     [
-        (
-            session([0, 1], channels=3),
-            session([0, 1]),
-            r"local\.val gives windows of \[2, 10\], local\.train of \[3, 10\]",
-        ),
-        (
-            damaged(7.0),
-            session([0, 1]),
-            r"local\.train: channel 1 is 7 throughout.*leave the channel out, or give input",
-        ),
-        (damaged(np.nan), session([0, 1]), r"monday\[0\]: a recording must hold finite numbers, got NaN or infinity"),
+        (session([0, 1], channels=3), TWO, r"local\.val gives windows of \[2, 10\], local\.train of \[3, 10\]"),
+        (damaged(7.0), TWO, r"local\.train: channel 1 is 7 throughout.*leave the channel out, or give input"),
+        (damaged(np.nan), TWO, r"monday\[0\]: a recording must hold finite numbers, got NaN or infinity"),
         (session([0, 0]), session([0, 0]), r"the only class is '0': a single-label task needs at least two"),
-        ({**session([0, 1]), "start": np.array([0, 25])}, session([0, 1]), r"2 labels need 3 starts, got \[2\]"),
-        (
-            {**session([0, 1]), "start": np.array([0, 60, 50])},
-            session([0, 1]),
-            r"starts must grow from 0 up to .*50",
-        ),
+        ({**TWO, "start": np.array([0, 25])}, TWO, r"2 labels need 3 starts, got \[2\]"),
+        ({**TWO, "start": np.array([0, 60, 50])}, TWO, r"starts must grow from 0 up to .*50"),
     ],
 )
 def test_a_recording_that_cannot_be_used_is_reported_in_one_line(

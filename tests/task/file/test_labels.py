@@ -1,15 +1,12 @@
 """Files of classes: their order, rows of the head and labels."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.task.conftest import GLOBAL, Load
 from tuner.errors import TaskError
-from tuner.task import Task
 
-Load = Callable[..., Task]
-GLOBAL = {"global.kind": "images", "global.train": "g/train", "global.val": "g/val"}
 WITH_CLASSES = {**GLOBAL, "global.classes": "classes.tsv"}
 
 
@@ -23,25 +20,27 @@ def test_a_classes_file_gives_order_rows_and_labels(images: Path, load: Load) ->
     assert task.global_.train.labels.tolist() == [1] * 4 + [0] * 4
 
 
-def test_a_local_class_shares_a_row_by_label_in_any_case(images: Path, load: Load) -> None:
-    (images / "classes.tsv").write_text("id\tindex\tname\ndog\t0\tDog\ncat\t1\tHAT\n")
-    assert load(WITH_CLASSES).labels == ("Dog", "HAT")
-
-
-def test_an_exact_name_goes_before_another_case(images: Path, load: Load) -> None:
-    (images / "classes.tsv").write_text("id\tindex\tname\ncat\t0\tDOG\ndog\t1\tdog\n")
-    assert load(WITH_CLASSES).local_labels == (1, 2)
+@pytest.mark.parametrize(
+    ("rows", "labels", "local"),
+    [
+        ("dog\t0\tDog\ncat\t1\tHAT\n", ("Dog", "HAT"), ["Dog", "HAT"]),  # in any case
+        ("cat\t0\tDOG\ndog\t1\tdog\n", ("DOG", "dog", "hat"), ["dog", "hat"]),  # an exact name goes first
+        ("cat\t0\tpet\ndog\t1\tpet\n", ("pet (cat)", "pet (dog)", "hat"), []),  # twice: told apart
+    ],
+)
+def test_a_local_class_shares_a_row_by_its_label(
+    rows: str, labels: tuple[str, ...], local: list[str], images: Path, load: Load
+) -> None:
+    (images / "classes.tsv").write_text(f"id\tindex\tname\n{rows}")
+    task = load(WITH_CLASSES)
+    assert task.labels == labels
+    assert not local or [task.labels[row] for row in task.local_labels] == local
 
 
 def test_columns_may_be_left_out_and_commas_used_in_csv(images: Path, load: Load) -> None:
     (images / "classes.csv").write_text("id\nowl\ndog\ncat\n")
     task = load({**GLOBAL, "global.classes": "classes.csv"})
     assert (task.labels, task.head_rows) == (("dog", "cat", "hat"), (1, 2))
-
-
-def test_labels_that_occur_twice_are_distinguished(images: Path, load: Load) -> None:
-    (images / "classes.tsv").write_text("id\tindex\tname\ncat\t0\tpet\ndog\t1\tpet\n")
-    assert load(WITH_CLASSES).labels == ("pet (cat)", "pet (dog)", "hat")
 
 
 @pytest.mark.parametrize(
