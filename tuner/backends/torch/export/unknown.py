@@ -27,7 +27,7 @@ from tuner.ridge.unknown import Familiar, left_out_distances, threshold
 from tuner.task.data.samples import mean_of_wholes
 
 #: Most local samples, and most global ones, that are looked at.
-MOST_LOCAL, MOST_GLOBAL = 1000, 500
+MOST_LOCAL, MOST_GLOBAL = 500, 300
 #: Samples that the written nodes are checked on.
 CHECKED = 4
 
