@@ -73,12 +73,14 @@ class World:
         clock: Function that returns seconds since 1970.
         draw: Generator that decides which samples are explored.
         threads: Threads of the model, within an operator; all that the process may use where it is None.
+        unknown: Whether predictions say how unlike the user's samples a sample is, where the bundle can tell.
     """
 
     readings: Callable[[], Readings] = read_device
     clock: Callable[[], float] = time.time
     draw: random.Random = field(default_factory=random.Random)
     threads: int | None = None
+    unknown: bool = False
 
 
 class Orchestrator:
@@ -121,7 +123,7 @@ class Orchestrator:
         self._looked, self._exploration = -math.inf, Exploration(self._policy.watch, self._world.readings)
         try:
             self._memory = StateFile(folder, self._world.clock)
-            self._serving = ServingModel(folder, self._memory, self._world.threads)
+            self._serving = ServingModel(folder, self._memory, self._world.threads, unknown=self._world.unknown)
             if self.state.watched[0] > time.time_ns():
                 self._memory.add_problem(SET_BACK)
         except BaseException:
