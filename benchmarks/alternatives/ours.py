@@ -18,7 +18,7 @@ from benchmarks.alternatives.claims import BEST_LOCAL, DEFAULT, Result, ours, re
 from benchmarks.alternatives.problem import Problem
 from tuner.arrays import Array, Doubles
 from tuner.bundle.format import FILE
-from tuner.runtime import Personaliser
+from tuner.runtime import Bundle, Personaliser
 from tuner.task import Samples
 from tuner.task.data.samples import mean_of_wholes, wholes
 
@@ -81,11 +81,13 @@ def separation(bundle: Path, problem: Problem) -> float | None:
 
 
 def strangeness(bundle: Path, samples: Samples) -> Doubles:
-    """Return how much each sample looks like none of the classes to a bundle: how improbable its best label is."""
-    personaliser = Personaliser(bundle)
-    return np.array(
-        [1 - answer.probability for batch in batches_of(samples) for answer in personaliser.predict_batch(batch)]
-    )
+    """Return how much each sample looks like none of the user's classes to a bundle, by the product's own score.
+
+    Where the bundle has none, it is how improbable the best label is.
+    """
+    personaliser = Personaliser(bundle, unknown=Bundle.open(bundle).info.unknown is not None)
+    said = [answer for batch in batches_of(samples) for answer in personaliser.predict_batch(batch)]
+    return np.array([1 - one.probability if one.unknown is None else one.unknown for one in said])
 
 
 def batches_of(samples: Samples) -> list[Array]:

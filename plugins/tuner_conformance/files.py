@@ -38,6 +38,7 @@ TOLERANCES = {
     "left_at": 0.0,
     "probabilities": TOLERANCE,
     "image": 1.0,  # of 255
+    "unknown": TOLERANCE,
     "rates": 1e-9,
     "losses": 1e-4,
     "codes": 0.0,

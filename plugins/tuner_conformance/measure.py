@@ -87,7 +87,7 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
 
     Returns:
         Arrays by name: ``normalised``, ``logits`` [exits, n, labels], ``left_at``, ``probabilities``, ``image.NAME``,
-        ``rates``, ``losses``, ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
+        ``unknown``, ``rates``, ``losses``, ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
 
     Raises:
         TunerError: The bundle cannot be used.
@@ -101,6 +101,9 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
         "probabilities": _answers(bundle, predictions),
         **{f"image.{name}": decode_image(content, bundle.input) for name, content in inputs.files.items()},
     }
+    if bundle.info.unknown is not None:
+        told = Personaliser(bundle, threads, unknown=True).predict_batch(inputs.samples)
+        values["unknown"] = np.array([one.unknown for one in told])
     train = bundle.info.train
     return values if train is None else values | _trained(bundle, train, inputs, threads)
 

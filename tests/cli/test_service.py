@@ -96,6 +96,13 @@ def test_a_folder_is_answered_once(bundle: Path, samples: Path, run: Run) -> Non
     assert sorted(str(sample.label) for sample in ring_of(bundle).load()) == ["None", "None", "None", "b"]
 
 
+def test_what_is_least_sure_is_to_be_labelled_next(bundle: Path, samples: Path, run: Run) -> None:
+    np.save(samples / "between.npy", np.array([1, 0.9, 0], np.float32))
+    np.save(samples / "b" / "labelled.npy", np.array([1, 1, 1], np.float32))
+    *_, last = run("watch", bundle, "--samples", samples, "--once", "--label-next", 1)[1]
+    assert last == {"label_next": [str(samples / "between.npy")]}
+
+
 def test_a_clock_that_is_set_back_hides_no_file(
     bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

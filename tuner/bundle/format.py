@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.arrays import Labels
 from tuner.bundle.exit_policy import ExitPolicy
-from tuner.bundle.info import FORMAT, BundleInfo
+from tuner.bundle.info import FORMAT, UNKNOWN_FORMAT, BundleInfo, UnknownInfo
 from tuner.bundle.onnx_check import check_model
 from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
@@ -38,6 +38,8 @@ CONFORMANCE = "conformance"
 #: Values that are shares; a plugin's own values may be anything.
 ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy", "local_loo_accuracy")
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
+#: Nodes that are appended to the model where the distance to the user's samples is asked for.
+UNKNOWN = "unknown.onnx"
 #: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
 MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
 _PIECE_BYTES = 2**18
@@ -94,6 +96,22 @@ class Bundle:
     def exits(self) -> ExitPolicy | None:
         """Exits of a chain of segments; None where the model is one file."""
         return self.info.exits
+
+    def distance(self) -> tuple[bytes, float]:
+        """Return what gives the distance to the user's samples (`UNKNOWN`), and the largest that is accepted.
+
+        Raises:
+            BundleError: The bundle cannot tell which samples are none of the user's classes.
+        """
+        info = self.info.unknown
+        if info is None:
+            raise BundleError(
+                f"{self.name} cannot tell which samples are unknown: only exports of one label a sample, with labels, "
+                "without exits and with one linear layer as head can, until they train on the device; export again"
+            )
+        if info.format != UNKNOWN_FORMAT:
+            raise BundleError(f"{self.name} has format {info.format} of unknown samples: update tuner")
+        return read_bytes(self.file(UNKNOWN), MOST_FILE_BYTES), info.threshold
 
     @property
     def models(self) -> tuple[Path, ...]:
@@ -185,6 +203,7 @@ def successor(
     replaced: Mapping[str, Callable[[], bytes | bytearray]],
     scores: DeviceScores,
     exits: ExitPolicy | None = None,
+    unknown: UnknownInfo | None = None,
 ) -> Iterator[Path]:
     """Give a folder with a bundle's files, some of them replaced, to check; it is then sealed and put in place.
 
@@ -194,6 +213,8 @@ def successor(
         replaced: Functions that return new contents, by file; called in turn, so that one content is in memory.
         scores: Values before and after training.
         exits: New exits; the parent's where they are not given.
+        unknown: From where on a sample is none of the user's classes, where `UNKNOWN` is replaced; else it is left out:
+            what it was measured on is no longer what the head reads.
     """
     info = replace(
         parent.info,
@@ -202,9 +223,12 @@ def successor(
         parent=parent.identity,
         scores=Scores(untouched=parent.info.scores.untouched, device=scores),
         exits=exits or parent.exits,
+        unknown=unknown,
     )
     with new_folder(out) as part:
         for name in parent.info.files:
+            if name == UNKNOWN and unknown is None:
+                continue
             (part / name).parent.mkdir(mode=0o700, exist_ok=True)
             if name in replaced:
                 (part / name).write_bytes(replaced[name]())
@@ -272,7 +296,7 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _checked(info: BundleInfo) -> BundleInfo:
-    needed = info.exits.segments if info.exits else (MODEL,)
+    needed = (*(info.exits.segments if info.exits else (MODEL,)), *((UNKNOWN,) if info.unknown else ()))
     unhashed = sorted(set(needed) - set(info.files))
     if unhashed:
         raise BundleError(f"{FILE} has no hash of {unhashed[0]}: export again")

@@ -17,9 +17,10 @@ from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.task import InputSpec
 from tuner.task.inputs import input_kind
 
-#: Versions of ``bundle.json``, and of what ``train/`` holds.
+#: Versions of ``bundle.json``, of what ``train/`` holds, and of the distance to the user's samples.
 FORMAT = 1
 TRAIN_FORMAT = 1
+UNKNOWN_FORMAT = 1
 #: Parts of a round's samples, each judged by a model that was trained on the others.
 FOLDS, MOST_FOLDS = 5, 20
 _MOST_SIZE = 2**16  # of an edge, in pixels, or of a batch
@@ -36,6 +37,7 @@ class Section(StrEnum):
     TARGETS = auto()
     INT8 = auto()
     EVOLVED = auto()
+    UNKNOWN = auto()
 
 
 class TrainKind(StrEnum):
@@ -95,6 +97,23 @@ class TrainInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownInfo:
+    """From where on a sample is none of the user's classes.
+
+    Attributes:
+        threshold: Largest distance to the user's samples that is accepted.
+        samples: Number of samples that it was set on, none of which had been learned by what measured it.
+        reads: Name of the value in the model that enters its head.
+        format: Version of the distance; `UNKNOWN_FORMAT` is what this version reads.
+    """
+
+    threshold: Annotated[float, Within(1e-9, 2)]
+    samples: int
+    reads: str
+    format: int = UNKNOWN_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
 class RunTrial:
     """The number of the trial that a bundle was exported from, and its study's seed."""
 
@@ -127,6 +146,7 @@ class BundleInfo:
         scale: What targets were standardised by: a value is mean + std · output; None where there are labels.
         int8: How the model compares with the same one in float32; None where it computes in float32.
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
+        unknown: From where on a sample is none of the user's classes; None where the bundle cannot tell.
         plugins: Distribution and version of each plugin that took part, by name.
         other: Sections that this version does not know, carried over as they are.
     """
@@ -150,6 +170,7 @@ class BundleInfo:
     scale: TargetScale | None = None
     int8: Int8Info | None = None
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unknown: UnknownInfo | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
 
@@ -188,6 +209,7 @@ class BundleInfo:
             scale=_scale(table.table(Section.TARGETS)) if Section.TARGETS in table else None,
             int8=Int8Info.from_dict(table.table(Section.INT8).content) if Section.INT8 in table else None,
             evolved=table.table(Section.EVOLVED).values_of(Mapping, "a table"),
+            unknown=table.table(Section.UNKNOWN).read(UnknownInfo, whole=True) if Section.UNKNOWN in table else None,
             plugins=table.table("plugins").values_of(str, "text"),
             other={name: value for name, value in content.items() if name not in names},
         )
@@ -198,6 +220,7 @@ class BundleInfo:
             Section.EVOLVED.value: dict(self.evolved) or None,
             Section.TRAIN.value: self.train.to_dict() if self.train else None,
             Section.EXITS.value: self.exits.to_dict() if self.exits else None,
+            Section.UNKNOWN.value: asdict(self.unknown) if self.unknown else None,
             "run": asdict(self.run) if self.run else None,
             "plugins": dict(self.plugins) or None,
             Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,

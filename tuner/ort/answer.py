@@ -8,6 +8,7 @@ Field numbers are those of onnx.proto3 (ONNX 1.18, IR version 10); the operators
 """
 
 import mmap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ PROBABILITIES, LABEL, PROBABILITY, CONFIDENCE = ANSWER = (
     "answer.probability",
     "answer.confidence",
 )
+#: How unlike the user's samples a sample is, float32 [n, 1]: see `tuner.ort.unknown`.
+DISTANCE = "answer.distance"
 _TEMPERATURE, _SCALED, _ONE = "answer.temperature", "answer.scaled", "answer.one"
 _GRAPH, _NODE, _INITIALISER, _OUTPUT = 7, 1, 5, 12  # of ModelProto; of GraphProto
 _TYPES = {"float32": 1, "int64": 7}  # of TensorProto.DataType
@@ -34,8 +37,10 @@ _LENGTH = 2  # wire type
 _SEVEN_BITS = 127
 
 
-def with_answer(path: Path, labels: int, temperature: float, kind: Targets) -> bytes:
+def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more: bytes = b"") -> bytes:
     """Return the content of a file with logits, float32 [n, labels], with its answer (`ANSWER`) as further outputs.
+
+    `more` is what else is appended: a message as `appended` returns.
 
     The confidence is the largest probability; of a sigmoid, the mean of max(p, 1 − p). Values take the place of
     probabilities where there are no classes; the confidence is the sum of their sizes: at least 0 if all are numbers.
@@ -48,46 +53,53 @@ def with_answer(path: Path, labels: int, temperature: float, kind: Targets) -> b
         _ONE: np.ones(1, np.int64),
     }
     nodes = [
-        _node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)),
+        node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)),
         *_values(constants, kind),
-        _node("TopK", (PROBABILITIES, _ONE), (PROBABILITY, LABEL)),
+        node("TopK", (PROBABILITIES, _ONE), (PROBABILITY, LABEL)),
     ]
     if kind.scale is not None:
         size, ones = "answer.size", "answer.ones"
         constants[ones] = np.ones((labels, 1), np.float32)
-        nodes += [_node("Abs", (PROBABILITIES,), (size,)), _node("MatMul", (size, ones), (CONFIDENCE,))]
+        nodes += [node("Abs", (PROBABILITIES,), (size,)), node("MatMul", (size, ones), (CONFIDENCE,))]
     elif kind.activation == "Sigmoid":
         size, certainty, share = "answer.size", "answer.certainty", "answer.share"
         mean, most = "answer.mean", "answer.most"
         constants |= {share: np.full((labels, 1), 1 / labels, np.float32), most: np.ones(1, np.float32)}
         nodes += [
-            _node("Abs", (_SCALED,), (size,)),
-            _node("Sigmoid", (size,), (certainty,)),
-            _node("MatMul", (certainty, share), (mean,)),
-            _node("Min", (mean, most), (CONFIDENCE,)),  # a rounded mean of ones may be above 1
+            node("Abs", (_SCALED,), (size,)),
+            node("Sigmoid", (size,), (certainty,)),
+            node("MatMul", (certainty, share), (mean,)),
+            node("Min", (mean, most), (CONFIDENCE,)),  # a rounded mean of ones may be above 1
         ]
     else:
-        nodes.append(_node("Identity", (PROBABILITY,), (CONFIDENCE,)))
-    parts = [_field(_NODE, node) for node in nodes]
-    parts += [_field(_INITIALISER, _tensor(name, value)) for name, value in constants.items()]
-    parts += [_field(_OUTPUT, _output(name, "int64" if name == LABEL else "float32")) for name in ANSWER]
+        nodes.append(node("Identity", (PROBABILITY,), (CONFIDENCE,)))
+    answer = appended(nodes, constants, {name: "int64" if name == LABEL else "float32" for name in ANSWER})
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return b"".join((content, _field(_GRAPH, b"".join(parts))))  # in memory once
+            return b"".join((content, answer, more))  # in memory once
     except (OSError, ValueError) as error:  # a file without content cannot be mapped
         raise BundleError(f"{path} cannot be read ({first_line(error)}): export again") from None
+
+
+def appended(nodes: Sequence[bytes], constants: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, str]) -> bytes:
+    """Return the message that adds nodes to a model's content; `outputs` have the type of each further output."""
+    parts = [_field(_NODE, one) for one in nodes]
+    parts += [_field(_INITIALISER, _tensor(name, value)) for name, value in constants.items()]
+    parts += [_field(_OUTPUT, _output(name, dtype)) for name, dtype in outputs.items()]
+    return _field(_GRAPH, b"".join(parts))
 
 
 def _values(constants: dict[str, npt.NDArray[Any]], kind: Targets) -> list[bytes]:
     """Return the nodes from logits to probabilities, or to values, whose constants are added."""
     if kind.scale is None:
-        return [_node(kind.activation, (_SCALED,), (PROBABILITIES,))]
+        return [node(kind.activation, (_SCALED,), (PROBABILITIES,))]
     factor, summand, product = "answer.factor", "answer.summand", "answer.product"
     constants |= {factor: np.array(kind.scale.std, np.float32), summand: np.array(kind.scale.mean, np.float32)}
-    return [_node("Mul", (_SCALED, factor), (product,)), _node("Add", (product, summand), (PROBABILITIES,))]
+    return [node("Mul", (_SCALED, factor), (product,)), node("Add", (product, summand), (PROBABILITIES,))]
 
 
-def _node(operator: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:
+def node(operator: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:
+    """Return a node's message."""
     parts = [_field(1, name.encode()) for name in inputs] + [_field(2, name.encode()) for name in outputs]
     parts += [_field(3, f"{outputs[0]}.node".encode()), _field(4, operator.encode())]
     if operator == "Softmax":  # its axis is another one by default in operator sets before 13

@@ -51,6 +51,8 @@ export interface BundleInfo {
   readonly label_thresholds?: readonly number[];
   /** Labels that a sample has by one name: its own, and those that are more general. */
   readonly label_map?: Readonly<Record<string, readonly string[]>>;
+  /** From which distance on a sample is none of the user's classes. */
+  readonly unknown?: { readonly format: number; readonly threshold: number };
   readonly parent?: string | null;
   readonly scores?: { readonly untouched?: Record<string, number> };
   readonly [other: string]: unknown;
@@ -164,6 +166,7 @@ function check(info: BundleInfo): void {
   for (const name of exits ? exits.segments : ["model.onnx"]) {
     if (!names.includes(name)) throw new TunerError(`${FILE} has no hash of ${name}: export again`);
   }
+  if (info.unknown && !(info.unknown.threshold > 0)) throw new TunerError("the threshold of unknown samples must be above 0: export again");
   if (exits && (exits.thresholds.length !== exits.segments.length - 1 || [exits.shares, exits.temperatures].some((one) => one?.length !== exits.segments.length))) {
     throw new TunerError("exits must have a share and a temperature for each segment and a threshold for each but the last: export again");
   }

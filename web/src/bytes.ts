@@ -90,3 +90,11 @@ export function argmax(values: ArrayLike<number>): number {
   for (let i = 1; i < values.length; i++) if (values[i]! > values[best]!) best = i;
   return best;
 }
+
+/** Return two contents, one after the other. */
+export function joined(first: Uint8Array, second: Uint8Array): Bytes {
+  const whole = new Uint8Array(first.length + second.length);
+  whole.set(first);
+  whole.set(second, first.length);
+  return whole;
+}

@@ -92,6 +92,13 @@ export async function conformance(
     left.push(exit);
     sure.push(...(values?.map(([, value], i) => value / bundle.info.targets!.std[i]!) ?? [probability]));
   }
+  if (set.tensors.has("expected.unknown")) {
+    const told = await Model.open(bundle, runtime, true);
+    const found: number[] = [];
+    for (const sample of samples) found.push((await told.predict(sample)).unknown!);
+    compare("unknown", found);
+    await told.release();
+  }
   compare("normalised", inputs);
   compare("logits", exits.flat(2));
   compare("left_at", left);

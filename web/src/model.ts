@@ -2,7 +2,7 @@
 
 import type { InferenceSession } from "onnxruntime-common";
 import type { Bundle, InputSpec } from "./bundle.ts";
-import { argmax, product, TunerError } from "./bytes.ts";
+import { argmax, joined, product, TunerError } from "./bytes.ts";
 import { normalise } from "./image.ts";
 import { floatTensor, openSession, run, type Runtime } from "./session.ts";
 
@@ -23,7 +23,14 @@ export interface Prediction {
   readonly values?: readonly (readonly [string, number])[];
   /** Of all labels; of a regression the values. */
   readonly probabilities: Float64Array;
+  /** How unlike the user's samples it is, where that was asked for: above 1, it is none of the user's classes. */
+  readonly unknown?: number;
+  /** The label; or `unknown`. */
+  readonly answer: string;
 }
+
+/** Nodes that are appended to a model to give the distance to the user's samples, and their output. */
+const [UNKNOWN, DISTANCE] = ["unknown.onnx", "answer.distance"];
 
 /** Confidence of an exit of a regression that has none before it: above the threshold 0 alone. */
 const LEAST = 1e-6;
@@ -62,13 +69,21 @@ export class Model {
     readonly bundle: Bundle,
     private readonly runtime: Runtime,
     private readonly sessions: readonly InferenceSession[],
+    /** Largest distance to the user's samples that is accepted, where it is asked for. */
+    private readonly farthest?: number,
   ) {}
 
-  static async open(bundle: Bundle, runtime: Runtime): Promise<Model> {
+  /** Open a bundle; with `unknown`, predictions tell samples that are none of the user's classes. */
+  static async open(bundle: Bundle, runtime: Runtime, unknown = false): Promise<Model> {
     const names = bundle.info.exits?.segments ?? ["model.onnx"];
+    const { unknown: told } = bundle.info;
+    if (unknown && (told?.format !== 1 || names.length > 1)) throw new TunerError("this bundle cannot tell which samples are unknown: export it again");
     const sessions: InferenceSession[] = [];
-    for (const name of names) sessions.push(await openSession(runtime, await bundle.file(name)));
-    return new Model(bundle, runtime, sessions);
+    for (const name of names) {
+      const content = await bundle.file(name);
+      sessions.push(await openSession(runtime, unknown ? joined(content, await bundle.file(UNKNOWN)) : content));
+    }
+    return new Model(bundle, runtime, sessions, unknown ? told!.threshold : undefined);
   }
 
   get exits(): number {
@@ -101,9 +116,15 @@ export class Model {
       const seconds = (performance.now() - began) / 1000;
       if (targets) {
         const values = info.labels.map((label, i) => [label, found[i]!] as const);
-        return { label: found.join("|"), probability: NaN, exit, seconds, values, probabilities: found };
+        const text = found.join("|");
+        return { label: text, answer: text, probability: NaN, exit, seconds, values, probabilities: found };
       }
-      const prediction = { label: info.labels[best]!, probability: found[best]!, exit, seconds, probabilities: found };
+      const label = info.labels[best]!;
+      const prediction = { label, answer: label, probability: found[best]!, exit, seconds, probabilities: found };
+      if (outputs.distance !== undefined) {
+        const unknown = outputs.distance / this.farthest!;
+        return { ...prediction, unknown, answer: unknown > 1 ? "unknown" : label };
+      }
       return multi ? { ...prediction, labels: this.over(found) } : prediction;
     }
   }
@@ -150,17 +171,19 @@ export class Model {
     exit: number,
     features: Float32Array,
     shape: readonly number[],
-  ): Promise<{ logits: Float32Array; features: Float32Array; shape: readonly number[] }> {
+  ): Promise<{ logits: Float32Array; features: Float32Array; shape: readonly number[]; distance?: number }> {
     const last = exit === this.sessions.length - 1;
     const session = this.sessions[exit]!;
     const feeds = { [session.inputNames[0]!]: floatTensor(this.runtime, features, shape) };
-    const outputs = await run(session, feeds, last ? ["logits"] : ["features", "logits"]);
+    const measures = last && this.farthest !== undefined;
+    const outputs = await run(session, feeds, [...(last ? [] : ["features"]), "logits", ...(measures ? [DISTANCE] : [])]);
     const logits = outputs["logits"]!.data as Float32Array;
     if (logits.length !== this.bundle.info.labels.length) {
       throw new TunerError(`segment ${exit} gives ${logits.length} logits: export again`);
     }
     const following = outputs["features"];
-    return { logits, features: (following?.data ?? features) as Float32Array, shape: following?.dims ?? shape };
+    const made = { logits, features: (following?.data ?? features) as Float32Array, shape: following?.dims ?? shape };
+    return measures ? { ...made, distance: Number(outputs[DISTANCE]!.data[0]) } : made;
   }
 
   private over(found: Float64Array): (readonly [string, number])[] {

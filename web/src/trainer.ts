@@ -96,8 +96,9 @@ export abstract class Trainer<F = unknown> {
   /** Return the trained bundle's files that differ from its parent's, with its own bundle.json. */
   async save(losses: readonly number[], samples: number, before: number | null, after: number | null): Promise<Map<string, Bytes>> {
     const files = await this.written();
-    const { info } = this.bundle;
-    const hashes = { ...info.files };
+    const { unknown, ...info } = this.bundle.info;
+    const hashes: Record<string, string> = { ...info.files };
+    if (unknown) delete hashes["unknown.onnx"]; // what it was measured on is no longer what the head reads
     for (const [name, content] of files) hashes[name] = await digest(content);
     const scores = {
       untouched: info.scores?.untouched ?? {},

@@ -310,3 +310,19 @@ test("exits: what is kept of samples is what Python keeps, and nothing of the ch
   await trainer.release();
   await model.release();
 });
+
+test("a sample that is none of the user's classes is answered unknown where that is asked for, until a tail has trained", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/tail/bundle`));
+  const [told, plain] = [await own.Model.open(bundle, ort, true), await own.Model.open(bundle, ort)];
+  const random = own.randomOf(3);
+  const sample = Float32Array.from({ length: bundle.info.input_shape.reduce((a, b) => a * b) }, random);
+  const [one, today] = [await told.predict(sample), await plain.predict(sample)];
+  assert.equal(one.answer, one.unknown > 1 ? "unknown" : one.label);
+  assert.deepEqual([today.unknown, today.answer, today.label], [undefined, one.label, one.label]);
+  const trainer = await own.openTrainer(bundle, ort, plain);
+  const info = JSON.parse(own.decode((await trainer.save([], 0, null, null)).get("bundle.json")));
+  assert.deepEqual(["unknown" in info, "unknown.onnx" in info.files, "unknown.onnx" in bundle.info.files], [false, false, true]);
+  const exits = await own.Bundle.open(source(`${BUNDLES}/exits/bundle`));
+  await assert.rejects(own.Model.open(exits, ort, true), /cannot tell which samples are unknown/);
+  for (const part of [trainer, told, plain]) await part.release();
+});

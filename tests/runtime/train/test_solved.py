@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.runtime.bundles import trainable_bundle
 from tuner.arrays import Array
-from tuner.bundle.format import FILE, WEIGHTS, Bundle, seal
+from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
 from tuner.bundle.rounds import install_round, rounds_in_use
 from tuner.commands.bundles.watch import ring_of
 from tuner.commands.store import forget
@@ -93,6 +93,22 @@ def test_a_forgotten_sample_leaves_the_bundle_as_if_it_had_never_been_there(bund
     assert content(one) == content(other)
     assert (one / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
     assert (one / "model.onnx").read_bytes() == (other / "model.onnx").read_bytes()
+
+
+def test_what_is_unknown_is_measured_again_without_what_is_forgotten(bundle: Path, tmp_path: Path) -> None:
+    samples, labels = photos(12)
+    never, forgetting = SolvingTrainer(bundle, threads=1), SolvingTrainer(bundle, threads=1)
+    forgetting.add(samples, labels)
+    forgetting.forget(samples)
+    for trainer in (never, forgetting):
+        trainer.train()
+    one, other = never.save(tmp_path / "never"), forgetting.save(tmp_path / "forgot")
+    assert (one / UNKNOWN).read_bytes() == (other / UNKNOWN).read_bytes()
+    assert Bundle.open(one).info.unknown == Bundle.open(other).info.unknown
+    own, test = digits().local, Personaliser(one, threads=1, unknown=True)
+    assert own.test is not None
+    answers = test.predict_batch(np.stack([own.test.load(row) for row in range(len(own.test))]))
+    assert np.mean([answer.answer != "unknown" for answer in answers]) > 0.88
 
 
 def test_samples_of_the_run_can_be_forgotten_and_a_newer_label_takes_the_place_of_the_one_before(

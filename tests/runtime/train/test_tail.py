@@ -70,6 +70,8 @@ def test_it_learns_new_samples_and_forgets_little(bundle: Path, tmp_path: Path) 
     made = trainer.save(tmp_path / "next")
     opened, parent = Bundle.open(made), Bundle.open(bundle)
     assert opened.info.parent == parent.identity
+    assert parent.info.unknown is not None
+    assert opened.info.unknown is None  # measured on features that have changed
     assert opened.info.scores.device == DeviceScores(known, kept, tuple(losses), 60)
     personaliser = Personaliser(made, threads=1)
     right = [personaliser.predict(one).label == label for one, label in zip(samples[60:], labels[60:], strict=True)]

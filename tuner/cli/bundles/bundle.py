@@ -143,6 +143,7 @@ def predict(
     *,
     csv_output: Annotated[bool, Parameter(name="--csv", group=("Parameters", _FORMAT))] = False,
     timeline: bool = False,
+    unknown: bool = False,
     time: Time = None,
     memory: Memory = None,
     json_output: Annotated[Json, Parameter(group=("Parameters", _FORMAT))] = False,
@@ -160,6 +161,8 @@ def predict(
         Print CSV: a header, then a line for each file as soon as it is predicted.
     timeline
         Of sounds, print a line for each second too; JSON has them always.
+    unknown
+        Answer "unknown" where a sample is less like its label than 95 % of your own samples are.
     """
     from tuner.bundle.archive import unpacked
     from tuner.cli.fence import guarded
@@ -174,7 +177,7 @@ def predict(
     refused: list[dict[str, str]] = []
     others: dict[Path, str] = {}
     with unpacked(bundle) as folder, guarded("predicting", CommandLimits.read(time, memory)):
-        personaliser = Personaliser(folder)
+        personaliser = Personaliser(folder, unknown=unknown)
         if timeline:
             _check_timeline(personaliser.bundle.input.kind, csv_output=csv_output)
         if csv_output:

@@ -26,6 +26,7 @@ def watch(
     any_time: bool = False,
     round_time: Duration = "10m",
     keep: Size = "256MB",
+    label_next: int = 0,
     json_output: Json = False,
 ) -> None:
     """Predict files as they come, keep them for training, watch for drift, and train when the device is idle.
@@ -50,6 +51,8 @@ def watch(
         Time after which a round trains no further models to judge by, such as 10m; it trains two at least.
     keep
         Largest size of the samples kept, such as 256MB; the oldest are removed.
+    label_next
+        At the end, name so many files without a label that are none of your classes, or whose label is least sure.
     """
     from importlib.util import find_spec
 
@@ -67,6 +70,8 @@ def watch(
 
     if enough < 1:
         raise UsageError(f"--enough must be at least 1 sample, got {enough}")
+    if label_next < 0:
+        raise UsageError(f"--label-next must be at least 0 files, got {label_next}")
     if not 0 <= exploration <= 1:
         raise UsageError(f"--exploration must be a probability from 0 to 1, got {exploration:g}")
     hours = None if window is None else read_window(window)
@@ -79,7 +84,7 @@ def watch(
         hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
         print(f"tuner: the folder is looked at every {POLL_SECONDS:g} s{hint}", file=sys.stderr, flush=True)
     with terminated_as_interrupted():
-        serve(bundle, samples, listener, once=once, policy=policy, most_bytes=most_bytes)
+        serve(bundle, samples, listener, once=once, policy=policy, most_bytes=most_bytes, label_next=label_next)
 
 
 def status(bundle: Path, /, *, json_output: Json = False) -> None:
@@ -131,6 +136,9 @@ def _print_event(event: Mapping[str, Any]) -> None:
         from tuner.cli.text.predictions import format_values
 
         print_line(f"{printable(event['file'])}{begin}: {format_values(tuple(event['values'].items()))}")
+    elif "label_next" in event:
+        for file in event["label_next"]:
+            print_line(f"label next: {printable(file)}")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     else:

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 from tuner.printable import printable
-from tuner.runtime.infer.prediction import Prediction
+from tuner.runtime.infer.prediction import UNKNOWN, Prediction
 from tuner.targets.base import Named
 
 CSV_HEADER = "file,label,probability,exit,seconds"
@@ -28,6 +28,8 @@ def _format_labels(file: Path, prediction: Prediction, exits: int) -> str:
     if prediction.values is not None:
         return f"{printable(str(file))}: {format_values(prediction.values)}{left}"
     name, best = printable(str(file)), f"{printable(prediction.label)} ({100 * prediction.probability:.0f} %{left})"
+    if prediction.unknown is not None and prediction.answer != prediction.label:
+        return f"{name}: {UNKNOWN} ({prediction.unknown:.2f} times as far as your own samples); nearest is {best}"
     if prediction.labels is None:
         return f"{name}: {best}"
     if not prediction.labels:
@@ -57,7 +59,7 @@ def prediction_as_csv(file: Path, prediction: Prediction) -> str:
     name = printable(str(file))
     name = f"./{name}" if name.startswith(_FORMULA) else name
     line = io.StringIO()
-    own = (prediction.label,) if prediction.labels is None else tuple(label for label, _ in prediction.labels)
+    own = (prediction.answer,) if prediction.labels is None else tuple(label for label, _ in prediction.labels)
     probability = "" if prediction.values is not None else f"{prediction.probability:.6g}"
     cells = (name, printable("|".join(own)), probability, prediction.exit)
     csv.writer(line, lineterminator="").writerow((*cells, f"{prediction.seconds:.3g}"))

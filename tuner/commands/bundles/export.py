@@ -222,6 +222,8 @@ def _judged_by(before: Exported, after: Exported) -> Exported:
     sections = {**after.sections}
     if (thresholds := before.sections.get(Section.LABEL_THRESHOLDS)) is not None:
         sections[Section.LABEL_THRESHOLDS.value] = thresholds
+    if (unknown := before.sections.get(Section.UNKNOWN)) is not None and (new := sections.get(Section.UNKNOWN)):
+        sections[Section.UNKNOWN.value] = {**unknown, "reads": new["reads"]}
     if (own := before.sections.get(Section.INT8)) is not None:
         section = sections[Section.INT8.value]
         if own["float_layers"] != section["float_layers"]:

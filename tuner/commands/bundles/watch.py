@@ -2,15 +2,20 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from heapq import nlargest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from tuner.bundle.rounds import folder_of, rounds_in_use
 from tuner.errors import TunerError
 from tuner.files import cache_folder
-from tuner.runtime import Bundle, Orchestrator, Policy, Ring
+from tuner.runtime import Bundle, Orchestrator, Policy, Ring, World
+from tuner.runtime.infer.personaliser import Sample
+from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.incoming import (
     Arrivals,
     IncomingFile,
@@ -120,6 +125,7 @@ def watch(
     once: bool = False,
     policy: Policy | None = None,
     most_bytes: int | None = None,
+    label_next: int = 0,
 ) -> None:
     """Predict files as they come, until there are no more or the user interrupts.
 
@@ -132,12 +138,21 @@ def watch(
         once: Whether to end when every existing file has been predicted, instead of waiting for more.
         policy: How to decide.
         most_bytes: Largest size of the samples that are kept.
+        label_next: Number of files without a label to name in an event at the end: those that are none of the user's
+            classes, where the bundle can tell, then those whose label is least sure.
     """
-    with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy) as service:
+    world, unsure = World(unknown=label_next > 0), dict[str, float]()
+    with (
+        _naming(unsure, listener),
+        Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service,
+    ):
         last_reported = None
         for file in _incoming(service, samples, once=once):
             if file is not None:
-                _predict(service, file, listener)
+                doubt = _predict(service, file, listener)
+                kept = nlargest(label_next, [*unsure.items(), (str(file.path), doubt)], key=itemgetter(1))
+                unsure.clear()
+                unsure.update(pair for pair in kept if pair[1] > 0)
             _report_round(service.tend(), listener)
             last = service.state.problems[-1] if service.state.problems else None
             if last is not None and last != last_reported:
@@ -196,16 +211,32 @@ def _report_round(verdict: Verdict | None, listener: Callable[[Event], None]) ->
         listener({"round": "accepted" if verdict.accepted else "refused", "reason": verdict.reason})
 
 
-def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Event], None]) -> None:
-    name = str(file.path)
+@contextmanager
+def _naming(unsure: Mapping[str, float], listener: Callable[[Event], None]) -> Iterator[None]:
+    """Name what to label next when the watching ends, also where the user ends it."""
+    try:
+        yield
+    finally:
+        if unsure:
+            listener({"label_next": list(unsure)})
+
+
+def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Event], None]) -> float:
+    """Predict a file; return how much its label would tell: above 1 where it is unknown, 0 where it has one."""
+    name, label, predictions = str(file.path), None, list[Prediction]()
+
+    def infer(sample: Sample, recording: str = "", **begin: int) -> None:
+        predictions.append(service.infer(sample, label, recording))
+        listener({"file": name, **begin, **replace(predictions[-1], unknown=None).to_dict()})
+
     try:
         sample, label = service.model.load(file.path), known_label(file.label, service.model.bundle)
         if service.model.bundle.kind.windowed:
             recording = content_id(sample.tobytes())  # its windows are alike: none judges a model that saw another
             for begin, window in service.model.windows(sample, name):
-                listener({"file": name, "begin": begin, **service.infer(window, label, recording).to_dict()})
+                infer(window, recording, begin=begin)
         else:
-            listener({"file": name, **service.infer(sample, label).to_dict()})
+            infer(sample)
     except UnusableError:
         raise
     except TunerError as error:
@@ -213,6 +244,13 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
     finally:
         if file.changed_ns:
             service.predicted.add(file)
+    return max((_doubt(one) for one in predictions if label is None), default=0.0)
+
+
+def _doubt(prediction: Prediction) -> float:
+    if prediction.unknown is not None and prediction.unknown > 1:
+        return prediction.unknown
+    return 0.0 if prediction.values is not None else 1 - prediction.probability
 
 
 def _incoming(service: Orchestrator, samples: str, *, once: bool) -> Iterator[IncomingFile | None]:

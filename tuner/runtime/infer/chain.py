@@ -7,6 +7,7 @@ process-wide thread pool is not used: once it exists, no session anywhere in the
 threads sleep while another segment runs, so that one pool at a time is awake.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from tuner.arrays import Doubles, Floats
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
-from tuner.ort.answer import ANSWER, with_answer
+from tuner.ort.answer import ANSWER, DISTANCE, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.targets import SINGLE_LABEL, Targets
 
@@ -30,11 +31,13 @@ class ExitedBatch(NamedTuple):
         probabilities: Probabilities by the exit that each sample left at, or values, float32 [n, labels].
         exits: Index of that exit, int64 [n].
         seconds: Time of the segments that a sample went through, shared equally in a batch, float64 [n].
+        distances: How unlike the user's samples each is, float64 [n]; NaN where that was not asked for.
     """
 
     probabilities: Floats
     exits: npt.NDArray[np.int64]
     seconds: Doubles
+    distances: Doubles
 
 
 class ExitedSample(NamedTuple):
@@ -45,6 +48,7 @@ class ExitedSample(NamedTuple):
         exit: Index of the exit that it left at.
         seconds: Time of the segments up to there.
         every: Probabilities of all exits, float32 [exits, labels]; empty where it left before the others ran.
+        distance: How unlike the user's samples it is; NaN where that was not asked for.
     """
 
     label: int
@@ -52,6 +56,7 @@ class ExitedSample(NamedTuple):
     exit: int
     seconds: float
     every: Floats
+    distance: float
 
 
 class Chain:
@@ -63,6 +68,7 @@ class Chain:
         temperatures: Divisor of each exit's logits; 1 where they are not given.
         kind: What a sample's label is.
         threads: Threads within an operator; all that the process may use where they are not given.
+        distance: What the last segment is appended with, to give how unlike the user's samples a sample is.
 
     Raises:
         BundleError: A file is not a model that this ONNX Runtime can run, or not a segment; from the other methods, a
@@ -77,25 +83,26 @@ class Chain:
         *,
         kind: Targets = SINGLE_LABEL,
         threads: int | None = None,
+        distance: bytes = b"",
     ) -> None:
         divisors = temperatures or (1.0,) * len(paths)
         self._sessions = [
-            Session(path, threads, with_answer(path, labels, divisor, kind))
+            Session(path, threads, with_answer(path, labels, divisor, kind, distance if path == paths[-1] else b""))
             for path, divisor in zip(paths, divisors, strict=True)
         ]
         for path, session in zip(paths, self._sessions, strict=True):
             missing = ({LOGITS} if path == paths[-1] else {FEATURES, LOGITS}) - set(session.outputs)
             if missing:
-                own = [name for name in session.outputs if name not in ANSWER]
+                own = [name for name in session.outputs if name not in {*ANSWER, DISTANCE}]
                 raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
         self._labels, self._kind = labels, kind
-        self._compares = not kind.has_classes and len(self) > 1
+        self._compares, self._measures = not kind.has_classes and len(self) > 1, bool(distance)
 
     @classmethod
-    def of(cls, bundle: Bundle, threads: int | None = None) -> "Chain":
+    def of(cls, bundle: Bundle, threads: int | None = None, distance: bytes = b"") -> "Chain":
         """Open a bundle's files."""
-        temperatures = bundle.exits.temperatures if bundle.exits else ()
-        return cls(bundle.models, len(bundle.labels), temperatures, kind=bundle.targets, threads=threads)
+        temperatures, labels = bundle.exits.temperatures if bundle.exits else (), len(bundle.labels)
+        return cls(bundle.models, labels, temperatures, kind=bundle.targets, threads=threads, distance=distance)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -109,19 +116,21 @@ class Chain:
             explore: Whether the other exits run too, after the sample has left.
         """
         features, last, seconds, left, logits = sample, len(self) - 1, 0.0, None, None
+        distance = math.nan
         every = []
         for index in range(len(self)):
             started = perf_counter()
-            features, of_exit, label, probability, confidence, logits = self._answer(index, features, logits)
+            features, of_exit, label, probability, confidence, logits, far = self._answer(index, features, logits)
             seconds += perf_counter() - started
             every.append(of_exit)
             if left is None and (index == last or confidence[0, 0] > thresholds[index]):
                 left = label.item(), probability.item(), index, seconds
+                distance = math.nan if far is None else far.item()
                 if not explore:
-                    return ExitedSample(*left, np.empty((0, 0), np.float32))
+                    return ExitedSample(*left, np.empty((0, 0), np.float32), distance)
         if left is None:
             raise BundleError("the model has no exit: export again")
-        return ExitedSample(*left, np.concatenate(every))
+        return ExitedSample(*left, np.concatenate(every), distance)
 
     def leave(self, batch: Floats, thresholds: Sequence[float]) -> ExitedBatch:
         """Run a batch; each sample leaves at the first exit whose confidence is above its threshold, else at the last.
@@ -131,11 +140,12 @@ class Chain:
             thresholds: Threshold of every exit but the last.
         """
         count = len(batch)
-        exited = ExitedBatch(np.empty((count, self._labels), np.float32), np.zeros(count, np.int64), np.zeros(count))
+        empty = np.empty((count, self._labels), np.float32)
+        exited = ExitedBatch(empty, np.zeros(count, np.int64), np.zeros(count), np.full(count, np.nan))
         rows, features, spent, logits = np.arange(count), batch, 0.0, None
         for index in range(len(self) if count else 0):
             started = perf_counter()
-            features, of_exit, _, _, confidence, logits = self._answer(index, features, logits)
+            features, of_exit, _, _, confidence, logits, far = self._answer(index, features, logits)
             spent += (perf_counter() - started) / len(rows)
             last = index == len(self) - 1
             leaves = np.ones(len(rows), bool) if last else confidence[:, 0] > thresholds[index]
@@ -143,6 +153,7 @@ class Chain:
             exited.probabilities[leaving] = of_exit[leaves]
             exited.exits[leaving] = index
             exited.seconds[leaving] = spent
+            exited.distances[leaving] = np.nan if far is None else far[leaves, 0]
             if len(leaving) == len(rows):
                 break
             if len(leaving):
@@ -184,25 +195,29 @@ class Chain:
 
     def _answer(
         self, index: int, features: Floats, before: Floats | None = None
-    ) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats | Doubles, Floats | None]:
+    ) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats | Doubles, Floats | None, Floats | None]:
         """Run one segment on features as `step` takes them; `before` are the logits before it, where it is compared.
 
         Returns:
             Features for the next segment (of the last one, its input); probabilities [n, labels]; as [n, 1] the label,
-            its probability and the confidence; and the logits, where the next segment is compared with them.
+            its probability and the confidence; the logits, where the next segment is compared with them; and of the
+            last segment the distances [n, 1], where they were asked for.
         """
         last = index == len(self) - 1
-        names = *(() if last else (FEATURES,)), *ANSWER, *((LOGITS,) if self._compares else ())
-        outputs: list[Any] = self._sessions[index].run(features, *names)
-        following, found, label, probability, confidence, *logits = [features, *outputs] if last else outputs
+        more = *((LOGITS,) if self._compares else ()), *((DISTANCE,) if self._measures and last else ())
+        outputs: list[Any] = self._sessions[index].run(features, *(() if last else (FEATURES,)), *ANSWER, *more)
+        following, found, label, probability, confidence, *rest = [features, *outputs] if last else outputs
         self._require_shape(index, found, len(features))
         if not (confidence[0, 0] >= 0 if len(features) == 1 else (confidence >= 0).all()):
             raise BundleError(f"segment {index} gives logits that are not numbers: export again")
-        if not logits:
-            return following, found, label, probability, confidence, None
-        (values,) = logits
+        far = rest.pop() if self._measures and last else None
+        if far is not None and not (far.shape == (len(features), 1) and np.isfinite(far).all()):
+            raise BundleError("the distances to the user's samples are not a number a sample: export again")
+        if not rest:
+            return following, found, label, probability, confidence, None, far
+        (values,) = rest
         sure = self._kind.confidences(values[None] if before is None else np.stack([before, values]))[-1]
-        return following, found, label, probability, sure[:, None], values
+        return following, found, label, probability, sure[:, None], values, far
 
     def _require_shape(self, index: int, logits: Floats, count: int) -> None:
         """Check that there are as many logits, or probabilities, as labels."""

@@ -1,5 +1,6 @@
 """Predict from a bundle, leaving at the first confident exit."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ class Personaliser:
         bundle: The bundle or its folder.
         threads: Threads within an operator; all that the process may use where they are not given.
         thresholds: Threshold of every exit but the last, instead of the bundle's own.
+        unknown: Whether predictions say how unlike the user's samples a sample is, and `Prediction.answer` may be
+            ``unknown``.
 
     Attributes:
         bundle: The bundle.
@@ -37,7 +40,12 @@ class Personaliser:
     """
 
     def __init__(
-        self, bundle: Bundle | str | Path, threads: int | None = None, thresholds: Sequence[float] | None = None
+        self,
+        bundle: Bundle | str | Path,
+        threads: int | None = None,
+        thresholds: Sequence[float] | None = None,
+        *,
+        unknown: bool = False,
     ) -> None:
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         own = self.bundle.exits.thresholds if self.bundle.exits else ()
@@ -46,7 +54,8 @@ class Personaliser:
             raise BundleError(
                 f"{self.bundle.name} has {len(own)} thresholds, got {len(self.thresholds)}: give one each"
             )
-        self._chain = Chain.of(self.bundle, threads)
+        distance, self._farthest = self.bundle.distance() if unknown else (b"", math.nan)
+        self._chain = Chain.of(self.bundle, threads, distance)
 
     @property
     def exits(self) -> int:
@@ -79,8 +88,10 @@ class Personaliser:
             return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
         if not explore:
-            return Prediction(self.bundle.labels[left.label], left.probability, left.exit, left.seconds), None
-        return self._prediction(left.every[left.exit], left.exit, left.seconds), left.every
+            unknown = self._unknown(left.distance)
+            label = self.bundle.labels[left.label]
+            return Prediction(label, left.probability, left.exit, left.seconds, unknown=unknown), None
+        return self._prediction(left.every[left.exit], left.exit, left.seconds, left.distance), left.every
 
     def predict_batch(self, samples: Sample) -> list[Prediction]:
         """Predict samples [n, ...] together; after each exit, those that have not left continue as a smaller batch.
@@ -89,7 +100,7 @@ class Personaliser:
             BundleError: The samples have another shape or type.
         """
         exited = self._chain.leave(self._normalised(samples), self.thresholds)
-        return [self._prediction(row, int(exit_), float(seconds)) for row, exit_, seconds in zip(*exited, strict=True)]
+        return [self._prediction(row, int(exit_), *map(float, rest)) for row, exit_, *rest in zip(*exited, strict=True)]
 
     def predict_recording(self, signal: Sample, name: str = "the recording") -> Prediction:
         """Predict a recording or a sound: every part by itself, then the mean of their probabilities decides.
@@ -110,7 +121,8 @@ class Personaliser:
         probabilities = np.concatenate([batch.probabilities for batch in batches])
         deepest = max(int(batch.exits.max()) for batch in batches)
         seconds = sum(float(batch.seconds.sum()) for batch in batches)
-        said = self._prediction(probabilities.mean(axis=0, dtype=np.float64), deepest, seconds)
+        distance = float(np.concatenate([batch.distances for batch in batches]).mean())
+        said = self._prediction(probabilities.mean(axis=0, dtype=np.float64), deepest, seconds, distance)
         best, kind = self.bundle.targets.best, self.bundle.kind
         rows = zip(begins, probabilities, strict=True)
         windows = tuple(Window(begin, *best(row, self.bundle.labels)) for begin, row in rows)
@@ -161,10 +173,14 @@ class Personaliser:
         if samples.dtype.kind == "f" and not np.isfinite(samples.astype(np.float32)).all():
             raise BundleError(f"{self.bundle.name} takes finite numbers, but a sample has others: leave it out")
 
-    def _prediction(self, row: Probabilities, exit_: int, seconds: float) -> Prediction:
+    def _unknown(self, distance: float) -> float | None:
+        return None if math.isnan(distance) else distance / self._farthest
+
+    def _prediction(self, row: Probabilities, exit_: int, seconds: float, distance: float = math.nan) -> Prediction:
         kind, names = self.bundle.targets, self.bundle.labels
         over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
-        return Prediction(*kind.best(row, names), exit_, seconds, labels=over, values=values)
+        unknown = self._unknown(distance)
+        return Prediction(*kind.best(row, names), exit_, seconds, labels=over, values=values, unknown=unknown)
 
     def _named(self, row: Probabilities) -> Named:
         """Return what is written of a second: its labels, its values, or the most probable label."""

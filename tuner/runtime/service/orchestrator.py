@@ -71,12 +71,14 @@ class World:
         clock: Function that returns seconds since 1970.
         draw: Generator that decides which samples are explored.
         threads: Threads of the model, within an operator; all that the process may use where it is None.
+        unknown: Whether predictions say how unlike the user's samples a sample is, where the bundle can tell.
     """
 
     readings: Callable[[], Readings] = read_device
     clock: Callable[[], float] = time.time
     draw: random.Random = field(default_factory=random.Random)
     threads: int | None = None
+    unknown: bool = False
 
 
 class Orchestrator:
@@ -120,7 +122,7 @@ class Orchestrator:
         try:
             self._memory = StateFile(folder, self._world.clock)
             self.predicted = PredictedFiles(home / PREDICTED)
-            self._serving = ServingModel(folder, self._memory, self._world.threads)
+            self._serving = ServingModel(folder, self._memory, self._world.threads, unknown=self._world.unknown)
         except BaseException:
             self._lock.release()
             raise

@@ -26,6 +26,7 @@ class ServingModel:
         folder: Folder of the bundle as it was exported.
         memory: State, which names the round in use; a round that is passed over is added as a problem.
         threads: Threads within an operator; all that the process may use where it is None.
+        unknown: Whether predictions say how unlike the user's samples a sample is, in rounds that can tell.
 
     Attributes:
         model: The round in use.
@@ -33,8 +34,8 @@ class ServingModel:
     Its methods raise an `UnusableError` where no round of the bundle can be used.
     """
 
-    def __init__(self, folder: Path, memory: StateFile, threads: int | None) -> None:
-        self._folder, self._memory, self._threads = folder, memory, threads
+    def __init__(self, folder: Path, memory: StateFile, threads: int | None, *, unknown: bool = False) -> None:
+        self._folder, self._memory, self._threads, self._unknown = folder, memory, threads, unknown
         self._pointer = device_folder(folder) / CURRENT
         self.open()
 
@@ -50,7 +51,8 @@ class ServingModel:
                 bundle = Bundle.read(folder_of(self._folder, name))
                 if not state.fits(len(bundle.models)):
                     state = after_round(state, swapped=True)
-                self.model = Personaliser(bundle, self._threads, state.thresholds)
+                told = bundle.info.unknown is not None and self._unknown
+                self.model = Personaliser(bundle, self._threads, state.thresholds, unknown=told)
             except BundleError as error:
                 self._memory.add_problem(f"round {name} is not used: {error}")
                 continue

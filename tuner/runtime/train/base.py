@@ -12,8 +12,8 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.exit_policy import ExitPolicy
-from tuner.bundle.format import Bundle, successor
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.format import UNKNOWN, Bundle, successor
+from tuner.bundle.info import TrainInfo, UnknownInfo
 from tuner.bundle.onnx_bytes import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
@@ -119,6 +119,10 @@ class DeviceTrainer(ABC):
     @abstractmethod
     def _replaced(self) -> Mapping[str, Content]:
         """Return what a new bundle has of its own: functions that return contents, by file."""
+
+    def _unknown(self) -> tuple[bytes, UnknownInfo] | None:
+        """Return what tells unknown samples in a new bundle; None where what the head reads has changed."""
+        return None
 
     def __len__(self) -> int:
         """Return the number of new samples; of recordings, windows."""
@@ -240,7 +244,9 @@ class DeviceTrainer(ABC):
         """
         out = Path(out)
         scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
-        with successor(self.bundle, out, self._replaced(), scores, self.policy) as part:
+        nodes, unknown = self._unknown() or (b"", None)
+        replaced = {**self._replaced(), **({} if unknown is None else {UNKNOWN: lambda: nodes})}
+        with successor(self.bundle, out, replaced, scores, self.policy, unknown) as part:
             self._compare([part / model.relative_to(self.bundle.folder) for model in self.bundle.models])
         return out
 

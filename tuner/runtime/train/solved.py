@@ -10,17 +10,20 @@ from safetensors.numpy import save
 
 from tuner.arrays import Array, Doubles, Floats, Labels, RowNumbers
 from tuner.bundle.format import WEIGHTS, Bundle
-from tuner.bundle.info import TrainInfo
+from tuner.bundle.info import FOLDS, TrainInfo, UnknownInfo
 from tuner.bundle.tensors import open_tensors, read_tensors
 from tuner.errors import BundleError, TrainingError
+from tuner.ort.unknown import distance_nodes
 from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, coded
 from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.unknown import Familiar, left_out_distances, threshold
 from tuner.runtime.infer.personaliser import SampleOrFile
 from tuner.runtime.train.base import Batch, Content
 from tuner.runtime.train.files import SOLVED
 from tuner.runtime.train.tail import Trainer
+from tuner.task.partition import fold_numbers
 from tuner.training.epoch import Watch
 
 #: Format of the file, and the key of its metadata. There is one: safetensors writes several in no fixed order.
@@ -29,6 +32,8 @@ FORMAT, ABOUT = 2, "about"
 SAME = 2
 #: Most samples of the user's own; the oldest leave the sums.
 MOST_OWN = 10_000
+#: Most of the user's samples, and of the others, that tell what is unknown.
+MOST_MEASURED = 1000
 _PROBED = 16  # features that are compared first
 
 
@@ -115,6 +120,16 @@ class SolvingTrainer(Trainer):
     def _replaced(self) -> Mapping[str, Content]:
         kept = SolvedFile(self._file.given, self._own.codes, self._own.labels, self._file.step, self._file.settings)
         return {**super()._replaced(), SOLVED: kept.content}
+
+    def _unknown(self) -> tuple[bytes, UnknownInfo] | None:
+        info = self.bundle.info.unknown
+        if info is None or self.bundle.kind.windowed:  # neighbours of one recording, which are alike, cannot be told
+            return None
+        own, known = self._own.features[-MOST_MEASURED:], self._others.features[:MOST_MEASURED]
+        mine, others = (own, self._own.labels[-MOST_MEASURED:]), (known, self._others.labels[:MOST_MEASURED])
+        distances = left_out_distances(mine, others, fold_numbers(mine[1], FOLDS))
+        made = UnknownInfo(threshold(distances), len(distances), info.reads)
+        return distance_nodes(info.reads, Familiar.of(mine, others)), made
 
     def _without(self, codes: Doubles) -> int:
         """Remove samples by their codes; return how many there were."""

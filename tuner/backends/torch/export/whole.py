@@ -1,6 +1,7 @@
 """Write the personalised model as ONNX, and check it against PyTorch on the validation samples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tuner.backends.base import Exported
 from tuner.backends.torch.export.check import Check, PixelScores, scored_partitions
 from tuner.backends.torch.export.int8 import Answered, prepare, quantise
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
+from tuner.backends.torch.export.unknown import familiarity, write_unknown
 from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.graph.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -88,7 +90,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         sections[Section.INT8.value] = info.to_dict()
     for name, samples in partitions.items():
         check.score(name, samples, answered[name])
-    sections |= check.sections()
+    sections |= check.sections() | write_unknown(opened, plan, tail, folder)
     if records:
         sections[Section.EVOLVED.value] = records
     if trainable:
@@ -108,16 +110,26 @@ def judged(opened: OpenTask, plan: TrialPlan, weights: Path) -> Exported:
     selections = [one for one in validation_selections(task) if one.domain == "local" or of_all]
     for selection, outputs in zip(selections, tail_logits(opened, plan, weights, selections), strict=True):
         judged.score(f"{selection.domain}{ACCURACY}", selection.samples, outputs)
-    return Exported(judged.scores, judged.sections())
+    sections = judged.sections()
+    if not plan.traits.solves:
+        found = familiarity(opened, plan, loaded_tail(opened, plan, weights))
+        sections |= {} if found is None else {Section.UNKNOWN.value: asdict(found.info)}
+    return Exported(judged.scores, sections)
 
 
 def tail_logits(opened: OpenTask, plan: TrialPlan, weights: Path, selections: Sequence[Selection]) -> list[Floats]:
     """Return a trained tail's logits of each selection, float32 [n, outputs], computed from pixels."""
+    tail, prefix = loaded_tail(opened, plan, weights), plan_prefix(opened.task, opened.model, plan)
+    return [logits(tail, computed_inputs(opened.task, prefix, [selection])) for selection in selections]
+
+
+def loaded_tail(opened: OpenTask, plan: TrialPlan, weights: Path) -> nn.Module:
+    """Return a trained tail with its weights."""
     torch.set_num_threads(plan.runtime.threads)
     kept = load_file(weights)
-    tail, prefix = trained_tail(opened, plan, kept).tail, plan_prefix(opened.task, opened.model, plan)
+    tail = trained_tail(opened, plan, kept).tail
     tail.load_state_dict(kept)
-    return [logits(tail, computed_inputs(opened.task, prefix, [selection])) for selection in selections]
+    return tail
 
 
 def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.Tensor]) -> EditedTail:

@@ -1,0 +1,118 @@
+"""From where on a sample is none of the user's classes: measured when a model is exported, on what enters its head."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from tuner.arrays import Array, Doubles, Labels
+from tuner.backends.torch.features.selection import Selection, drawn, local_folds, whole_partition
+from tuner.backends.torch.model.graph.layout import spatial
+from tuner.backends.torch.model.head import heads_of
+from tuner.backends.torch.trial.edits.solve_again import head_inputs
+from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, plan_prefix
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.bundle.format import MODEL, UNKNOWN
+from tuner.bundle.info import Section, UnknownInfo
+from tuner.errors import TrainingError
+from tuner.ort.answer import DISTANCE
+from tuner.ort.parity import largest_difference, require_parity
+from tuner.ort.session import LOGITS, Session
+from tuner.ort.unknown import distance_nodes
+from tuner.plan.trial import TrialPlan
+from tuner.ridge.unknown import Familiar, left_out_distances, threshold
+from tuner.task.data.samples import mean_of_wholes
+
+#: Most local samples, and most global ones, that are looked at.
+MOST_LOCAL, MOST_GLOBAL = 500, 300
+#: Samples that the written nodes are checked on.
+CHECKED = 4
+
+
+class Familiarity(NamedTuple):
+    """What the user's samples look like to a model, and from where on a sample does not look like them."""
+
+    familiar: Familiar
+    info: UnknownInfo
+
+
+def familiarity(opened: OpenTask, plan: TrialPlan, tail: nn.Module) -> Familiarity | None:
+    """Return what a trained tail's head tells of the user's samples; None of a tail or a task that cannot tell.
+
+    Features of a solved head are those of the given model, so that samples judge each other by folds. Where the tail
+    has trained, its samples are nearer to their classes than others are: validation samples, which it has not learned,
+    set the threshold.
+    """
+    task = opened.task
+    if not (task.targets.one_class and task.labelled) or plan.heads.exits:
+        return None
+    local = [drawn(whole_partition(task, name), MOST_LOCAL) for name in ("local.train", "local.val")]
+    known = [drawn(whole_partition(task, "global.train"), MOST_GLOBAL)] if task.global_ is not None else []
+    prefix = plan_prefix(task, opened.model, plan)
+    inputs = [computed_inputs(task, prefix, [selection]) for selection in (*local, *known)]
+    try:
+        train, judges, *others = _read(tail, inputs)
+    except (TrainingError, ValueError):
+        return None
+    beside = others[0] if others else None
+    own = _joined(train, judges)
+    if plan.traits.solves:
+        distances = _of_wholes(left_out_distances(own, beside, local_folds(*local)), local)
+    else:
+        distances = _of_wholes(Familiar.of(train, beside).distances(judges[0]), local[1:])
+    learned = own if plan.traits.solves or plan.data.refit else train
+    return Familiarity(Familiar.of(learned, beside), UnknownInfo(threshold(distances), len(distances), ""))
+
+
+def write_unknown(opened: OpenTask, plan: TrialPlan, tail: nn.Module, folder: Path) -> dict[str, Any]:
+    """Write `UNKNOWN` next to a written model, and return the section of ``bundle.json`` about it; nothing if None.
+
+    Raises:
+        BundleError: The nodes compute something else than numpy.
+    """
+    head_input, found = _head_input(folder / MODEL), familiarity(opened, plan, tail)
+    if found is None or head_input is None:
+        return {}
+    nodes, path, task = distance_nodes(head_input, found.familiar), folder / MODEL, opened.task
+    batch = task.batch(task.local.val, np.arange(min(CHECKED, len(task.local.val))))
+    written = Session(path, content=path.read_bytes() + nodes).run(batch, DISTANCE)[0]
+    samples = replace(whole_partition(task, "local.val"), indices=np.arange(len(batch)))
+    (seen,) = _read(tail, [computed_inputs(task, plan_prefix(task, opened.model, plan), [samples])])
+    expected = found.familiar.distances(seen[0])[:, None].astype(np.float32)
+    require_parity("the distance to the user's samples", "numpy", largest_difference(expected, written))
+    (folder / UNKNOWN).write_bytes(nodes)
+    return {Section.UNKNOWN.value: asdict(replace(found.info, reads=head_input))}
+
+
+def _read(tail: nn.Module, inputs: Sequence[TailInputs]) -> list[tuple[Array, Labels]]:
+    """Return what enters a tail's head, and the labels; a `TrainingError` says why there is no such head."""
+    sample = spatial(inputs[0].read(np.arange(1)))
+    heads = list(heads_of(tail.eval().requires_grad_(), sample).values())
+    if len(heads) != 1:
+        raise TrainingError(f"a model must have one head, got {len(heads)}")
+    return [(head_inputs(tail, heads[0], one)[0], one.labels) for one in inputs]
+
+
+def _joined(*parts: tuple[Array, Labels]) -> tuple[Array, Labels]:
+    features, labels = zip(*parts, strict=True)
+    return np.concatenate(features), np.concatenate(labels)
+
+
+def _of_wholes(distances: Doubles, selections: Sequence[Selection]) -> Doubles:
+    """Return the distances of what is predicted as one: of a sound, the mean over its patches."""
+    names = [one.samples.whole(int(index)) for one in selections for index in one.indices]
+    return mean_of_wholes(distances[:, None], np.unique(names, return_inverse=True)[1])[:, 0]
+
+
+def _head_input(path: Path) -> str | None:
+    """Return the name of what the linear layer reads that gives a model's logits; None where none does."""
+    from onnx import load
+
+    makers = {name: node for node in load(path).graph.node for name in node.output}
+    node = makers.get(LOGITS)
+    while node is not None and node.op_type in {"Add", "Identity"}:
+        node = next((makers[name] for name in node.input if name in makers), None)
+    return node.input[0] if node is not None and node.op_type in {"Gemm", "MatMul"} else None
