@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.lib.report import Claim, benchmark_parser, finish
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.store.codec import Codec, has_own_scales
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile

@@ -24,7 +24,8 @@ class TaskOutline:
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
         loss: Name of what a sample's label is; see `targets`.
-        notes: A line on files that cannot be read and are left out, and one on those that are changed, if any.
+        notes: A line on files that cannot be read and are left out, one on those that are changed, and the cautions of
+            the task, if any.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
@@ -61,7 +62,7 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    lines = tuple(line for line in (left_out(task.skipped), changed(task.notes)) if line)
+    lines = tuple(line for line in (left_out(task.skipped), changed(task.notes), *task.cautions) if line)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
     own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)
