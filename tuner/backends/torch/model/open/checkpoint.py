@@ -1,4 +1,4 @@
-"""Files of weights as people have them: with what a training script saved beside them, and prefixes of what wrapped them.
+"""Files of weights as people have them: beside other things, and under the prefixes of what wrapped the model.
 
 Nothing in a file runs: what is no tensor, and no plain value, becomes an object that does nothing.
 """
