@@ -48,6 +48,20 @@ def accuracy(outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic])
     return float(np.mean(outputs.argmax(axis=1) == labels))
 
 
+def balanced_accuracy(
+    outputs: npt.NDArray[np.floating], labels: npt.NDArray[np.generic], uneven: float = 0.0
+) -> float | None:
+    """Return the mean over the classes that occur of the share of each that is right; see `accuracy`.
+
+    None where no class has `uneven` times as many samples as another.
+    """
+    rows, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if counts.max() < uneven * counts.min():
+        return None
+    right = np.bincount(places, outputs.argmax(axis=1) == labels, len(rows))
+    return float(np.mean(right / counts))
+
+
 def calibrated_loss(outputs: npt.NDArray[np.floating], labels: npt.NDArray[Any]) -> float:
     """Return the mean cross-entropy of single labels at the best of a few temperatures of the softmax.
 

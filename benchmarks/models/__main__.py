@@ -25,7 +25,7 @@ from tuner.backends.base import Trial
 from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.torch.engines.onnxruntime import OrtSteps
 from tuner.backends.torch.engines.planned import planned_or_eager
-from tuner.backends.torch.model.open.vision import declare_operators, torchvision
+from tuner.backends.torch.model.vision import declare_operators, torchvision
 from tuner.backends.torch.session import TorchSession
 from tuner.errors import first_line
 from tuner.plan.parts import DataPlan, RecipePlan, RuntimePlan

@@ -28,7 +28,7 @@ from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import chain
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.library_memory import measured
 from tuner.backends.torch.planned.program import program

@@ -30,7 +30,7 @@ from benchmarks.lib.setup import PAPER_CUTS, clothing, plan_for, untrained_bundl
 from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.backends.torch.model.graph.nodes import chain
 from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace

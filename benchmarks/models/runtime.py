@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, median_interval
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.format import FILE, MODEL, Bundle, file_hash
 from tuner.bundle.info import FORMAT

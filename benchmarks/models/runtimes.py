@@ -28,7 +28,7 @@ from benchmarks.lib.places import FIXTURES, ROOT
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, times_faster
 from benchmarks.models.runtime import CLASSES, SIZE, Segment, written
 from tuner.arrays import Floats
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.tensors import read_tensors
 from tuner.ort.session import open_session

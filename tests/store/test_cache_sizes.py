@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.store.codec import Codec, has_own_scales
 from tuner.store.files.header import StoreKey
 from tuner.store.files.records import RecordFile

@@ -125,14 +125,10 @@ def _setting(prepared: "Prepared") -> Iterator[str]:
     yield f"model: {printable(prepared.model)}{weights}"
     if prepared.global_classes is None:
         yield "global: no photos of classes that the model knows, so forgetting is not measured: --global FOLDER"
-    elif prepared.classes_file is None:
-        yield (
-            f"warning: {prepared.global_classes} global classes without a classes.tsv: the first by name is taken for "
-            "row 0 of the model's last layer, and so on (docs/tasks.md, The head)"
-        )
     else:
-        rows = printable(str(prepared.classes_file))
-        yield f"global: {prepared.global_classes} classes that the model knows, by {rows}; forgetting is measured"
+        rows = f"by {printable(str(prepared.classes_file))}" if prepared.classes_file else "without a classes.tsv"
+        yield f"global: {prepared.global_classes} classes that the model knows, {rows}; forgetting is measured"
+    yield from map(printable, prepared.cautions)
 
 
 def _count(files: Sequence[object]) -> str:

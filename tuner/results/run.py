@@ -15,7 +15,7 @@ from tuner.results.kinds import chosen_kind
 from tuner.results.records.trial import STATES, TrialRecord, comparable
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
-from tuner.results.scores.objectives import DOMAINS, LEFT_OUT_ACCURACY, Objective, objective_of
+from tuner.results.scores.objectives import BALANCED_ACCURACY, DOMAINS, LEFT_OUT_ACCURACY, Objective, objective_of
 from tuner.results.scores.pareto import best, front, is_worth_naming, knee, shortlist, useful
 from tuner.targets.base import LEFT_OUT
 from tuner.task import Task
@@ -105,9 +105,10 @@ class Run:
 
     @property
     def columns(self) -> tuple[Objective, ...]:
-        """The objectives, and what solved heads score on all local samples where the front has such heads."""
+        """The objectives, the balanced accuracy of uneven classes, and what solved heads score on all local samples."""
+        is_uneven = any(BALANCED_ACCURACY.name in self.record(trial).values for trial in self.front)  # noqa: PD011 - a record's
         more = (LEFT_OUT_ACCURACY.of(self.info.targets),) if self.left_out_samples else ()
-        return *self.objectives, *more
+        return *self.objectives, *((BALANCED_ACCURACY,) if is_uneven else ()), *more
 
     def objective(self, name: str) -> Objective:
         """Return an objective by its name, as it is of this run's task: the study's, or one of the usual ones."""

@@ -29,6 +29,8 @@ SEPARATOR = "|"  # between the labels, or numbers, of a sample that has several
 LEFT_OUT = "local_loo"
 #: Endings of the names of values: a score, a mean absolute error; and what a top-k accuracy has in its name.
 ACCURACY, ERROR, TOP = "_accuracy", "_mae", "_top"
+#: Ends the name of the mean over classes of the accuracy on each, which is measured where classes are uneven.
+BALANCED = "_balanced_accuracy"
 TEMPERATURES = np.geomspace(0.05, 10.0, 81)
 
 

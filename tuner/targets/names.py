@@ -1,12 +1,14 @@
 """Names and numbers of classes, for the kinds of targets that have them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tuner.arrays import Array
 from tuner.errors import BundleError, TaskError, nearest
 from tuner.targets.base import Label, LabelsOf
 
 MOST_CLASSES = 1_000_000
+#: Digits of a name that is a number.
+MOST_DIGITS = 9
 
 
 def label_names(labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> list[list[str]]:
@@ -45,5 +47,13 @@ def class_names(where: str, width: int, own: Sequence[str] | None, borrowed: Seq
 
 
 def sorted_names(labels: Sequence[tuple[str, ...]]) -> dict[str, int]:
-    """Return the place of each label that some sample has, in their order."""
-    return {name: index for index, name in enumerate(sorted({label for sample in labels for label in sample}))}
+    """Return the place of each label that some sample has, in their order: of numbers, 2 comes before 10."""
+    found = {label for sample in labels for label in sample}
+    in_order = sorted(found, key=lambda name: (int(name), name)) if are_numbers(found) else sorted(found)
+    return {name: index for index, name in enumerate(in_order)}
+
+
+def are_numbers(names: Collection[str]) -> bool:
+    """Return whether each name is a number from 0, none of them twice."""
+    is_each = all(name.isascii() and name.isdecimal() and len(name) <= MOST_DIGITS for name in names)
+    return is_each and len({int(name) for name in names}) == len(names)

@@ -9,11 +9,13 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import BundleError, TaskError
-from tuner.metrics import accuracy, calibrated_loss, percent, top_k_accuracy
-from tuner.targets.base import ACCURACY, TOP, Label, LabelsOf, Outputs, Read, Targets
+from tuner.metrics import accuracy, balanced_accuracy, calibrated_loss, percent, top_k_accuracy
+from tuner.targets.base import ACCURACY, BALANCED, TOP, Label, LabelsOf, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
 _MULTI_HOT = 2  # dimensions
+#: Classes are uneven where one has as many times the samples of another.
+UNEVEN = 1.5
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,10 @@ class SingleLabel(Targets):
         return accuracy(outputs, labels)
 
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
-        """Return the accuracy, with the user's labels the top-k accuracy, and of local ones a calibrated loss."""
+        """Return the accuracy; with the user's labels the top-k and balanced accuracy, and of local ones a loss."""
         values, k = super().scores(domain, outputs, labels, labelled=labelled), self.settings.top_k
+        balanced = balanced_accuracy(outputs, labels, UNEVEN) if labelled else None
+        values |= {} if balanced is None else {f"{domain}{BALANCED}": balanced}
         if labelled and outputs.shape[1] > k:
             values[f"{domain}{TOP}{k}{ACCURACY}"] = top_k_accuracy(outputs, labels, k)
         if labelled and domain == "local":

@@ -25,7 +25,8 @@ class TaskOutline:
         input: How samples become the model's input.
         input_shape: Shape of one sample, without the batch.
         loss: Name of what a sample's label is; see `targets`.
-        notes: Lines on files of no kind that is read, on those that cannot be read, and on those that are changed.
+        notes: Lines on files of no kind that is read, that cannot be read, or that are changed, and the cautions of the
+            task.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
         most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
@@ -62,7 +63,7 @@ def outline(task: Task) -> TaskOutline:
     Raises:
         TaskError: A sample cannot be read.
     """
-    others = filter(None, (left_out(task.skipped), changed(task.notes)))
+    others = filter(None, (left_out(task.skipped), changed(task.notes), *task.cautions))
     lines = (*shared_samples(task), *unread(task.left_out), *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))

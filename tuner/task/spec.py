@@ -76,12 +76,17 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class InputDefaults:
-    """How images are prepared for a published model, by its own configuration; the fields are those of `InputSpec`."""
+    """How images are prepared for a published model, by its own configuration; the fields are those of `InputSpec`.
+
+    Attributes:
+        caution: Line on what is prepared in another way all the same; empty for nothing.
+    """
 
     size: int
     resize: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class Task:
         label_map: Labels of a sample by one name for them all, of the user's or of the task: with those more general.
         scale: What the samples' targets were standardised by; None for labels, and for targets without a unit.
         given: Training that the task asks for, such as a model file's; None where it asks for none.
+        cautions: Lines on what is believed of the model and its classes, where the task does not say it.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Task:
     label_map: LabelMap = ()
     scale: TargetScale | None = None
     given: GivenTraining | None = None
+    cautions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import chain
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.optimiser import optimiser

@@ -19,7 +19,7 @@ from benchmarks.limits.hostile.models import models
 from tests.plugins.onnx_models.files import made, network, task_of, weights
 from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.errors import TaskError
 from tuner.ort.session import Session

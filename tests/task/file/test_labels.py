@@ -1,7 +1,9 @@
 """Files of classes: their order, rows of the head and labels."""
 
 from pathlib import Path
+from shutil import copy
 
+import numpy as np
 import pytest
 
 from tests.task.conftest import GLOBAL, Load
@@ -58,6 +60,10 @@ def test_columns_may_be_left_out_and_commas_used_in_csv(images: Path, load: Load
         ("id\tindex\ncat\t1\ndog\t1\n", r"each index may occur once, got 1 2 times"),
         ("id\tindex\ncat\t1\ncat\t2\n", r"each class may occur once, got 'cat' 2 times"),
         ("", r"must have a header and a row per class, got 0 lines"),
+        ("tench\ncat\ndog\n", r"classes\.tsv:1: the first line must be the title .* got 'tench': write class as"),
+        ("cat\tanimal\ndog\tanimal\n", r"classes\.tsv:1: the first line must be the titles .* got the class 'cat'"),
+        ("cat\ndog\ncat\n", r"each class may occur once, got 'cat' 2 times"),
+        ("cat\t1\ndog\t1\n", r"each index may occur once, got 1 2 times"),
     ],
 )
 def test_a_mistake_in_a_classes_file_is_reported(images: Path, load: Load, text: str, message: str) -> None:
@@ -69,3 +75,64 @@ def test_a_mistake_in_a_classes_file_is_reported(images: Path, load: Load, text:
 def test_a_missing_classes_file_is_named(images: Path, load: Load) -> None:
     with pytest.raises(TaskError, match=r"classes\.tsv: cannot be read \(No such file"):
         load(WITH_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "rows"),
+    [
+        ("cat\ndog\n", ("cat", "dog"), (0, 1)),
+        ("dog\ncat\n", ("dog", "cat"), (0, 1)),
+        ("dog\nowl\ncat\n\n", ("dog", "cat"), (0, 2)),
+        ("cat\t3\ndog\t1\n", ("cat", "dog"), (3, 1)),
+        ("3\tcat\n1\tdog\n", ("cat", "dog"), (3, 1)),
+        ("class\ncat\ndog\n", ("cat", "dog"), (0, 1)),
+        ("Label\tIndex\ncat\t5\ndog\t2\n", ("cat", "dog"), (5, 2)),
+        ("\ufeffdog\ncat\n", ("dog", "cat"), (0, 1)),
+        ("dog\r\ncat\r\n", ("dog", "cat"), (0, 1)),
+    ],
+)
+def test_no_line_of_a_list_without_a_header_is_lost(
+    images: Path, load: Load, text: str, labels: tuple[str, ...], rows: tuple[int, ...]
+) -> None:
+    (images / "classes.tsv").write_text(text, newline="")
+    task = load(WITH_CLASSES)
+    assert (task.labels[: len(rows)], task.head_rows) == (labels, rows)
+    assert not task.cautions
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "caution"),
+    [
+        ([str(number) for number in range(12)], tuple(range(12)), "note: the global classes are named by numbers"),
+        (["0", "1", "2"], (0, 1, 2), ""),
+        (["3", "7"], (3, 7), "note: the global classes are named by numbers"),
+        (["00", "01", "02", "10"], (0, 1, 2, 10), "note: the global classes are named by numbers"),
+        (["1", "01"], (1, 0), "warning: global.classes is missing, so '01'"),
+        (["2", "10", "x"], (1, 0, 2), "warning: global.classes is missing, so '10', the first global class by name"),
+        (["b", "a"], (1, 0), "warning: global.classes is missing, so 'a'"),
+    ],
+)
+def test_rows_of_global_folders_without_a_classes_file(
+    images: Path, load: Load, names: list[str], rows: tuple[int, ...], caution: str
+) -> None:
+    for name in names:
+        for part in ("train", "val"):
+            (images / "n" / part / name).mkdir(parents=True)
+            copy(images / "g/train/cat/0.png", images / "n" / part / name)
+    task = load({**GLOBAL, "global.train": "n/train", "global.val": "n/val"})
+    assert dict(zip(task.labels, task.head_rows, strict=False)) == dict(zip(names, rows, strict=True))
+    assert caution in "".join(task.cautions)
+    assert bool(caution) == bool(task.cautions)
+
+
+@pytest.mark.parametrize(("own", "said"), [(None, True), (["cat", "dog", "hat"], False)])
+def test_local_labels_that_are_matched_by_number_get_a_note(
+    tmp_path: Path, load: Load, own: list[str] | None, *, said: bool
+) -> None:
+    x, y = np.zeros((6, 1, 4, 4), np.float32), np.arange(6) % 3
+    names = {} if own is None else {"classes": np.array(own)}
+    np.savez(tmp_path / "g.npz", x=x, y=y, **names)
+    np.savez(tmp_path / "l.npz", x=x, y=y, **names)
+    kind = {"global.kind": "arrays", "local.kind": "arrays", "input.size": None, "input.mean": None, "input.std": None}
+    task = load({**kind, "global.train": "g.npz", "local.train": "l.npz", "local.val": None})
+    assert ("note: the local classes 0, 1, 2 are numbers, and count as the global" in "".join(task.cautions)) == said

@@ -48,7 +48,7 @@ class TorchBackend(Backend):
 
     def input_defaults(self, model: ModelSpec) -> InputDefaults | None:
         """Ask timm, Hugging Face or torchvision, each for its own models."""
-        from tuner.backends.torch.model.open.published import input_defaults
+        from tuner.backends.torch.model.published import input_defaults
 
         return input_defaults(model)
 

@@ -2,14 +2,20 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tuner.errors import TaskError, nearest
+from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import write_private
+from tuner.plugin.core import build_host
+from tuner.processors import usable_processors
 from tuner.reading import kind_of, parse_toml, read_toml
+from tuner.results.views.plausible import suspicion
+from tuner.search.processes.remote import open_remote
+from tuner.store.store import open_store
 from tuner.task.data.layout import PhotoFolders, find_photos
 from tuner.task.file.draft import Draft
 from tuner.task.file.sections import path_of
@@ -23,6 +29,8 @@ LIBRARY = "torchvision.models"
 FETCHED = "IMAGENET1K_V1"
 CLASSES = ("classes.tsv", "classes.csv")
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
+#: Global photos that the untouched model is scored on, and what that may take.
+SCORED, SCORING_SECONDS = 240, 90.0
 #: A function of torchvision that builds a classifier.
 BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
 
@@ -36,6 +44,7 @@ class Prepared:
         weights: Weights of the model; None where the function that builds it brings its own.
         global_classes: Number of classes of the global photos; None without such photos.
         classes_file: File with their rows in the model's head; None without one.
+        cautions: Lines on what is believed of the rows, and on what the untouched model scores on the global photos.
     """
 
     task: Path
@@ -47,6 +56,7 @@ class Prepared:
     global_classes: int | None
     classes_file: Path | None
     survey: Survey
+    cautions: tuple[str, ...] = ()
 
 
 def init(
@@ -77,7 +87,28 @@ def init(
     seen = survey(task)
     write_private(file, draft.text(file, seen))
     rows = None if others is None else len(task.head_rows)
-    return Prepared(out, task.name, local.train, local.val, factory, found, rows, classes, seen)
+    cautions = [*task.cautions, *(untouched_lines(file) if rows else ())]
+    return Prepared(out, task.name, local.train, local.val, factory, found, rows, classes, seen, tuple(cautions))
+
+
+def untouched_lines(file: Path) -> Iterator[str]:
+    """Yield what the untouched model scores on some of the global photos, and a warning where it does not know them."""
+    try:
+        limit = time.monotonic() + SCORING_SECONDS
+        with open_remote(build_host(end=limit), str(file), ["torch"], kill_at=limit) as sessions:
+            session = sessions["torch"]
+            outline = session.task
+            share = min(1.0, SCORED / max(1, outline.info.global_val))
+            found = session.untouched(open_store(None), usable_processors(), share=share)
+    except TunerError as error:
+        yield f"warning: the untouched model could not be scored on the global photos: {error}"
+        return
+    counts, targets = found.classes.get("global"), outline.targets
+    samples = sum(total for _, _, total in counts.rows) if counts else 0
+    score = targets.text(found.values["global_accuracy"], samples)
+    yield f"untouched model: {score} of {samples:,} global photos right"
+    if warning := suspicion(found.values, counts, outline.labels, targets):
+        yield warning
 
 
 def task_of_photos(photos: Path, run: Path | None, listener: Callable[[Prepared], None]) -> Path:

@@ -95,7 +95,8 @@ class Progress(Listener):
         self._objectives = objectives
         values = self._format_values(baseline.values, scored)
         if values or self._verbose or baseline.name == UNTOUCHED:
-            self.say(f"{baseline.name}: {values or baseline.note}")
+            name = "untouched model" if baseline.name == UNTOUCHED else baseline.name
+            self.say(f"{name}: {values or baseline.note}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Count the trials of earlier sessions, and print a line on them."""

@@ -24,6 +24,7 @@ from tuner.results.records.origin import mark_of
 from tuner.results.run import Run
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import Objective
+from tuner.results.views.plausible import suspicion_of
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
@@ -268,6 +269,8 @@ class _Compared:
         if not info.baselines or share > info.untouched.share:
             note = "; ".join(given.notes)
             self._keep([Baseline(UNTOUCHED, given.values, share, note, classes=given.classes, right=given.right)])
+            if warning := suspicion_of(self.info):
+                self._tuning.listener.say(warning)
         return given.values
 
     def fit(self, share: float) -> None:

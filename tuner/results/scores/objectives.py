@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from tuner.targets import KINDS, Targets
-from tuner.targets.base import ACCURACY, ERROR, LEFT_OUT
+from tuner.targets.base import ACCURACY, BALANCED, ERROR, LEFT_OUT
 
 Direction = Literal["maximise", "minimise"]
 #: Kinds of targets by the unit of their score.
@@ -84,6 +84,8 @@ OBJECTIVES = (
 BUNDLE_BYTES = Objective("bundle_bytes", "minimise", "B")
 #: What a solved head scores on all local samples: no objective, as trained tails have no such score.
 LEFT_OUT_ACCURACY = Objective(LEFT_OUT + ACCURACY, "maximise", "%")
+#: The mean over the user's classes of the accuracy on each: measured where they are uneven, and likewise no objective.
+BALANCED_ACCURACY = Objective("local" + BALANCED, "maximise", "%")
 #: Values that the backends which come with tuner measure of every trial.
 MEASURED = frozenset(
     {"parameters", "flops", "mean_flops", "mean_latency_seconds"} | {one.name for one in (*OBJECTIVES, BUNDLE_BYTES)}

@@ -8,6 +8,7 @@ from tuner.results.records.baseline import UNTOUCHED, Baseline, discordant
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES
+from tuner.results.views.plausible import one_answers, suspicion_of
 
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
 
@@ -23,6 +24,8 @@ def notes(run: Run) -> list[str]:
     has_classes = run.info.targets.has_classes
     given = f"the given model{', scored on the classes it knows' if has_classes else ''}"
     lines = [f"{UNTOUCHED}: {'; '.join(filter(None, (given, _lacking(run))))}"]
+    if warning := suspicion_of(run.info):
+        lines.append(warning)
     return lines + [f"{one.name}: {one.note}" for one in run.info.baselines if one.name != UNTOUCHED and one.note]
 
 
@@ -36,6 +39,8 @@ def not_better_than(run: Run, record: TrialRecord) -> list[str]:
 
 def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
     """Yield, by baseline, which of some trials are not better than it, as a sentence."""
+    trials = tuple(trials)
+    yield from one_answers(run, trials)
     failing: dict[str, list[str]] = {}
     for trial in dict.fromkeys(trials):
         for name in not_better_than(run, run.record(trial)):

@@ -5,10 +5,11 @@ Training and inference share this code, so that a bundle sees on the device the 
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -24,6 +25,8 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000")
 MOST_IMAGE_BYTES = 300_000_000
 #: Pixels of an image, as its header says, and after resizing; below the number that pillow refuses.
 MOST_PIXELS = 178_000_000
+#: Value of the brightest pixel.
+PIXEL_MOST = 255
 
 
 def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
@@ -105,12 +108,27 @@ def normalise(batch: Array, spec: InputSpec) -> Floats:
     """
     out = batch.astype(np.float32)
     if batch.dtype == np.uint8:
-        out /= np.float32(255)
+        out /= np.float32(PIXEL_MOST)
     if spec.mean:
         out -= _per_channel("mean", spec.mean, out)
     if spec.std:
         out /= _per_channel("std", spec.std, out)
     return out
+
+
+def check_scale(values: Mapping[str, Any]) -> None:
+    """Refuse ``mean`` and ``std`` of pixels from 0 to 255: they are those of pixels from 0 to 1.
+
+    Raises:
+        TaskError: One is above 1.
+    """
+    wrong = next((key for key in ("mean", "std") if max(values[key], default=0) > 1), None)
+    if wrong is not None:
+        scaled = {key: ", ".join(f"{value / PIXEL_MOST:.3g}" for value in values[key]) for key in ("mean", "std")}
+        raise TaskError(
+            f"input.{wrong} must be of pixels from 0 to 1, so at most 1, got {list(values[wrong])}: if mean and std "
+            f"are of pixels from 0 to 255, divide them by 255: mean = [{scaled['mean']}], std = [{scaled['std']}]"
+        )
 
 
 def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:

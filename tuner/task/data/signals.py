@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles, Floats, Labels
+from tuner.arrays import Array, Floats, Labels
 from tuner.errors import TaskError
 from tuner.task.data.samples import HashedSamples, Samples
 from tuner.task.spec import InputSpec
 
 _AXES = 2  # channels and time
-_FIGURES = 6  # significant figures of a statistic; more would only lengthen the files it is written to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,22 +129,19 @@ def channel_statistics(samples: Samples, where: str) -> tuple[tuple[float, ...],
     Raises:
         TaskError: A channel never changes, so it has no deviation to divide by.
     """
+    offset = samples.load(0).astype(np.float64).mean(axis=1)  # without it, squares of a large mean hide the deviation
     total, squares, count = np.zeros(1), np.zeros(1), 0
     for index in range(len(samples)):
-        window = samples.load(index).astype(np.float64)
+        window = samples.load(index) - offset[:, np.newaxis]
         total, squares = total + window.sum(axis=1), squares + (window**2).sum(axis=1)
         count += window.shape[1]
-    mean = total / count
-    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    constant = np.flatnonzero(deviation <= np.abs(mean) * 1e-6)
+    rest = total / count
+    mean, deviation = offset + rest, np.sqrt(np.maximum(squares / count - rest**2, 0))
+    constant = np.flatnonzero(deviation <= np.abs(mean) * np.finfo(np.float32).eps)
     if len(constant):
         channel = int(constant[0])
         raise TaskError(
             f"{where}: channel {channel} is {mean[channel]:g} throughout, and a constant cannot be standardised: "
             "leave the channel out, or give input.mean and input.std"
         )
-    return _rounded(mean), _rounded(deviation)
-
-
-def _rounded(values: Doubles) -> tuple[float, ...]:
-    return tuple(float(f"{value:.{_FIGURES}g}") for value in values)
+    return tuple(mean.tolist()), tuple(deviation.tolist())

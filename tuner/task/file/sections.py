@@ -10,17 +10,18 @@ from tuner.reading import kind_of, path_from
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, nobody_says
-from tuner.task.spec import LIBRARIES, MODEL_FILES, InputSpec, ModelSpec, Pretrain
+from tuner.task.spec import LIBRARIES, MODEL_FILES, InputDefaults, InputSpec, ModelSpec, Pretrain
 
 if TYPE_CHECKING:
     from tuner.task.file.schema import LossSection, ModelSection, TaskFile
 
 _PUBLISHED_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_WEIGHT_SUFFIXES = (".pth", ".pt", ".safetensors")
 
 
-def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says) -> InputSpec:
-    """Return how samples become the model's input.
+def input_spec(
+    file: "TaskFile", path: Path, model: ModelSpec, defaults_of: DefaultsOf = nobody_says
+) -> tuple[InputSpec, tuple[str, ...]]:
+    """Return how samples become the model's input, and lines on where that is not how the published model has it.
 
     Raises:
         TaskError: A value is missing, or does not fit the kind of the samples.
@@ -32,14 +33,21 @@ def input_spec(file: "TaskFile", path: Path, model: ModelSpec, defaults_of: Defa
         )
     given = {key: getattr(section, key) for key in ("size", "resize", "window", "hop")}
     given |= {"mean": tuple(section.mean), "std": tuple(section.std)}
+    cautions: list[str] = []
+
+    def published() -> InputDefaults | None:
+        defaults = defaults_of(model)
+        cautions.extend([defaults.caution] if defaults is not None and defaults.caution else [])
+        return defaults
+
     try:
         kind = input_kind(name)
-        values = kind.completed(given, lambda: defaults_of(model))
+        values = kind.completed(given, published)
         spec = InputSpec(name, **{**values, "resize": values["resize"] or values["size"]})
         kind.check(spec, section.recording)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from None
-    return spec
+    return spec, tuple(cautions)
 
 
 def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
@@ -64,10 +72,15 @@ def model_spec(section: "ModelSection", path: Path) -> ModelSpec:
             f"model.weights a file that an installed plugin opens as a model ({there}): see `tuner plugins`, and "
             f"{SWITCH}, which switches plugins off"
         )
-    if weights is not None and ("/" in weights or "\\" in weights or weights.lower().endswith(_WEIGHT_SUFFIXES)):
-        weights = str(_existing(weights, path, "model.weights"))
+    if weights is not None and (_is_path(weights) or kind_of(path_of(weights, path.parent)) == "file"):
+        weights = str(_existing(weights, path, "model.weights").absolute())
     arguments = tuple((key, _frozen(value)) for key, value in sorted(section.arguments.items()))
     return ModelSpec(_factory(section.factory, path), arguments, weights, pretrain, (), *names)
+
+
+def _is_path(weights: str) -> bool:
+    """Return whether weights are a file: names of torchvision's have no dot."""
+    return any(mark in weights for mark in "/\\.")
 
 
 def _factory(text: str, path: Path) -> str:

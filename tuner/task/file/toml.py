@@ -13,7 +13,15 @@ from tuner.task.data.entry import Entry
 from tuner.task.data.npz import PartitionName
 from tuner.task.data.readable import FileCheck
 from tuner.task.file.domains import domain_of, read_entries, refuse_shared_recordings
-from tuner.task.file.labels import GlobalClass, global_classes, output_head, read_classes, union_head
+from tuner.task.file.labels import (
+    GlobalClass,
+    global_classes,
+    matched_by_number,
+    output_head,
+    read_classes,
+    row_cautions,
+    union_head,
+)
 from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
 from tuner.task.file.sections import (
     augment_operations,
@@ -82,7 +90,7 @@ def task_from_values(
             f'{path}: local.labels = "none" requires [global], as it says what the model predicts: add [global]'
         )
     model = model_spec(file.model, path)
-    spec = input_spec(file, path, model, defaults_of)
+    spec, input_cautions = input_spec(file, path, model, defaults_of)
     folder, kind = path.parent, targets_of(file.loss.kind, loss_settings(file.loss, path))
     if not kind.has_classes:
         _refuse_classes(file, path)
@@ -96,13 +104,19 @@ def task_from_values(
     if global_entries is not None:
         refuse_shared_recordings(local_entries, global_entries)
     alike: LabelMap = ()
+    cautions = list(input_cautions)
     if kind.has_classes:
+        unmapped = None if global_entries is None else global_entries["train"]
         local_entries, global_entries, classes, alike = _reconciled(
             file, path, local_entries, global_entries, mapped=mapped
         )
         train = local_entries["train"]
         head = union_head(classes, [train.names[place] for place in train.occurring()] if labelled else [])
         local_rows, global_rows = head.local_rows if labelled else {"": 0}, head.global_rows
+        if unmapped is not None and file.global_ is not None and model.pretrain is None:
+            cautions += row_cautions(unmapped, classes, is_listed=file.global_.classes is not None)
+        if labelled and file.labels is None:
+            cautions += matched_by_number(head, train)
     else:
         own = local_entries if labelled else {}
         head = output_head([*(global_entries or {}).values(), *own.values()], path)
@@ -131,6 +145,7 @@ def task_from_values(
         notes=tuple(note for entry in entries for note in entry.notes),
         loss_settings=kind.settings,
         label_map=alike,
+        cautions=tuple(cautions),
     )
     return task if kind.has_classes else standardised(task)
 
@@ -167,7 +182,7 @@ def _reconciled(
     classes: list[GlobalClass] = []
     if file.global_ is not None and global_entries is not None:
         listing = path_of(file.global_.classes, path.parent) if file.global_.classes else None
-        listed = read_classes(listing) if listing else None
+        listed = read_classes(listing, global_entries["train"].names) if listing else None
         if rules is not None:
             global_entries = closed_global(global_entries, listed, rules)
             listed = [replace(item, name=item.label) for item in listed] if listed else None

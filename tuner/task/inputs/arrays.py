@@ -1,5 +1,6 @@
 """Arrays: samples that are used as they are; of a task, in an ``.npz``."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tuner.task.spec import InputSpec
 
 if TYPE_CHECKING:  # as for the base class
     from tuner.task.data.entry import Entry, EntrySource
+    from tuner.task.data.samples import Samples
 
 
 class Arrays(InputKind):
@@ -33,7 +35,17 @@ class Arrays(InputKind):
         return read_arrays(source)
 
     def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        return read_npy(path)
+        sample = read_npy(path)
+        _check_finite(sample[np.newaxis], lambda _: str(path))
+        return sample
+
+    def standardised(self, spec: InputSpec, partitions: "Mapping[str, Samples]") -> InputSpec:
+        """Return the input as it is, of pixels only if `mean` and `std` are of pixels from 0 to 1."""
+        from tuner.task.data.images import check_scale
+
+        if any(samples.load(0).dtype == np.uint8 for samples in partitions.values()):
+            check_scale({"mean": spec.mean, "std": spec.std})
+        return spec
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
         super().check(spec, recording)
@@ -58,11 +70,27 @@ def read_arrays(source: "EntrySource") -> "Entry":
         where = f"{path}:{x_key}"
         if not labelled:
             x = file[x_key]
+            _check_finite(x, lambda sample: f"{where}[{sample}]")
             return Entry(where, (), np.zeros(len(x), np.int64), lambda rows: ArraySamples(x, rows, spec, x_key))
         x, y = read_labelled(path, file, x_key)
         classes = class_names(file)
     if len(x) == 0:
         raise empty_partition(where, partition)
+    _check_finite(x, lambda sample: f"{where}[{sample}]")
     names, targets = source.targets.read_array(where, y, classes, source.names)
     ArraySamples(x[:1], targets[:1], spec, where)  # reports a wrong shape or type now
     return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))
+
+
+def _check_finite(samples: Array, name: Callable[[int], str]) -> None:
+    """Refuse samples with values that are not finite; `name` returns that of a sample by its number."""
+    if samples.dtype.kind != "f" or not len(samples):
+        return
+    broken = [at for at, sample in enumerate(samples) if not np.isfinite(sample).all()]
+    if broken:
+        more = f", and {len(broken) - 1:,} more samples" if len(broken) > 1 else ""
+        place = np.argwhere(~np.isfinite(samples[broken[0]]))[0].tolist()
+        raise TaskError(
+            f"{name(broken[0])} must hold finite numbers, but has {samples[broken[0]][tuple(place)]} at {place}{more}: "
+            "correct or remove such samples"
+        )

@@ -10,7 +10,7 @@ from tuner.arrays import Array
 from tuner.errors import TaskError
 from tuner.reading import files_below, kind_of
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, unreadable
-from tuner.task.data.images import check_image, decode_image
+from tuner.task.data.images import check_image, check_scale, decode_image
 from tuner.task.data.listing import IMAGE_SUFFIXES, read_listing
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import FileSamples
@@ -71,6 +71,7 @@ class Images(InputKind):
                     f"input.{key} must have 1 or 3 values for images, got {list(values[key])}: give those of the "
                     "model's training, e.g. mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] for ImageNet"
                 )
+        check_scale(values)
         return values
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:

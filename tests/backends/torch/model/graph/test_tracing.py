@@ -10,7 +10,7 @@ from torch.nn import functional
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import Chain, chain
 from tuner.backends.torch.model.graph.tracing import RefusalError
-from tuner.backends.torch.model.open.vision import torchvision
+from tuner.backends.torch.model.vision import torchvision
 
 pytestmark = pytest.mark.slow
 

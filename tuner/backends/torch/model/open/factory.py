@@ -2,25 +2,35 @@
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from tuner.backends.torch.model.graph.places import raised_in
 from tuner.backends.torch.model.head import count_outputs, head_of
-from tuner.backends.torch.model.open.published import build_published
-from tuner.backends.torch.model.open.vision import declare_operators, torchvision
+from tuner.backends.torch.model.open.checkpoint import read_checkpoint
+from tuner.backends.torch.model.open.outputs import check_weights
+from tuner.backends.torch.model.published import build_published
 from tuner.backends.torch.model.resize import resize
+from tuner.backends.torch.model.vision import declare_operators, torchvision
 from tuner.errors import TaskError, first_line, nearest
 from tuner.task import ModelSpec
 
 
-def build(spec: ModelSpec) -> nn.Module:
-    """Call the factory and load the weights; a TaskError says what would do where a part cannot be used."""
+def nothing(_: str) -> None:
+    """Say nothing of how a model is opened."""
+
+
+def build(spec: ModelSpec, sample: torch.Tensor | None = None, say: Callable[[str], object] = nothing) -> nn.Module:
+    """Call the factory and load the weights; a TaskError says what would do where a part cannot be used.
+
+    Lazy layers take their sizes from `sample`, float32 [1, ...]; `say` receives a line on the weights.
+    """
     declare_operators()  # before any import that may reach torchvision
     model = _call_factory(spec) if spec.source is None else build_published(spec)
     if not isinstance(model, nn.Module):
@@ -28,17 +38,55 @@ def build(spec: ModelSpec) -> nn.Module:
             f"model.factory must return a torch module, but {spec.factory} returns a {type(model).__name__}: "
             "name another function"
         )
-    return with_weights(model, spec)
+    _refuse_frozen(model, spec.factory)
+    _give_sizes(model, spec, sample)
+    return with_weights(model, spec, say)
 
 
-def with_weights(model: nn.Module, spec: ModelSpec) -> nn.Module:
+def _refuse_frozen(model: nn.Module, factory: str) -> None:
+    """Refuse modules whose layers cannot be changed or trained."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TaskError(
+            f"model.factory: {factory} returns a TorchScript module, whose layers cannot be changed: return the module "
+            "that was scripted, and give its weights as model.weights"
+        )
+    quantised = next((name for name, module in model.named_modules() if _is_quantised(module)), None)
+    if quantised is not None:
+        raise TaskError(
+            f"model.factory: {factory} returns a quantised module ({quantised!r}), and integers cannot be trained: "
+            "return the module from before the quantisation; tuner export --int8 quantises what was trained"
+        )
+
+
+def _is_quantised(module: nn.Module) -> bool:
+    return ".quantized" in type(module).__module__ or any(value.is_quantized for value in module.buffers(recurse=False))
+
+
+def _give_sizes(model: nn.Module, spec: ModelSpec, sample: torch.Tensor | None) -> None:
+    """Let lazy layers take their sizes from a sample."""
+    if sample is None or not any(is_lazy(value) for value in (*model.parameters(), *model.buffers())):
+        return
+    try:
+        with torch.no_grad():
+            model.eval()(sample)
+    except Exception as error:
+        raise TaskError(
+            f"model.factory: the lazy layers of {spec.factory} do not take inputs of shape {list(sample.shape)}: "
+            f"{first_line(error)}{raised_in(error)}; see [input], or give them their sizes"
+        ) from error
+
+
+def with_weights(model: nn.Module, spec: ModelSpec, say: Callable[[str], object] = nothing) -> nn.Module:
     """Load the weights that a task names, if any, and put the model in evaluation mode."""
     if spec.weights is not None:
-        state = read_weights(spec)
+        state, line = read_weights(spec, set(model.state_dict()))
+        if line:
+            say(line)
         if spec.head:  # a bundle's weights, whose shapes may differ from the factory's
             resize(model, state)
             count_outputs(model, len(spec.head))
         fit(model, state, str(spec.weights), needs_head=spec.pretrain is None)
+    check_weights(model, spec.factory if spec.weights is None else spec.weights)
     return model.eval()
 
 
@@ -86,36 +134,14 @@ def _imported(path: str) -> ModuleType:
     return module
 
 
-def read_weights(spec: ModelSpec) -> Mapping[str, torch.Tensor]:
-    """Read a state dictionary, without pickle's code execution; raise TaskError where the file is none."""
-    weights = str(spec.weights)
-    path = Path(weights)
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+def read_weights(spec: ModelSpec, own: Collection[str]) -> tuple[Mapping[str, torch.Tensor], str]:
+    """Return the weights that a task names, by the names of a model's own, and a line on what was taken of the file.
 
-        try:
-            return dict(load_file(path))
-        except (OSError, SafetensorError) as error:
-            raise TaskError(
-                f"model.weights: {path} cannot be read as a safetensors file ({error}): give another file"
-            ) from None
-    if path.is_absolute() or path.suffix:
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # noqa: BLE001 - torch raises many kinds for a file that is not its own
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TaskError(
-                f"model.weights: {path} cannot be read as a state_dict of tensors only ({reason}): "
-                "save model.state_dict() with torch.save"
-            ) from None
-        if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-            raise TaskError(
-                f"model.weights must be a state_dict of tensors, but {path} holds a {type(state).__name__}: "
-                "save model.state_dict() instead"
-            )
-        return state
-    return _named_weights(spec, weights)
+    Raises:
+        TaskError: The file has none; or torchvision has none by that name.
+    """
+    weights = str(spec.weights)
+    return read_checkpoint(Path(weights), own) if Path(weights).is_absolute() else (_named_weights(spec, weights), "")
 
 
 def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str, *, needs_head: bool = True) -> None:
@@ -134,6 +160,11 @@ def fit(model: nn.Module, state: Mapping[str, torch.Tensor], source: str, *, nee
             raise TaskError(
                 f"model.weights: {name!r} is {list(own[name].shape)} in the model, {list(value.shape)} in {source}: "
                 "use the factory and arguments the weights were trained with"
+            )
+        if own[name].is_floating_point() != value.is_floating_point():
+            raise TaskError(
+                f"model.weights: {name!r} is {own[name].dtype} in the model, but {value.dtype} in {source}: codes of "
+                "quantised weights are no weights: give those from before the quantisation"
             )
     missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
     head = head_of(model)

@@ -15,8 +15,9 @@ from tuner.backends.torch.model.graph.tracing import RefusalError, refresh
 from tuner.backends.torch.model.head import resize_heads, standardise_heads
 from tuner.backends.torch.model.open.factory import build, with_weights
 from tuner.backends.torch.model.open.fingerprint import model_hash
+from tuner.backends.torch.model.open.outputs import check_repeatable, logits_of
 from tuner.backends.torch.model.open.pretrain import pretrained
-from tuner.backends.torch.model.open.published import library_errors
+from tuner.backends.torch.model.published import library_errors
 from tuner.distribution import SWITCH, offered
 from tuner.errors import TaskError
 from tuner.plan.info import ModelInfo
@@ -85,7 +86,8 @@ def load(task: Task) -> OpenModel:
     """
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
     sample = torch.from_numpy(task.batch(task.local.train, [0]))
-    model, came_by = _given_model(task, sample)
+    notes: list[str] = []
+    model, came_by = _given_model(task, sample, notes.append)
     if not task.targets.has_classes:
         _prepare_outputs(task, model)
     if task.model.pretrain is not None:
@@ -102,15 +104,15 @@ def load(task: Task) -> OpenModel:
         )
     if wanted != tuple(range(rows)) or new:
         resize_heads(model, sample, wanted, new, task.model)
-    note, blocks = "", None
+    blocks = None
     try:
         blocks = chain(model, sample)
         blocks = replace(blocks, traced_by=f"{blocks.traced_by}{came_by}")
     except RefusalError as error:
         refresh(model)
-        note = f"the model cannot be traced ({error}): only whole-model training is offered"
+        notes.append(f"the model cannot be traced ({error}): only whole-model training is offered")
     if blocks is not None and len(blocks.blocks) < 2:  # noqa: PLR2004 - one block is no chain
-        note = "the model has no inner cut point: only whole-model training is offered"
+        notes.append("the model has no inner cut point: only whole-model training is offered")
         blocks = None
     fingerprint = model_hash(model, blocks.module if blocks else model)
     return OpenModel(
@@ -119,7 +121,7 @@ def load(task: Task) -> OpenModel:
         fingerprint=fingerprint,
         trusted_rows=len(task.head_rows),
         task_fingerprint=task.fingerprint(),
-        measured=lambda: model_info(task, model, blocks, sample, note, fingerprint),
+        measured=lambda: model_info(task, model, blocks, sample, "; ".join(notes), fingerprint),
         drops_heads=blocks is not None and _has_idle(model, blocks, sample),
     )
 
@@ -139,13 +141,16 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
         standardise_heads(model, sample, task.scale, task.model.factory)
 
 
-def _given_model(task: Task, sample: torch.Tensor) -> tuple[nn.Module, str]:
+def _given_model(task: Task, sample: torch.Tensor, say: Callable[[str], object]) -> tuple[nn.Module, str]:
     """Return the model before it is given the labels' rows, and where it came from, if not by its factory."""
     spec = task.model
-    if not spec.is_file:
-        return one_to_one(build(spec), spec, sample), ""
-    model, came_by = _opener(spec)(task)
-    return with_weights(model, spec), f", of {came_by}"
+    if spec.is_file:
+        model, came_by = _opener(spec)(task)
+        model, came_by = with_weights(model, spec, say), f", of {came_by}"
+    else:
+        model, came_by = one_to_one(build(spec, sample, say), spec, sample), ""
+    check_repeatable(model, sample, spec.factory)
+    return logits_of(model, task, sample, say), came_by
 
 
 def _opener(spec: ModelSpec) -> Callable[[Task], tuple[nn.Module, str]]:

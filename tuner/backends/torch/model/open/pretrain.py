@@ -65,8 +65,8 @@ def pretrained(task: Task, model: nn.Module) -> None:
 
 def _missing_head(task: Task, model: nn.Module) -> Head | None:
     """Return the head that the given weights lack; None where they have it, or there are none."""
-    last = head_of(model)
-    has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model)
+    last, own = head_of(model), set(model.state_dict())
+    has_head = task.model.weights is None or last is None or f"{last[0]}.weight" in read_weights(task.model, own)[0]
     return None if has_head or last is None else last[1]
 
 

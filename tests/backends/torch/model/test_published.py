@@ -1,6 +1,7 @@
 """Models of timm and Hugging Face, by name or by folder; without the network, and with random weights."""
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.backends.torch.model.open import published
+from tuner.backends.torch.model import published
 from tuner.backends.torch.model.open.factory import build
 from tuner.backends.torch.model.open.load import OpenModel, load
-from tuner.backends.torch.model.open.vision import declare_operators
+from tuner.backends.torch.model.vision import declare_operators
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputDefaults, InputSpec, ModelSpec, Task
 
@@ -85,7 +86,10 @@ def test_a_folder_brings_its_weights_and_its_input(folder: Path) -> None:
     kept = model.model.get_parameter("vit.embeddings.cls_token")
     assert torch.equal(again.get_parameter("vit.embeddings.cls_token"), kept)
     assert len(model.model.get_parameter("classifier.weight")) == 4
-    assert published.input_defaults(spec) == InputDefaults(32, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    found = published.input_defaults(spec)
+    assert found is not None
+    assert replace(found, caution="") == InputDefaults(32, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    assert found.caution.startswith("note: small-vit was trained on photos that its processor squeezes into a square;")
 
 
 def test_weights_of_the_task_take_the_place_of_the_folders(folder: Path, tmp_path: Path) -> None:

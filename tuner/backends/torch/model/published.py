@@ -6,12 +6,15 @@ Nothing is fetched but what is asked for by name: ``timm:NAME.TAG``, ``hf:OWNER/
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from tuner.backends.torch.model.open.vision import declare_operators, torchvision
+from tuner.arrays import Array, Codes
+from tuner.backends.torch.model.processor import defaults_of_processor
+from tuner.backends.torch.model.vision import declare_operators, torchvision
 from tuner.errors import TaskError, first_line, missing_extra, nearest
 from tuner.task import InputDefaults, ModelSpec
 
@@ -109,26 +112,26 @@ def _hugging_face(name: str, spec: ModelSpec) -> nn.Module:
 
 
 def _hugging_face_input(name: str, spec: ModelSpec) -> InputDefaults | None:
-    """Return the sizes and statistics of an image processor; of a model without one, None."""
-    for file in _PROCESSORS:
-        values = _read_json(name, file)
-        values = values.get("image_processor", values)
-        if "size" in values or "crop_size" in values:
-            break
-    else:
+    """Return how an image processor prepares pictures; of a model without one, None."""
+    if not any(_is_of_images(_read_json(name, file)) for file in _PROCESSORS):
         return None
-    image_size = dict(spec.arguments).get("image_size")
-    short = _side(values.get("size"))
-    crop = _side(values.get("crop_size")) if values.get("do_center_crop", "crop_size" in values) else None
-    if "crop_pct" in values and short is not None:  # ConvNeXt's: resized by it, then cropped
-        crop, short = short, int(short / values["crop_pct"])
-    size = image_size or crop or short
-    if size is None:
-        return None
-    normalises = values.get("do_normalize", "image_mean" in values)
-    mean, std = (tuple(values[key]) for key in ("image_mean", "image_std")) if normalises else ((0.0,), (1.0,))
-    resize = size if image_size or short is None else max(short, size)
-    return InputDefaults(size, resize, mean, std)
+    import numpy as np
+    import transformers
+
+    processor = transformers.AutoImageProcessor.from_pretrained(name, local_files_only=Path(name).is_absolute())
+
+    def process(picture: Codes) -> Array:
+        return np.asarray(processor(picture, input_data_format="channels_last", return_tensors="np")["pixel_values"])[0]
+
+    found = defaults_of_processor(process, processor.to_dict(), spec)
+    side = dict(spec.arguments).get("image_size")
+    return found if side is None else replace(found, size=side, resize=side)
+
+
+def _is_of_images(values: Mapping[str, Any]) -> bool:
+    """Return whether a file describes an image processor; those of sounds have other settings."""
+    own = values.get("image_processor", values)
+    return any(key in own for key in ("image_processor_type", "size", "crop_size", "image_mean", "do_resize"))
 
 
 def _read_json(name: str, file: str) -> Mapping[str, Any]:
@@ -149,13 +152,6 @@ def _read_json(name: str, file: str) -> Mapping[str, Any]:
     except ValueError as error:
         raise TaskError(f"{path}: not valid JSON ({error}): give a folder that save_pretrained wrote") from error
     return values if isinstance(values, dict) else {}
-
-
-def _side(size: Any) -> int | None:
-    """Return the side of a square, from what image processors call a size."""
-    if isinstance(size, Mapping):
-        size = size.get("shortest_edge", size.get("height"))
-    return size if isinstance(size, int) else None
 
 
 def _torchvision_input(spec: ModelSpec) -> InputDefaults | None:
