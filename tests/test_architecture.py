@@ -226,7 +226,7 @@ def test_only_targets_know_what_a_label_is() -> None:
     strangers = ("tuner/targets/", "tuner/task/file/schema.py", "tuner/bundle/info.py")
     asks = {"has_classes", "one_class", "several"}
     named: set[str] = set()
-    parsed: set[str] = set()
+    makers: set[str] = set()
     asked: Counter[str] = Counter()
     for path in sources("tuner", "plugins"):
         name = path.relative_to(ROOT).as_posix()
@@ -236,12 +236,12 @@ def test_only_targets_know_what_a_label_is() -> None:
             if isinstance(node, ast.Constant) and node.value in {"regression", "multi-label"}:
                 named.add(f"{name}:{node.lineno}: {node.value!r}")
             if isinstance(node, ast.Name) and node.id == "targets_of" and isinstance(node.ctx, ast.Load):
-                parsed.add(name)
+                makers.add(name)
             if isinstance(node, ast.Attribute) and node.attr in asks:
                 asked[name] += 1
     assert named == set()
-    assert len(parsed) <= 5, parsed
-    print(f"{len(parsed)} files make targets of a name; {asked.total()} places of {len(asked)} files ask for a trait")  # noqa: T201 - shown by pytest -s
+    assert len(makers) <= 5, makers
+    print(f"{len(makers)} files make targets of a name; {asked.total()} places of {len(asked)} files ask for a trait")  # noqa: T201 - shown by pytest -s
     print(asked)  # noqa: T201 - shown by pytest -s
 
 
