@@ -33,7 +33,7 @@ cache.by = "none"
 none.augment = 0.0
 [knobs.recipe]
 epochs = 1
-batch_size = [64, 256]
+batch_size = [64, 512]
 optimiser = "sgd"
 learning_rate = { low = 1e-4, high = 1e-2, log = true }
 weight_decay = 0.0
@@ -59,7 +59,7 @@ def task_of(folder: Path) -> Task:
         model=ModelSpec(f"{folder / 'net.py'}:build"),
         input=spec,
         loss="single-label",
-        local=Domain(samples(256), samples(16)),
+        local=Domain(samples(512), samples(16)),
         global_=None,
         labels=("a", "b", "c", "d"),
         head_rows=(),
@@ -76,15 +76,15 @@ def test_plans_over_the_limit_are_refused_unrun_and_none_is_killed(
         task_of(tmp_path),
         space=str(tmp_path / "space.toml"),
         memory=f"{LIMIT_BYTES // 10**6}MB",
-        trials=2,
+        trials=4,
         out=tmp_path / "run",
         store=tmp_path / "store",
     )
     ran = [record for record in made.records if record.state != "rejected"]
     refused = [record for record in made.records if record.state == "rejected"]
-    assert [record.state for record in ran] == ["done"] * 2
+    assert [record.state for record in ran] == ["done"] * 4
     assert all(record.notes[0].startswith("run by the planned executor") for record in ran)
     assert all(record.values["peak_bytes"] <= LIMIT_BYTES for record in ran)
     assert refused
     assert all("--memory: needs" in record.reason and not record.values for record in refused)
-    assert {record.plan.recipe.batch_size for record in refused if record.plan} == {256}
+    assert {record.plan.recipe.batch_size for record in refused if record.plan} == {512}

@@ -239,7 +239,13 @@ def test_a_pass_over_its_memory_is_parted(plan: TrialPlan, stand_in: InProcess, 
             small_filler.fill([at(plan, split=1)])
         assert raised.value.constraint == {"memory": pytest.approx(math.log(2))}
     assert len(passes) == 5
-    with pytest.raises(UnfilledError, match="give more"):  # nothing is filled for the study
+
+
+def test_a_study_that_memory_leaves_nothing_filled_for_is_refused(
+    plan: TrialPlan, stand_in: InProcess, small_filler: Filler
+) -> None:
+    stand_in.answer = lambda _: JobResult("memory", most_bytes=20_000_000)
+    with pytest.raises(UnfilledError, match="give more"):
         small_filler.prepare([at(plan, split=1)])
 
 
