@@ -146,9 +146,9 @@ def arms(problem: Problem) -> dict[str, Callable[[], LinearHead]]:
         fixed = UnionSettings.of({"ridge": PLAIN, "gate_ridge": PLAIN, **settings})
         return lambda: union_head(problem.given, *domains(), fixed).head
 
-    def ours() -> LinearHead:
+    def ours(scores: str = "ridge") -> LinearHead:
         own, others = domains()
-        return union_head(problem.given, own, others, chosen(own, others, UnionSettings())).head
+        return union_head(problem.given, own, others, chosen(own, others, UnionSettings(scores=scores))).head
 
     def one_ridge() -> LinearHead:
         own, others = domains()
@@ -159,6 +159,7 @@ def arms(problem: Problem) -> dict[str, Callable[[], LinearHead]]:
         GRADIENT: lambda: gradient_head(problem),
         ONE: one_ridge,
         OURS: ours,
+        "given + joint ridge": lambda: ours("joint"),
         "the same, gate decides alone": union(gate="hard"),
         "the same, an offset for a gate": union(gate="none"),
         "the same, equal spread of logits": lambda: equal_spread(problem, *domains()),

@@ -1,1 +1,0 @@
-import{b as a}from"./chunk-GS3NWNZL.js";import"./chunk-H5TAQTFK.js";import"./chunk-VLEMLEMP.js";import"./chunk-MYB4B6YZ.js";export{a as openTrainer};
