@@ -189,11 +189,10 @@ def main(out: Path) -> None:
     """Make all bundles."""
     os.environ["TUNER_CACHE"] = str(out / "cache")
     solve = TailEdit.of("closed-form", EditTraits(solves=True))
+    joint = TailEdit.of("closed-form", EditTraits(solves=True), joint=True)
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
-    folders = {
-        name: out / "bundles" / name
-        for name in ("tail", "int8", "adapters", "solved", "exits", "values", "photos", "tags", "solved-tags", "sizes")
-    }
+    names = "tail", "int8", "adapters", "solved", "joint", "exits", "values", "photos", "tags", "solved-tags", "sizes"
+    folders = {name: out / "bundles" / name for name in names}
     for folder in folders.values():
         folder.mkdir(parents=True)
     digits = known_digits()
@@ -203,6 +202,7 @@ def main(out: Path) -> None:
         in_8_bits(digits, tail, folders["int8"]),
         trainable_bundle(digits, folders["adapters"], 2, shape=(adapt,)),
         trainable_bundle(digits, folders["solved"], 3, shape=(solve,)),
+        trainable_bundle(digits, folders["joint"], 3, shape=(joint,)),
         trainable_exits(digits, folders["exits"], HeadsPlan("exits-only", supervised=1.0, distilled=1.0)),
         trainable_exits(
             load_task(str(write_task(folders["values"]))), folders["values"], HeadsPlan("exits-only", distilled=1.0)

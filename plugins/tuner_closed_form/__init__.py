@@ -10,7 +10,7 @@ Guo et al., 2017, for the temperature.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.plugin import (
@@ -28,36 +28,50 @@ from tuner.plugin import (
 )
 
 KIND = "closed-form"
+#: Weight of the global samples of a joint head that is for the user's samples first.
+PERSONAL = 0.0625
 
 
-class ClosedForm(Strategy[None]):
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """`joint`: whether one ridge head scores the classes of both domains, where global samples are mixed in."""
+
+    joint: bool = False
+
+
+class ClosedForm(Strategy[Knobs]):
     """Solve for the last layer in closed form.
 
-    It has no knobs: what has no price is chosen in the trial (`tuner.ridge.choice`).
+    Penalties and kinds of scores are chosen in the trial (`tuner.ridge.choice`). Whether the head is joint is searched:
+    leave-one-out cannot tell, as the given head may have learned the global samples.
     """
 
     name, stage = "closed_form", Stage.SPLIT
     writes = frozenset({Stage.SHAPE})
     excludes = frozenset({"growth", "exits", "distill"})
 
-    def sample(self, draw: Draw, model: ModelInfo) -> None:
-        """Draw nothing."""
+    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the same of every model
+        """Draw whether the head is joint, where the task has global data."""
+        has_known = draw.task is None or bool(draw.task.global_per_class)
+        return Knobs(joint=has_known and draw.choice("joint", (False, True), start=False))
 
-    def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - there are none
+    def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Cut before the last block, whose layer is solved for."""
-        edit = TailEdit.of(KIND, EditTraits(solves=True))
+        is_joint = knobs.joint and plan.global_samples > 0 and plan.task.targets.one_class
+        edit = TailEdit.of(KIND, EditTraits(solves=True), **({"joint": True} if is_joint else {}))
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
-        """Return the usual number of global samples, few and none: heads cost little."""
-        return ({"gdm.alpha": 0.05}, {}, {"gdm.alpha": 0.0})
+        """Return both kinds of heads, with few global samples, the usual number and none: heads cost little."""
+        joint = {"closed_form.joint": True}
+        return ({"gdm.alpha": 0.05}, joint, {"gdm.alpha": 0.0}, {}, {**joint, "gdm.weight": PERSONAL})
 
 
-def solved(tail: Tail, settings: Mapping[str, Any]) -> Any:  # noqa: ARG001 - there are none
+def solved(tail: Tail, settings: Mapping[str, Any]) -> Any:
     """Import the solver only where PyTorch is."""
     from tuner_closed_form.torch import ClosedFormTail
 
-    return ClosedFormTail(tail)
+    return ClosedFormTail(tail, joint=bool(settings.get("joint")))
 
 
 @hookimpl

@@ -17,14 +17,15 @@ class ClosedFormTail(nn.Module, Solver):
 
     Args:
         tail: The tail; its head must be linear.
+        joint: Whether one ridge head scores the classes of both domains, where global samples are mixed in.
 
     Raises:
         UnsupportedError: The head is no linear layer with a bias, or has too many features.
     """
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: Tail, *, joint: bool) -> None:
         super().__init__()
-        self.inner, self.layer = tail.module, tail.head
+        self.inner, self.layer, self._joint = tail.module, tail.head, joint
         weight, bias = getattr(self.layer, "weight", None), getattr(self.layer, "bias", None)
         if not isinstance(self.layer, nn.Linear | nn.Conv2d) or weight is None or bias is None:
             raise UnsupportedError(
@@ -53,13 +54,16 @@ class ClosedFormTail(nn.Module, Solver):
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)
         )
+        weight = 1 / samples.known_weight
         if not targets.has_classes:
-            ridge = regression_ridge(self._given, local, known)
+            ridge = regression_ridge(self._given, local, known, weight)
             self.notes = (f"a ridge of {ridge:,.0f} samples is best by leave-one-out",)
-            head, self.left_out = regression_head(self._given, local, known, ridge)
+            head, self.left_out = regression_head(self._given, local, known, ridge, weight)
             self._set(head)
             return
-        self.union = chosen(local, known, UnionSettings())
+        is_joint = self._joint and len(known) > 0 and targets.one_class
+        settings = UnionSettings(local_weight=weight, scores="joint" if is_joint else "ridge")
+        self.union = chosen(local, known, settings)
         self.notes = (f"{self.union.text} is best by leave-one-out",)
         solved = union_head(self._given, local, known, self.union)
         self.left_out = solved.left_out

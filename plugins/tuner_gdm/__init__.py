@@ -13,7 +13,7 @@ from tuner.plugin import DataPlan, Draw, ModelInfo, Stage, Strategy, TaskInfo, T
 MOST_ALPHA = 0.1
 #: Samples a class up to which the fraction may be larger: a tenth of a small class is an image or two.
 SMALL_CLASS = 40
-WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)
+WEIGHTS = (0.0625, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Knobs:
 
     Attributes:
         alpha: Fraction of every global class that is mixed in; 0 mixes nothing in.
-        weight: Weight of a mixed-in sample in the loss, where a local one has 1.
+        weight: Weight of a mixed-in sample in the loss, where a local one has 1; of a head that is solved for, what all
+            of them count, where all local ones count 1.
         balance: Whether batches hold every class as often as another.
     """
 

@@ -30,12 +30,12 @@ from tuner.ridge.union import Domain, union_head
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner_closed_form import ClosedForm
+from tuner_closed_form import ClosedForm, Knobs
 
 
 def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
     task = replace(example_task(), augment=("flip",))
-    plan = ClosedForm().apply(TrialPlan(example_model(4), task), None)
+    plan = ClosedForm().apply(TrialPlan(example_model(4), task), Knobs())
     assert plan.split == 3
     idle = replace(
         plan, recipe=RecipePlan(epochs=7, optimiser="sgd", patience=2), loss=(LossTerm("distill", 1.0, teacher=True),)
@@ -46,7 +46,7 @@ def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
 
 
 def test_the_estimate_has_room_for_the_sums() -> None:
-    plan = normal_form(ClosedForm().apply(TrialPlan(example_model(4), example_task()), None))
+    plan = normal_form(ClosedForm().apply(TrialPlan(example_model(4), example_task()), Knobs()))
     rates = nominal(plan.model)
     features = int(np.prod(plan.model.blocks[-1].in_shape))
     least = price(replace(plan, shape=()), rates).tensor_bytes + 8 * features**2
@@ -70,7 +70,7 @@ class Careless(torch.nn.Module, Solver):
 
 def test_left_out_answers_are_one_for_each_local_sample() -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
-    task, plan = digits(), ClosedForm().apply(TrialPlan(example_model(4), example_task()), None)
+    task, plan = digits(), ClosedForm().apply(TrialPlan(example_model(4), example_task()), Knobs())
     read = TailInputs(lambda rows: torch.ones(len(rows), 1, 8, 8), np.zeros(6, np.int64), local_rows=4)
     steps = SolvedSteps(TailTraining(task, plan, Careless(), read, 0))
     steps.step(np.arange(6), 0.0)
@@ -86,7 +86,7 @@ def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
     session = opened(TorchBackend(), task)
     plan = normal_form(
         ClosedForm().apply(
-            TrialPlan(session.model, task_info(task), data=DataPlan(0.05), cache=CachePlan("cache", 16)), None
+            TrialPlan(session.model, task_info(task), data=DataPlan(0.05), cache=CachePlan("cache", 16)), Knobs()
         )
     )
     weights, folder = tmp_path / "weights.safetensors", tmp_path / "bundle"

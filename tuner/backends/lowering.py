@@ -67,12 +67,14 @@ class SolverInputs:
         labels: int64 [n], or float32 [n, outputs] with several labels a sample.
         is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
         targets: What a sample's label is.
+        known_weight: What all global samples count in, where all local ones count one (`DataPlan.weight`).
     """
 
     features: Any
     labels: Any
     is_local: Any
     targets: Targets = SINGLE_LABEL
+    known_weight: float = 1.0
 
 
 class Solver:

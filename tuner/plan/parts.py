@@ -95,7 +95,8 @@ class DataPlan(Part):
         edit: Which samples the fraction takes; None for the first ones in a fixed random order.
         folds: Folds of the local training samples that judge the plan too (`TrialPlan.trainings`); 0 for none.
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
-        weight: Weight of a mixed-in sample in the loss, where a local one has 1.
+        weight: Weight of a mixed-in sample in the loss, where a local one has 1; of a head that is solved for, what all
+            of them count, where all local ones count 1.
         balance: Whether every batch has as many samples of one class as of another, instead of as they come.
         refit: Whether the local samples for validation are learned too, as when a trial is exported.
     """

@@ -281,7 +281,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if not plan.task.global_per_class:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
-    if plan.traits.solves or not plan.global_samples:  # a head that is solved for has weights of its own
+    if not plan.global_samples:
         plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
     is_solved = plan.traits.solves or (heads.ridge > 0 and heads.mode == "exits-only")
     if is_solved or not plan.task.labelled:  # where all is solved for, each class counts alike anyway

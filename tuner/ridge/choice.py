@@ -78,23 +78,29 @@ def chosen(local: Domain, known: Domain, settings: UnionSettings) -> UnionSettin
     Args:
         local: The user's samples; at least one.
         known: Those of what the model knows; without any the gate's penalty stays.
-        settings: What else is set.
+        settings: What else is set; a joint head stays one.
     """
+    features, labels, both = both_rows(local, known, settings.local_weight)
+    if settings.scores == "joint":
+        ridge = _ridge_of(Spectrum.of(features, both), one_hot(labels, local.outputs), labels)
+        return replace(settings, ridge=ridge, gate="none")
     weights = np.sqrt(local.weights)
     scores, ridge = _best({key: _loss(left, local.labels, weights) for key, left in _candidates(local)})
     if len(known) and settings.gate != "none":
-        settings = replace(settings, gate_ridge=_gate_ridge(local, known, settings))
+        targets = gate_targets(local, known)
+        gate_ridge = _ridge_of(Spectrum.of(features, both), targets, (targets > 0).astype(float))
+        settings = replace(settings, gate_ridge=gate_ridge)
     else:
         settings = replace(settings, gate="none")
     return replace(settings, scores=scores, ridge=ridge)
 
 
-def regression_ridge(given: LinearHead, local: Domain, known: Domain) -> float:
+def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weight: float = 1.0) -> float:
     """Return the penalty, in samples, of the regression whose squared error of samples left out is least.
 
     Arguments are those of `tuner.ridge.union.regression_head`.
     """
-    features, truth, weights = both_rows(local, known, 1.0)
+    features, truth, weights = both_rows(local, known, local_weight)
     spectrum, rest = Spectrum.of(features, weights), truth - features @ given.weight.T  # what is to be added
 
     def error(ridge: float) -> float:
@@ -124,13 +130,12 @@ def _best(losses: Mapping[tuple[str, float], float]) -> tuple[str, float]:
     return max((key for key, loss in losses.items() if loss <= least + EQUAL), key=lambda key: key[1])
 
 
-def _gate_ridge(local: Domain, known: Domain, settings: UnionSettings) -> float:
-    features, _, weights = both_rows(local, known, settings.local_weight)
-    spectrum, targets = Spectrum.of(features, weights), gate_targets(local, known)
+def _ridge_of(spectrum: Spectrum, targets: Doubles, labels: Labels) -> float:
+    """Return the best penalty of a ridge head of some targets."""
 
     def loss(ridge: float) -> float:
-        left = left_out(*spectrum.solved(targets, ridge), targets, weights)
-        return _loss(left, (targets > 0).astype(float), weights)
+        left = left_out(*spectrum.solved(targets, ridge), targets, spectrum.weights)
+        return _loss(left, labels, spectrum.weights)
 
     return _best({("", ridge): loss(ridge) for ridge in PENALTIES})[1]
 

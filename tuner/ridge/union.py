@@ -9,6 +9,9 @@ the gate's, the logits of a class are
 which is linear in the features: one layer, of the shape of the given head. The four numbers t, s, k and c are those of
 the largest likelihood on the samples themselves, each answered by the heads without it (`RidgeHead.left_out`): so the
 two domains' logits are comparable, and the softmax is calibrated.
+
+A *joint* head is solved from the samples of both domains, and scores every class that has any. It tells local classes
+from old ones by itself, so that it has no gate: t · old + s · r + [class is a local one] · c.
 """
 
 from collections.abc import Mapping
@@ -29,7 +32,7 @@ from tuner.targets.strata import class_counts
 MOST_FITTED, MOST_CHOICES = 2000, 200_000
 #: Factor of a hard gate's score: larger than any difference of logits.
 HARD = 1e4
-SCORES, GATES = ("ridge", "discriminant", "means"), ("soft", "hard", "none")
+SCORES, GATES = ("ridge", "discriminant", "means", "joint"), ("soft", "hard", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class UnionSettings:
         ridge: λ in samples: it weighs as much as so many samples do.
         gate_ridge: The same of the gate.
         local_weight: What all local samples count where those of the global data count one.
-        scores: What scores local classes: a ``ridge`` head, a shared-covariance ``discriminant``, or class ``means``.
+        scores: What scores local classes: a ``ridge`` head, a shared-covariance ``discriminant``, or class ``means``;
+            or a ``joint`` ridge head, which scores those of both domains, and takes no gate.
         gate: ``soft`` weighs the gate by likelihood, ``hard`` lets it decide alone, ``none`` does without.
     """
 
@@ -71,6 +75,7 @@ class UnionSettings:
             "ridge": f"a ridge head of {self.ridge:,.0f} samples",
             "discriminant": f"a discriminant of a shared covariance, shrunk by {self.ridge:,.0f} samples,",
             "means": "a head of class means",
+            "joint": f"a joint ridge head of {self.ridge:,.0f} samples",
         }[self.scores]
         return kind.rstrip(",") if self.gate == "none" else f"{kind} with a gate of {self.gate_ridge:,.0f}"
 
@@ -155,14 +160,15 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     if not len(local):
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
     sums, multi = local.sums(), local.labels.ndim > 1
-    scores, local_scores = _scored(local, sums, settings)
+    scores, local_scores, known_scores = _scored(local, known, sums, settings)
     gate, local_gate, known_gate = gate_head(local, known, sums, settings)
     counts = class_counts(local.labels, local.outputs)
     is_local = counts > 0  # a class, by whether it occurs
+    is_scored = is_local | (settings.scores == "joint") & (class_counts(known.labels, local.outputs) > 0)
     most = min(MOST_FITTED, MOST_CHOICES // len(counts)) if multi else MOST_FITTED
     own, others = (np.arange(0, len(one), -(-len(one) // most) or 1) for one in (local, known))
     features = np.concatenate([local.features[own], known.features[others]])
-    on = np.concatenate([local_scores[own], scores.scores(known.features[others])]) * is_local
+    on = np.concatenate([local_scores[own], known_scores[others]]) * is_scored
     gates = np.concatenate([local_gate[own], known_gate[others]])[:, None] * is_local
     constant = np.broadcast_to(is_local.astype(float), on.shape)
     labels = np.concatenate([local.labels[own], known.labels[others]])
@@ -182,25 +188,38 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     numbers[fitted] = mixture(used, offset, labels, weights, numbers[fitted])
     t, s, k, c = map(float, numbers if gate is not None else numbers * [1, 1, 0, 1])
     weight, bias = t * given.weight, t * given.bias
-    weight[is_local] += s * scores.weight[is_local] + (0 if gate is None else k * gate.weight)
-    bias[is_local] += (s * scores.bias + c)[is_local] + (0 if gate is None else k * gate.bias)
-    of_local = s * local_scores + k * local_gate[:, None] + c
-    left_out = t * given.scores(local.features) + np.where(is_local, of_local, 0.0)
+    weight[is_scored] += s * scores.weight[is_scored]
+    bias[is_scored] += s * scores.bias[is_scored]
+    weight[is_local] += 0 if gate is None else k * gate.weight
+    bias[is_local] += c + (0 if gate is None else k * gate.bias)
+    left_out = t * given.scores(local.features) + np.where(is_scored, s * local_scores, 0.0)
+    left_out += np.where(is_local, k * local_gate[:, None] + c, 0.0)
     return UnionHead(LinearHead(weight, bias), (t, s, k, c), left_out)
 
 
-def _scored(local: Domain, sums: Sums, settings: UnionSettings) -> tuple[LinearHead, Doubles]:
-    """Return the head of the local classes, and its scores of the local samples, each left out."""
+def _scored(local: Domain, known: Domain, sums: Sums, settings: UnionSettings) -> tuple[LinearHead, Doubles, Doubles]:
+    """Return the head that scores, and its scores of both domains' samples: those that it is solved from left out."""
     features, weights = local.features, local.weights
+    if settings.scores == "joint":
+        ours, theirs = _scales(local, known, settings.local_weight)
+        both = sums.weighted(ours) + known.sums().weighted(theirs)
+        solved, rows = (
+            solve(both, settings.ridge * (spread(both) or 1.0)),
+            both_rows(local, known, settings.local_weight),
+        )
+        left = solved.left_out(rows[0], one_hot(rows[1], local.outputs), rows[2])
+        return solved.head, left[: len(local)], left[len(local) :]
     if settings.scores == "means":
         means = class_means(sums)
-        return means.head, means.left_out(features, local.labels, weights)
-    solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
-    scores, leverages = solved.head.scores(features), solved.leverages(features)
-    if settings.scores == "discriminant":
-        change = Discriminant.of(scores, local.labels, weights)
-        return change.head(solved.head), change.left_out(scores, leverages, local.labels, weights)
-    return solved.head, left_out(scores, leverages, one_hot(local.labels, local.outputs), weights)
+        head, left = means.head, means.left_out(features, local.labels, weights)
+    else:
+        solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
+        scores, leverages = solved.head.scores(features), solved.leverages(features)
+        head, left = solved.head, left_out(scores, leverages, one_hot(local.labels, local.outputs), weights)
+        if settings.scores == "discriminant":
+            change = Discriminant.of(scores, local.labels, weights)
+            head, left = change.head(head), change.left_out(scores, leverages, local.labels, weights)
+    return head, left, head.scores(known.features)
 
 
 def both_rows(local: Domain, known: Domain, local_weight: float) -> tuple[Doubles, Labels, Doubles]:
@@ -231,7 +250,7 @@ def gate_head(
 
     `sums` are those of the local samples. With the setting `gate` of ``none``, or without known samples, it is None.
     """
-    if not len(known) or settings.gate == "none":
+    if not len(known) or settings.gate == "none" or settings.scores == "joint":
         return None, np.zeros(len(local)), np.zeros(len(known))
     scales = _scales(local, known, settings.local_weight)
     ours, theirs = (
@@ -245,18 +264,21 @@ def gate_head(
     return head, left[: len(local)], left[len(local) :]
 
 
-def regression_head(given: LinearHead, local: Domain, known: Domain, ridge: float) -> tuple[LinearHead, Doubles]:
+def regression_head(
+    given: LinearHead, local: Domain, known: Domain, ridge: float, local_weight: float = 1.0
+) -> tuple[LinearHead, Doubles]:
     """Return the head of numbers, pulled to the given head, and its outputs of the local samples, each left out.
 
-    What no sample speaks against stays as it was. Both domains count alike in all.
+    What no sample speaks against stays as it was.
 
     Args:
         given: The model's head.
         local: The user's samples, with their targets as labels; at least one.
         known: Samples of the global data; none where there are none.
         ridge: λ in samples: it weighs as much as so many samples do.
+        local_weight: What all local samples count where those of the global data count one.
     """
-    ours, theirs = _scales(local, known, 1.0)
+    ours, theirs = _scales(local, known, local_weight)
     sums = local.sums().weighted(ours) + known.sums().weighted(theirs)
     solved = solve(sums, ridge * (spread(sums) or 1.0), given)
     return solved.head, solved.left_out(local.features, local.labels, local.weights * ours)

@@ -1,6 +1,6 @@
 /**
  * The union head: the given head for what it knows, a ridge head for the user's classes, and a gate between the two,
- * weighed by likelihood and folded into one linear layer (`tuner.ridge.union` in Python).
+ * weighed by likelihood and folded into one linear layer; or a joint ridge head of both (`tuner.ridge.union` in Python).
  *
  * A ridge head is solved in its dual form: of n samples, (K + λI) α = T with K the products of the centred samples. Its
  * residuals are λα, and its leverages follow from the inverse's diagonal.
@@ -41,14 +41,16 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
   if (!count) throw new TunerError("there is nothing to solve from: add samples and their labels first");
   const multi = typeof local.labels[0] !== "number";
   const counts = Float64Array.from({ length: outputs }, (_, label) => local.labels.reduce<number>((sum, target) => sum + has(target, label), 0));
-  const classes = [...counts.keys()].filter((label) => counts[label]! > 0);
-  const [scores, left] = scored(local, classes, settings);
-  const gate = gated(local, known, settings);
+  const joint = settings.scores === "joint";
+  const classes = [...counts.keys()].filter((label) => counts[label]! > 0 || (joint && known.labels.some((target) => has(target, label))));
+  const [scores, left] = joint ? jointly(local, known, classes, settings) : scored(local, classes, settings);
+  const gate = joint ? undefined : gated(local, known, settings);
+  const one = Float64Array.from(classes, (label) => Number(counts[label]! > 0)); // a class, by whether it is local
   const most = multi ? Math.min(MOST_FITTED, Math.floor(MOST_CHOICES / outputs)) : MOST_FITTED;
   const own = spaced(count, most);
   const others = spaced(known.labels.length, most);
   const rows = [...own.map((i) => local.features[i]!), ...others.map((i) => known.features[i]!)];
-  const on = [...own.map((i) => left[i]!), ...others.map((i) => apply(scores, known.features[i]!))];
+  const on = [...own.map((i) => left[i]!), ...others.map((i) => left[count + i] ?? apply(scores, known.features[i]!))];
   const gates = [...own.map((i) => gate?.left[i] ?? 0), ...others.map((i) => gate?.left[count + i] ?? 0)];
   const labels = [...own.map((i) => local.labels[i]!), ...others.map((i) => known.labels[i]!)];
   const numbers = [1, 1, settings.gate === "hard" ? HARD : 0, 0];
@@ -56,7 +58,7 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
   const found = mixture({
     first: rows.map((row) => apply(given, row)),
     narrow: fitted.slice(1).map((which) =>
-      rows.map((_, i) => (which === 1 ? on[i]! : Float64Array.from(classes, () => (which === 2 ? gates[i]! : 1)))),
+      rows.map((_, i) => (which === 1 ? on[i]! : which === 2 ? Float64Array.from(classes, () => gates[i]!) : one)),
     ),
     offset: rows.map((_, i) => Float64Array.from(classes, () => numbers[2]! * gates[i]!)),
     classes,
@@ -74,7 +76,7 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
       const change = s * scores.weight[at * features + f]! + (gate ? k * gate.head.weight[f]! : 0);
       weight[label * features + f] = weight[label * features + f]! + change;
     }
-    bias[label] = bias[label]! + s * scores.bias[at]! + c + (gate ? k * gate.head.bias[0]! : 0);
+    bias[label] = bias[label]! + s * scores.bias[at]! + c * one[at]! + (gate ? k * gate.head.bias[0]! : 0);
   });
   return { weight, bias };
 }
@@ -107,6 +109,14 @@ function scored(local: Samples, classes: readonly number[], settings: Settings):
   const ridge = ridgeHead(local.features, targets, weights, settings.ridge);
   if (settings.scores !== "discriminant") return [ridge.head, ridge.left];
   return discriminant(ridge, local.labels.map((label) => classes.indexOf(label as number)), weights, classes.length);
+}
+
+/** Return the ridge head of the classes of both domains, and its scores of each sample without that sample. */
+function jointly(local: Samples, known: Samples, classes: readonly number[], settings: Settings): [LinearHead, Float64Array[]] {
+  const labels = [...local.labels, ...known.labels];
+  const targets = labels.map((target) => Float64Array.from(classes, (label) => has(target, label)));
+  const { head, left } = ridgeHead([...local.features, ...known.features], targets, bothWeights(local, known, settings), settings.ridge);
+  return [head, left];
 }
 
 /** Return what each sample counts, so that its class counts as much as any other, in 64ths; with several labels, one. */
@@ -191,6 +201,15 @@ function gated(
   settings: Settings,
 ): { head: LinearHead; left: readonly number[] } | undefined {
   if (!known.labels.length || settings.gate === "none") return undefined;
+  const weights = bothWeights(local, known, settings);
+  const targets = weights.map((_, i) => Float64Array.of(i < local.labels.length ? 1 : -1));
+  const { head, left } = ridgeHead([...local.features, ...known.features], targets, weights, settings.gate_ridge);
+  return { head, left: left.map((values) => values[0]!) };
+}
+
+/** Return what each sample of both domains counts: in all, local ones `local_weight` times what the known ones do. */
+function bothWeights(local: Samples, known: Samples, settings: Settings): number[] {
+  if (!known.labels.length) return rowWeights(local.labels);
   const total = local.labels.length + known.labels.length;
   const share = settings.local_weight / (1 + settings.local_weight);
   const scaled = (labels: readonly Target[], own: number): number[] => {
@@ -198,10 +217,7 @@ function gated(
     const sum = each.reduce((a, b) => a + b, 0);
     return each.map((weight) => (weight * own * total) / sum);
   };
-  const weights = [...scaled(local.labels, share), ...scaled(known.labels, 1 - share)];
-  const targets = weights.map((_, i) => Float64Array.of(i < local.labels.length ? 1 : -1));
-  const { head, left } = ridgeHead([...local.features, ...known.features], targets, weights, settings.gate_ridge);
-  return { head, left: left.map((values) => values[0]!) };
+  return [...scaled(local.labels, share), ...scaled(known.labels, 1 - share)];
 }
 
 /** Minimise Σ w ‖W x + b − t‖² + λ ‖W‖², with λ of `ridge` samples; and each sample's scores without it. */

@@ -36,7 +36,7 @@ LEAST_GROWTH = 1.25
 #: known classes fall from 52.6 to 38 %, at 1e-4 they stay, and the user's reach 88.9 %).
 KEEPING = 0.15
 #: Heads that are tried before any tail.
-FIRST_HEADS = 2
+FIRST_HEADS = 3
 #: A limit on forgetting from which on it is allowed.
 CARELESS = 0.5
 #: The constraint of a trial whose loss rose: it says something of its learning rate, and nothing of its depth.

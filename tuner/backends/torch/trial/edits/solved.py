@@ -30,7 +30,7 @@ class SolvedSteps(TrialSteps):
 
     def __init__(self, training: TailTraining) -> None:
         self._kind = next(edit.kind for edit in training.plan.shape if edit.traits.solves)
-        self._tail, self._inputs = training.tail, training.inputs
+        self._tail, self._inputs, self._known_weight = training.tail, training.inputs, training.plan.data.weight
         solver = next((module for module in self._tail.modules() if isinstance(module, Solver)), None)
         if solver is None:
             rule = "with EditTraits(solves=True) it must return a `Solver`, but no module is one"
@@ -61,7 +61,8 @@ class SolvedSteps(TrialSteps):
         """Solve, from the samples in the order of their rows."""
         rows = np.array(sorted(self._features), np.int64)
         features = np.stack([self._features[row] for row in rows.tolist()])
-        samples = SolverInputs(features, self._inputs.labels[rows], self._inputs.is_local[rows], self._loss.targets)
+        labels, is_local = self._inputs.labels[rows], self._inputs.is_local[rows]
+        samples = SolverInputs(features, labels, is_local, self._loss.targets, self._known_weight)
         with torch.no_grad():
             call_extension(LoweringError, self._kind, self._solver.solve, samples)
         if self._solver.union is not None:
