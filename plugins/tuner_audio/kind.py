@@ -113,10 +113,10 @@ def _listed(source: EntrySource) -> list[_Listed]:
     place = Path(name or path)  # there is no mark
     if kind_of(place) == "nothing":
         raise no_such_data(place, source.partition)
-    *found, others = read_listing(source, place, SUFFIXES, "sounds", npz=False)
+    files, labels, sessions, others = read_listing(source, place, SUFFIXES, "sounds", npz=False)
     if source.check is not None:
         source.check.leave_out(place, others)
-    listed = map(_Listed, *found)
+    listed = map(_Listed, files, labels, sessions)
     chosen = [clip for clip in listed if not pattern or fnmatchcase(clip.file.name, pattern)]
     if not chosen:
         raise empty_partition(path, source.partition, "sound")

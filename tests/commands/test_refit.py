@@ -147,7 +147,7 @@ def test_the_head_and_the_epochs_are_those_of_the_trial() -> None:
 
 
 def test_the_local_scores_are_those_from_before_and_say_so() -> None:
-    own, then = ({"threshold": far, "samples": 9, "reads": name} for far, name in ((0.4, ""), (0.1, "view")))
+    own, then = (dict[str, Any](threshold=far, samples=9, reads=name) for far, name in ((0.4, ""), (0.1, "view")))
     sections = {"label_thresholds": (0.9,), "unknown": then}
     after = Exported({"local_accuracy": 1.0, "local_loss": 0.0, "test_accuracy": 0.8}, sections)
     before = Exported({"local_accuracy": 0.7}, {"label_thresholds": (0.5,), "unknown": own})

@@ -107,4 +107,5 @@ def _section(share: npt.NDArray[np.float64], size: int, generator: np.random.Gen
 def _shift(count: int, size: int, generator: np.random.Generator, strength: float) -> _Sources:
     reach = math.floor(_FARTHEST * strength * size + 0.5)
     by = generator.integers(-reach, reach, count, endpoint=True)
-    return np.clip(np.arange(size) - by[:, None], 0, size - 1)
+    sources: _Sources = np.clip(np.arange(size) - by[:, None], 0, size - 1)
+    return sources

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def test_local_labels_that_are_matched_by_number_get_a_note(
     tmp_path: Path, load: Load, own: list[str] | None, *, said: bool
 ) -> None:
     x, y = np.zeros((6, 1, 4, 4), np.float32), np.arange(6) % 3
-    names = {} if own is None else {"classes": np.array(own)}
+    names: dict[str, Any] = {} if own is None else {"classes": np.array(own)}
     np.savez(tmp_path / "g.npz", x=x, y=y, **names)
     np.savez(tmp_path / "l.npz", x=x, y=y, **names)
     kind = {"global.kind": "arrays", "local.kind": "arrays", "input.size": None, "input.mean": None, "input.std": None}

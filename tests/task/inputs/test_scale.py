@@ -62,7 +62,7 @@ def test_arrays_of_pixels_are_scaled_by_255_and_others_are_not(
 @pytest.mark.parametrize("key", ["x", "x_val"])
 def test_a_value_that_is_not_finite_is_named_by_its_sample(tmp_path: Path, load: Load, value: float, key: str) -> None:
     x, y = np.zeros((12, 1, 4, 4), np.float32), np.arange(12) % 2
-    arrays = {"x": x, "y": y, "x_val": x.copy(), "y_val": y}
+    arrays: dict[str, Any] = {"x": x, "y": y, "x_val": x.copy(), "y_val": y}
     arrays[key][7, 0, 2, 1] = value
     arrays[key][9] = value
     np.savez(tmp_path / "d.npz", **arrays)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.arrays import Array, Codes, Floats
+from tuner.arrays import Array, Codes, Doubles
 from tuner.errors import TaskError
 from tuner.task import InputDefaults, InputSpec, ModelSpec, normalise
 from tuner.task.data.images import PIXEL_MOST, fit_pixels
@@ -90,7 +90,7 @@ def _agree(process: Process, spec: InputSpec, height: int, width: int) -> bool:
     return bool((difference < SAME).all())
 
 
-def _short_side(process: Process, base: Floats, scale: Floats) -> int:
+def _short_side(process: Process, base: Doubles, scale: Doubles) -> int:
     """Return the side that a square picture is resized to before it is cropped, from what becomes of a ramp."""
     ramp = np.linspace(0, PIXEL_MOST, SIDE).round().astype(np.uint8)[:, np.newaxis, np.newaxis]
     rows = (process(np.tile(ramp, (1, SIDE, 3))).mean(axis=2)[1] - base[1]) / scale[1]  # the green channel, from 0 to 1
@@ -103,9 +103,9 @@ def _flat(red: int, green: int, blue: int) -> Codes:
     return np.broadcast_to(np.array([red, green, blue], np.uint8), (SIDE, SIDE, 3)).copy()
 
 
-def _middle(values: Array) -> Floats:
+def _middle(values: Array) -> Doubles:
     """Return the colour in the middle of an input, float64 [3]."""
-    middle: Floats = np.asarray(values, np.float64)[:, values.shape[1] // 2, values.shape[2] // 2]
+    middle: Doubles = np.asarray(values, np.float64)[:, values.shape[1] // 2, values.shape[2] // 2]
     return middle
 
 
@@ -116,6 +116,6 @@ def _picture(height: int, width: int) -> Codes:
     return np.asarray((PIXEL_MOST / 2 * (1 + np.stack(waves, axis=-1))).round(), np.uint8)
 
 
-def _plain(values: Floats) -> tuple[float, ...]:
+def _plain(values: Doubles) -> tuple[float, ...]:
     """Return values as somebody wrote them: with six figures, and without the noise of float32."""
     return tuple(float(f"{value:.6g}") if abs(value) > SAME * 1e-3 else 0.0 for value in values.tolist())

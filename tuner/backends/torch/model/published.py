@@ -121,7 +121,9 @@ def _hugging_face_input(name: str, spec: ModelSpec) -> InputDefaults | None:
     processor = transformers.AutoImageProcessor.from_pretrained(name, local_files_only=Path(name).is_absolute())
 
     def process(picture: Codes) -> Array:
-        return np.asarray(processor(picture, input_data_format="channels_last", return_tensors="np")["pixel_values"])[0]
+        prepared = processor(picture, input_data_format="channels_last", return_tensors="np")
+        pixels: Array = np.asarray(prepared["pixel_values"])[0]
+        return pixels
 
     found = defaults_of_processor(process, processor.to_dict(), spec)
     side = dict(spec.arguments).get("image_size")
