@@ -152,8 +152,8 @@ def test_the_local_scores_are_those_from_before_and_say_so() -> None:
     after = Exported({"local_accuracy": 1.0, "local_loss": 0.0, "test_accuracy": 0.8}, sections)
     before = Exported({"local_accuracy": 0.7}, {"label_thresholds": (0.5,), "unknown": own})
     judged = command._judged_by(before, after)
-    sections = {"label_thresholds": (0.5,), "unknown": {**own, "reads": "view"}}
-    assert judged == Exported({"local_accuracy": 0.7, "test_accuracy": 0.8}, sections)
+    kept: dict[str, Any] = {"label_thresholds": (0.5,), "unknown": {**own, "reads": "view"}}
+    assert judged == Exported({"local_accuracy": 0.7, "test_accuracy": 0.8}, kept)
     assert "unknown" not in command._judged_by(before, replace(after, sections={})).sections
     layers = [Exported({}, {"int8": {"float_layers": count}}) for count in (0, 2)]
     with pytest.raises(BundleError, match="keeps 2 layers in float32, but was measured with 0"):
