@@ -35,6 +35,13 @@ from tuner_fleet.study.reader import Reader
         "mysql://me:[s3cr3t]@host/db",
         "postgresql://me:12?s3cr3t@host/db",
         "postgresql://me:12#s3cr3t@host/db",
+        "postgresql://me:p@s3cr3t#x@127.0.0.1:1/db",
+        "postgresql://me:s3cr3t@x@host/db",
+        "postgresql://me:12/3?s3cr3t@host/db",
+        "postgresql://me:1@2/s3cr3t@host/db",
+        "mysql://me:a@b?s3cr3t#@host/db",
+        "postgresql://me:12#s3cr3t/@host:1/db#name",
+        "postgresql://me:@s3cr3t@host/db",
     ],
 )
 def test_a_password_that_cuts_an_address_is_not_shown(address: str) -> None:
