@@ -33,7 +33,7 @@ ARROW = (
     ("untrusted",),
     ("files", "reading", "units", "targets"),
     ("arrays", "errors", "metrics", "printable", "process_memory", "processors"),
-    ("distribution",),
+    ("distribution", "control_group"),
 )
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = 400

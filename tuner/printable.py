@@ -1,10 +1,13 @@
 """Text as a terminal may have it: names of files are any bytes, and messages quote them."""
 
 import os
+import re
 import textwrap
 from typing import TextIO
 
 MOST_LETTERS = 4000  # of an error's line
+#: An address up to its password, and that.
+_PASSWORD = re.compile(r"(://[^:/@\s]*:).*@", re.DOTALL)
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -14,9 +17,14 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(letter if letter.isprintable() or letter in keep else ascii(letter)[1:-1] for letter in text)
 
 
+def without_passwords(text: str) -> str:
+    """Return a text without the passwords of addresses in it, whatever characters they hold: up to the last @."""
+    return _PASSWORD.sub(r"\1***@", text) if "://" in text else text
+
+
 def one_line(text: str) -> str:
-    """Return an error's message as one printable line of bounded length."""
-    line = printable(" ".join(text.split("\n")))
+    """Return an error's message as one printable line of bounded length, without passwords."""
+    line = printable(without_passwords(" ".join(text.split("\n"))))
     return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS // 2]} … {line[-MOST_LETTERS // 2 :]}"
 
 

@@ -38,7 +38,7 @@ class Cache(Strategy[Knobs]):
         bits = draw.choice("bits", (8, 32, 16, 4, 2, 1), start=8)
         augment = draw.number("augment", 0.0, 1.0, start=0.0)
         changes = sorted({*draw.task.augment} - UNSTORED) if draw.task else []
-        if len(changes) == 1:
+        if not augment or len(changes) == 1:
             return Knobs(bits, augment)
         return Knobs(bits, augment, tuple(one for one in changes if not draw.choice(one, (True, False), start=True)))
 

@@ -62,6 +62,16 @@ class Address:
         shown = redacted(self.url)
         return shown if self.study == NAME else f"{shown}#{quote(self.study)}"
 
+    def hidden(self, text: str) -> str:
+        """Return a text, such as a driver's error, without the password."""
+        parts = urlsplit(self.url)
+        pairs = parse_qsl(parts.query)
+        secrets = [parts.password or "", *(value for name, value in pairs if name.lower() in SECRETS)]
+        shown = text.replace(self.url, self.shown)
+        for form in {form for secret in secrets for form in (secret, unquote(secret), quote(secret, safe=""))} - {""}:
+            shown = shown.replace(form, HIDDEN)
+        return shown
+
     def __repr__(self) -> str:
         """Return what may be shown."""
         return f"<Address {self.shown}>"
@@ -79,11 +89,19 @@ def redacted(url: str) -> str:
     return urlunsplit((scheme, netloc, path, urlencode(pairs, safe="*/:"), ""))
 
 
-def _is_cut(parts: SplitResult) -> bool:
-    """Return whether a password seems to hold what ends the host: all of it that comes after that would be shown."""
-    if "@" in parts.netloc or parts.scheme.startswith("sqlite"):
+def _is_cut(parts: SplitResult, text: str) -> bool:
+    """Return whether a password seems to hold what ends it, or the host: all of it that comes after would be shown.
+
+    Only where one @ follows the first colon is it clear what the password is.
+    """
+    if parts.scheme.startswith("sqlite"):
         return False
-    return "@" in parts.path or (not parts.path and "@" in parts.query + parts.fragment)
+    before, at, _ = text.partition("://")[2].rpartition("@")
+    if not at or "@" in parts.path:
+        return bool(at)
+    return (":" in before and (parts.netloc.count("@") != 1 or "@" in parts.query + parts.fragment)) or (
+        not parts.path and "@" in parts.query + parts.fragment
+    )
 
 
 def read_address(text: str) -> Address:
@@ -107,8 +125,8 @@ def read_address(text: str) -> Address:
             f"the address of a study must begin with postgresql://, mysql://, sqlite:/// or grpc://, got {got}: "
             "correct it"
         )
-    if _is_cut(parts):
-        raise UsageError(f"the address of a study has an @ after its host: {ENCODE}")
+    if _is_cut(parts, text):
+        raise UsageError(f"the address of a study has an @ too many, or after its host: {ENCODE}")
     study = unquote(parts.fragment) or NAME
     if not study.isprintable():
         raise UsageError("the name of a study, after #, must be printable: give another one")

@@ -15,7 +15,7 @@ from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.settings import from_environment, from_project
 from tuner.distribution import SWITCH, installed_version, offered, switched_off
 from tuner.errors import PluginError, TunerError, UsageError, disk_error, missing_extra
-from tuner.printable import one_line, printable, wrapped
+from tuner.printable import one_line, printable, without_passwords, wrapped
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -75,12 +75,28 @@ def install_completion(*, shell: Literal["bash", "zsh", "fish"] | None = None) -
 
 def run_program() -> int:
     """Run the command line on the program's arguments and return its exit code."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a locale may know ASCII only, and a file's name may be any bytes
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, TextIOWrapper):  # `tuner watch` reads names of files there
         sys.stdin.reconfigure(errors="surrogateescape")
     return call(sys.argv[1:])
+
+
+def _open_streams() -> None:
+    """Give the program the standard streams that it was started without: else the next file would take their place."""
+    closed = []
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if descriptor == 0 else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+            closed.append(name)
+    if "stdout" in closed:
+        print("tuner: stdout is closed, and what is printed is lost: redirect it, as in > FILE", file=sys.stderr)
 
 
 def call(arguments: list[str]) -> int:
@@ -94,7 +110,7 @@ def call(arguments: list[str]) -> int:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
     except UsageError as error:
         return _failed(USAGE, str(error))
-    except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
+    except (TunerError, ModuleNotFoundError, OSError, RuntimeError, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             _reader_gone()  # rich ends so when nobody reads the help
             return DONE
@@ -152,7 +168,7 @@ def _add(name: str, command: Any) -> None:
 
 def _failed(code: int, line: str, *more: str) -> int:
     """Print why a command failed, and more lines, and return its exit code."""
-    print(wrapped(f"tuner: {one_line(line)}", sys.stderr), *more, sep="\n", file=sys.stderr)
+    print(wrapped(f"tuner: {one_line(line)}", sys.stderr), *map(without_passwords, more), sep="\n", file=sys.stderr)
     return code
 
 
@@ -166,6 +182,9 @@ def _line(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError | OSError):
         hint = disk_error(error) if isinstance(error, OSError) else missing_extra(error)
         return None if hint is None else str(hint)
+    if isinstance(error, RuntimeError):
+        is_homeless = "home directory" in str(error)  # of a path that begins with ~
+        return "there is no home folder: set HOME, or give whole paths" if is_homeless else None
     if isinstance(error, SystemExit):
         return f"code of a plugin called sys.exit({error.code!r}), which ended the command: remove the call"
     return str(error)

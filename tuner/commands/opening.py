@@ -1,5 +1,6 @@
 """A run's task, opened again: to export a trial, or to look at one."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuner.search.processes.remote import RemoteSession, open_remote
 
 def host_of_run(
     run: Run,
-    task: str | None,
+    task: str | os.PathLike[str] | None,
     plugins: Iterable[Path | str],
     limits: CommandLimits,
     warn: Callable[[str], object],
@@ -29,7 +30,7 @@ def host_of_run(
     Raises:
         RunError: The run was not made on this device and names code that was not given again, or its task is not named.
     """
-    name = task or str(run.info.config.task)
+    name = os.fspath(task or run.info.config.task)
     if run.task is None and name.startswith("<"):
         raise RunError(
             f"{run.folder} was made from a task given in Python, which it does not hold: "
@@ -52,7 +53,13 @@ def host_of_run(
 
 @contextmanager
 def opened_run(
-    run: Run, host: Host, plan: TrialPlan, task: str | None, limits: CommandLimits, *, many_jobs: bool = False
+    run: Run,
+    host: Host,
+    plan: TrialPlan,
+    task: str | os.PathLike[str] | None,
+    limits: CommandLimits,
+    *,
+    many_jobs: bool = False,
 ) -> Iterator[RemoteSession]:
     """Open a run's task on a plan's backend, in another process that ends with the block; see `host_of_run`.
 
@@ -61,7 +68,7 @@ def opened_run(
     Raises:
         RunError: The task has changed since the run.
     """
-    name, backend = task or str(run.info.config.task), plan.runtime.backend
+    name, backend = os.fspath(task or run.info.config.task), plan.runtime.backend
     opening = open_remote(
         host,
         run.task or name,

@@ -210,7 +210,7 @@ def build_host(
     return host
 
 
-def load_task(text: str, *, look: bool = True, defaults_of: DefaultsOf = nobody_says) -> Task:
+def load_task(text: str | os.PathLike[str], *, look: bool = True, defaults_of: DefaultsOf = nobody_says) -> Task:
     """Load the task that a user names, of all that is installed.
 
     Args:
@@ -223,7 +223,7 @@ def load_task(text: str, *, look: bool = True, defaults_of: DefaultsOf = nobody_
         TaskError: Nothing has that name, or it cannot be used; one line with the reason.
     """
     host = build_host()
-    return open_task(text, host.tasks, host.task_files, look=look, defaults_of=defaults_of)
+    return open_task(os.fspath(text), host.tasks, host.task_files, look=look, defaults_of=defaults_of)
 
 
 def taking_part(host: Host, strategies: Iterable[str], backends: Iterable[str]) -> dict[str, str]:

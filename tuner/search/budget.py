@@ -4,6 +4,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import psutil
+
+from tuner.control_group import free_memory, memory_limit
 from tuner.errors import BudgetError, UsageError
 from tuner.results.records.config import Budget, RunRequest
 from tuner.units import parse_seconds, parse_share, parse_size
@@ -11,6 +14,8 @@ from tuner.units import parse_seconds, parse_share, parse_size
 N = TypeVar("N", int, float)
 DEFAULT_TRIALS = 20
 MOST_SEED = 2**32 - 1
+#: What the libraries take of a control group before the first trial, and what a trial may have at least.
+LIBRARY_BYTES, LEAST_BYTES = 350_000_000, 64_000_000
 COUNT = re.compile(r"[0-9]{1,9}")
 #: Names of the limits that a search space may have, as on the command line.
 LIMITS = ("time", "train-time", "memory", "storage", "trials", "forget-at-most", "stop-when-flat")
@@ -51,13 +56,21 @@ def budget(request: RunRequest, defaults: Mapping[str, str]) -> Budget:
     return Budget(
         time_seconds=time,
         train_seconds=read("train-time", parse_seconds),
-        memory_bytes=read("memory", parse_size),
+        memory_bytes=read("memory", parse_size) or group_memory(),
         storage_bytes=read("storage", parse_size),
         trials=count,
         flat_seconds=None if deterministic else read("stop-when-flat", parse_seconds),
         forgetting=read("forget-at-most", parse_share),
         keep_going=request.keep_going,
     )
+
+
+def group_memory() -> int | None:
+    """Return the memory that a run may add where the user gives none: what its control group has left for it."""
+    limit, free = memory_limit(), free_memory()
+    if limit is None or free is None or limit >= psutil.virtual_memory().total:
+        return None
+    return max(LEAST_BYTES, free - LIBRARY_BYTES)
 
 
 def _count(text: str, what: str) -> int:

@@ -1,6 +1,7 @@
 """The record of a trial: what it measured, which limit it broke, and by how much; and how the base model scores."""
 
 import math
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from tuner.results.kinds import cost_constraints
 from tuner.results.records.trial import Outcome, TrialRecord, TrialState
 from tuner.search.fill.filling import UnfilledError
 from tuner.search.listener import SCORING, Listener
-from tuner.search.processes.guard import JobResult
+from tuner.search.processes.guard import SAFE_SHARE, JobResult
 from tuner.search.processes.messages import Failure
 from tuner.search.propose.structures import DIVERGED
 from tuner.search.rungs import SAMPLES
@@ -42,11 +43,9 @@ def record_of(
         raise KeyboardInterrupt
     if result.value is not None:
         return scored_record(setting, base, result.value, fill_seconds, given)
-    if result.verdict == "memory" and limits.memory_bytes:
-        took, allowed = (f"{nbytes / 1e6:,.0f} MB" for nbytes in (result.most_bytes, limits.memory_bytes))
-        reason = f"--memory: took {took}, but {allowed} are allowed"
-        over = math.log(result.most_bytes / limits.memory_bytes)
-        return replace(base, state="killed", reason=reason, constraint={"memory": over})
+    if reason := _out_of_memory(result, limits.memory_bytes):
+        over = math.log(result.most_bytes / limits.memory_bytes) if limits.memory_bytes else 0.0
+        return replace(base, state="killed", reason=reason, constraint={"memory": max(over, 1 - SAFE_SHARE)})
     if result.verdict == "deadline":
         reason = "--time: it did not end before the time was up"
         return replace(base, state="killed", reason=reason, constraint={"time": 0.1})
@@ -59,6 +58,14 @@ def record_of(
         refuse_full_disk(setting, base.plan)
     notes = (failure.trace,) if failure.trace else ()
     return replace(base, reason=failure.text, notes=notes, constraint={"failed": 1.0})
+
+
+def _out_of_memory(result: JobResult[Outcome], limit: int | None) -> str:
+    """Return why a job was ended for its memory; empty where it was not."""
+    if result.verdict == "memory" and limit:
+        took, allowed = (f"{nbytes / 1e6:,.0f} MB" for nbytes in (result.most_bytes, limit))
+        return f"--memory: took {took}, but {allowed} are allowed"
+    return f"its process {result.ending}" if result.out_of_memory and result.exit_code == -signal.SIGKILL else ""
 
 
 def refuse_full_disk(setting: Setting, plan: TrialPlan | None = None) -> None:

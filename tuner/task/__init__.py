@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tuner.task.data.npy import read_npy
     from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
     from tuner.task.data.signals import Recording, WindowSamples, cut_windows, window_begins
-    from tuner.task.file.load import open_task
+    from tuner.task.file.load import load_task, open_task
     from tuner.task.inputs.base import InputKind
     from tuner.task.partition import stratified_holdout
     from tuner.task.scale import standardised
@@ -39,6 +39,7 @@ __all__ = [
     "cut_windows",
     "decode_image",
     "digits",
+    "load_task",
     "normalise",
     "open_task",
     "read_npy",
@@ -56,7 +57,7 @@ _NAMES = {
     "tuner.task.data.npy": ("read_npy",),
     "tuner.task.data.samples": ("ArraySamples", "FileSamples", "Samples", "Subset"),
     "tuner.task.data.signals": ("Recording", "WindowSamples", "cut_windows", "window_begins"),
-    "tuner.task.file.load": ("open_task",),
+    "tuner.task.file.load": ("load_task", "open_task"),
     "tuner.task.inputs.base": ("InputKind",),
     "tuner.task.partition": ("stratified_holdout",),
     "tuner.task.scale": ("standardised",),

@@ -1,11 +1,11 @@
 """What a person should know of their photos before anything trains: classes, sizes, and photos that occur twice."""
 
-import os
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median_low
 
+from tuner.processors import usable_processors
 from tuner.task.data.images import short_side
 from tuner.task.task import Task
 
@@ -57,7 +57,7 @@ def survey(task: Task) -> Survey:
     """
     partitions = dict(task.local.partitions())
     counts = {name: Counter(samples.labels.tolist()) for name, samples in partitions.items()}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_processors()) as pool:
         ids = {name: list(pool.map(samples.sample_id, range(len(samples)))) for name, samples in partitions.items()}
     train = partitions["train"]
     known: dict[str, list[int]] = defaultdict(list)

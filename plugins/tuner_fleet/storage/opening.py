@@ -92,7 +92,7 @@ def _check_file(address: Address) -> None:
 
 
 def _unopened(address: Address, error: BaseException) -> RunError:
-    reason = reason_of(error).replace(address.url, address.shown)
+    reason = address.hidden(reason_of(error))
     return RunError(f"the study {address.shown} cannot be opened ({reason}): see that it runs and lets this device in")
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import psutil
 
+from tuner.control_group import memory_limit
 from tuner.processors import usable_processors
 from tuner.results.kinds import Device
 
 #: Libraries whose version changes what training takes.
 LIBRARIES = ("onnxruntime", "torch")
-PROCESSORS, GROUP_LIMIT = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/memory.max")
+PROCESSORS = Path("/proc/cpuinfo")
 #: Lines of `PROCESSORS` that name the processor, by architecture.
 NAMES = ("model name", "Model", "Hardware")
 
@@ -19,8 +20,7 @@ NAMES = ("model name", "Model", "Hardware")
 def this_device() -> Device:
     """Return this device, as far as it decides what training takes: the limits of its control group included."""
     total = psutil.virtual_memory().total
-    limit = _read(GROUP_LIMIT).strip()
-    nbytes = min(total, int(limit)) if limit.isdigit() else total
+    nbytes = min(total, memory_limit() or total)
     versions = {name: found for name in LIBRARIES if (found := _version(name))}
     return Device(_processor(), platform.machine(), usable_processors(), round(nbytes / 2**30), versions)
 

@@ -84,6 +84,13 @@ def test_where_a_password_is_safe_is_said() -> None:
         ("mysql://me:[s3cr3t]@host/db", "in a password, write / as %2F"),
         ("postgresql://me:12?s3cr3t@host/db", "in a password, write / as %2F"),
         ("postgresql://me:12#s3cr3t@host/db", "in a password, write / as %2F"),
+        ("postgresql://me:p@s3cr3t#x@127.0.0.1:1/db", "in a password, write / as %2F"),
+        ("postgresql://me:s3cr3t@x@host/db", "in a password, write / as %2F"),
+        ("postgresql://me:12/3?s3cr3t@host/db", "in a password, write / as %2F"),
+        ("postgresql://me:1@2/s3cr3t@host/db", "in a password, write / as %2F"),
+        ("mysql://me:a@b?s3cr3t#@host/db", "in a password, write / as %2F"),
+        ("postgresql://me:12#s3cr3t/@host:1/db#name", "in a password, write / as %2F"),
+        ("postgresql://me:@s3cr3t@host/db", "in a password, write / as %2F"),
     ],
 )
 def test_what_is_none(text: str, reason: str) -> None:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
+from os import PathLike
 from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
@@ -50,7 +51,7 @@ def export(
     int8: bool = False,
     int8_loss: float | None = None,
     web: Path | bool = False,
-    task: str | None = None,
+    task: str | PathLike[str] | None = None,
     plugins: Iterable[Path | str] = (),
     time: str | None = None,
     memory: str | None = None,

@@ -58,10 +58,10 @@ class Call(RunRequest):
 
 def _with_options_of(
     options: Callable[P, Call],
-) -> Callable[[Callable[..., Run]], Callable[Concatenate[str | Task, P], Run]]:
+) -> Callable[[Callable[..., Run]], Callable[Concatenate[str | os.PathLike[str] | Task, P], Run]]:
     """Show a class's fields as the keyword arguments of a function: to type checkers, to `help` and to completion."""
 
-    def shown(function: Callable[..., Run]) -> Callable[Concatenate[str | Task, P], Run]:
+    def shown(function: Callable[..., Run]) -> Callable[Concatenate[str | os.PathLike[str] | Task, P], Run]:
         own = signature(function)
         parameters = (own.parameters["task"], *signature(options).parameters.values())
         function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # of any function
@@ -71,7 +71,7 @@ def _with_options_of(
 
 
 @_with_options_of(Call)
-def run(task: str | Task, **options: Any) -> Run:
+def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     """Tune a task within limits: try plans by training them, and keep the Pareto front.
 
     The options are those of ``tuner run``, by the names of `tuner.results.records.config.RunRequest`: limits are text,
@@ -90,7 +90,7 @@ def run(task: str | Task, **options: Any) -> Run:
         TypeError: There is no such option; which is nearest.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
-    asked = _call(options)
+    task, asked = as_text(task), _call(options)
     setup = RunSetup(asked, asked.started)
     prior, end, most = _prior_of(setup), setup.end, setup.limits.memory_bytes
     listener, interrupt = _audience(asked), Interrupt()
@@ -229,6 +229,16 @@ def process_started() -> float:
         raise RunError("tuner needs /proc, to see how much memory a trial takes: mount it") from None
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - max(0.0, age)
+
+
+def as_text(task: str | os.PathLike[str] | Task) -> str | Task:
+    """Return what names a task as text, or the task."""
+    if isinstance(task, str | Task):
+        return task
+    try:
+        return os.fspath(task)
+    except TypeError:
+        raise UsageError(f"a task must be a text, a path or a tuner.Task, got a {type(task).__name__}") from None
 
 
 def _absolute(task: str | Task) -> str:

@@ -121,8 +121,9 @@ class Tuning:
         host, asked = self.setup.host, self.setup.asked
         folder = None if asked.store is None else Path(asked.store)
         store, backends = open_store(folder, *self._store_cap()), list(sessions)
-        for line in (*self.task.notes, *few_samples(self.task, self.config.folds)):
-            self.listener.say(line)
+        for line in (self.setup.memory_note, *self.task.notes, *few_samples(self.task, self.config.folds)):
+            if line:
+                self.listener.say(line)
         self._plugins = taking_part(host, (strategy.name for strategy in self.setup.strategies), backends)
         with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
             warnings.filterwarnings("ignore", "IProgress not found")

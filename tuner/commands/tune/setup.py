@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tuner.control_group import memory_limit
 from tuner.errors import UsageError
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host, with_given
@@ -19,6 +20,7 @@ from tuner.search.listener import Listener
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import backends_of, check_measured, participants, wanted_knobs
 from tuner.search.space import check_knobs, load_space
+from tuner.units import format_bytes
 
 
 class RunSetup:
@@ -61,6 +63,17 @@ class RunSetup:
         """Find what takes part; what is asked for must be installed, and something must measure each objective."""
         self.strategies, self.objectives = participants(self.host, self.space)
         check_measured(self.host, self.objectives, self.backends)
+
+    @property
+    def memory_note(self) -> str:
+        """What is said where the control group limits the memory, and the user does not; empty elsewhere."""
+        limit, own = memory_limit(), self.limits.memory_bytes
+        if own is None or limit is None or self.asked.memory is not None or "memory" in self.space.limits:
+            return ""
+        return (
+            f"memory: {format_bytes(own)} for each trial, what the control group leaves of its {format_bytes(limit)} "
+            "(--memory gives another limit)"
+        )
 
     @property
     def backends(self) -> list[str]:

@@ -73,8 +73,12 @@ class PredictedFiles:
     def add(self, file: IncomingFile) -> None:
         """Note that a file was predicted."""
         self._marks.add(file.mark)
-        with suppress(OSError), self._file.open("ab") as end:  # the same
-            end.write(file.mark)
+        with suppress(OSError):  # the same
+            end = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(end, file.mark)
+            finally:
+                os.close(end)
 
 
 def class_folders(folder: Path) -> list[Path]:

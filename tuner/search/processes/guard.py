@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
+from tuner.control_group import memory_limit
 from tuner.errors import BudgetError, MemoryLimitError, TunerError, with_trace
 from tuner.search.processes.channel import Channel
 from tuner.search.processes.job_memory import MOST_PROCESSES, JobMemory
 from tuner.search.processes.messages import Failure, MessageError, result_from
 from tuner.search.processes.process_tree import kill_group
+from tuner.units import format_bytes
 
 T = TypeVar("T")
 #: Seconds between two readings of the memory; near the limit, or where it grows fast, they are hasty.
 POLL_SECONDS, HASTY_SECONDS = 0.01, 0.001
 #: Shares of the limit: from which readings are hasty, and by which memory grows between two of them until they are.
 NEAR_SHARE, FAST_SHARE = 0.7, 0.05
+#: Share of what a job had when memory ran out that is proposed as its limit.
+SAFE_SHARE = 0.8
 #: How often a job that is stopped is continued: Ctrl-Z stops it with its parent.
 WAKE_SECONDS = 1.0
 #: A job's further warnings are not passed on.
@@ -69,7 +73,7 @@ class JobResult(Generic[T]):
             return f"ended with exit code {code}: a library or a plugin ended it"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         if name == "SIGKILL":
-            cause = "the system ran out of memory" if self.out_of_memory else "another program or a user ended it"
+            cause = out_of_memory(self.most_bytes) if self.out_of_memory else "another program or a user ended it"
             return f"was ended by {name}: {cause}"
         if name in NATIVE_CRASHES:
             return f"was ended by {name}: a library or a plugin's native code crashed"
@@ -96,6 +100,15 @@ class JobResult(Generic[T]):
             reason = "took longer than --time allows: give more time; what was stored so far is kept"
             raise BudgetError(f"{what} {reason}")
         raise TunerError(f"{what} {self.ending}")
+
+
+def out_of_memory(most_bytes: int = 0) -> str:
+    """Say at which limit memory ran out, and what to give; a job had `most_bytes`."""
+    limit = memory_limit()
+    where = "of this device" if limit is None else f"at the limit of {format_bytes(limit)} of its control group"
+    memory = f"--memory {SAFE_SHARE * most_bytes / 1e6:.0f}MB" if most_bytes >= 1e6 else "a smaller --memory"  # noqa: PLR2004 - a MB
+    more = "" if limit is None else ", or give the group more"
+    return f"out of memory {where}: give {memory}, so that plans that need more are left out{more}"
 
 
 class Interrupt:

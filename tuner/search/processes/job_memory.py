@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from tuner.control_group import kills
 from tuner.search.processes.process_tree import descendants, kill_group, state
 
 #: Readings between two looks for further processes, while there are none.
@@ -106,7 +107,7 @@ def sizes(pid: int) -> Sizes | None:
 
 
 def oom_kills() -> int:
-    """Return how many processes the system has killed so far because memory ran out."""
+    """Return how many processes were killed so far because memory ran out: the system's, or the control group's."""
     with suppress(OSError), open("/proc/vmstat", encoding="ascii") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
-    return 0
+        return kills() + next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    return kills()

@@ -1,13 +1,23 @@
 """The parent's side: hands jobs to children and watches them."""
 
+import signal
 import socket
 import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from tuner.errors import TaskError, TunerError
+from tuner.errors import BudgetError, TaskError, TunerError
 from tuner.search.processes.channel import Channel
-from tuner.search.processes.guard import POLL_SECONDS, Guard, Interrupt, JobLimits, JobResult, Progress, Verdict
+from tuner.search.processes.guard import (
+    POLL_SECONDS,
+    Guard,
+    Interrupt,
+    JobLimits,
+    JobResult,
+    Progress,
+    Verdict,
+    out_of_memory,
+)
 from tuner.search.processes.job_memory import JobMemory, oom_kills
 from tuner.search.processes.messages import Failure, Job, Start
 from tuner.search.processes.server import ForkServer, LostError, ServerState
@@ -32,6 +42,7 @@ class Supervisor:
     def __init__(self, start: Start, interrupt: Interrupt | None = None) -> None:
         self.interrupt = interrupt or Interrupt()
         self._start, self._starts, self._started = start, 1, time.monotonic()
+        self._kills_before = oom_kills()
         self._server = ForkServer(start)
 
     def __enter__(self) -> Self:
@@ -51,7 +62,7 @@ class Supervisor:
             try:
                 result = self._run(job, limits, progress)
             except LostError as error:
-                reason = str(error)
+                reason = out_of_memory() if oom_kills() > self._kills_before else str(error)
                 self._replace(reason)
             else:
                 self._starts = 1 if result.verdict == "result" else self._starts
@@ -114,6 +125,8 @@ class Supervisor:
                 raise TunerError(f"the process for trials did not start: {error}") from None
             if code == 1:  # of an exception: Python has printed it
                 raise TunerError("the process for trials did not start: see the message above") from None
+            if code == -signal.SIGKILL and oom_kills() > self._kills_before:
+                raise BudgetError(f"the process that opens the task was ended: {out_of_memory()}") from None
             raise TaskError(
                 f"the process that opens the task ended with exit code {code} before its first job: "
                 "the code of the task, of its model or of a plugin ended it"

@@ -12,6 +12,7 @@ from typing import IO
 import numpy as np
 
 from tuner.arrays import Array
+from tuner.control_group import available_memory
 from tuner.errors import TaskError
 from tuner.reading import open_regular
 from tuner.units import format_bytes
@@ -44,9 +45,7 @@ def read_array(stream: IO[bytes], size: int) -> Array:
     if values * dtype.itemsize > held:
         wanted = format_bytes(values * dtype.itemsize)
         raise ValueError(f"its header says {dtype} {list(shape)}, {wanted}, but only {format_bytes(held)} follow")
-    import psutil  # a process that predicts images does without
-
-    if values * dtype.itemsize > (left := psutil.virtual_memory().available):
+    if values * dtype.itemsize > (left := available_memory()):
         raise ValueError(f"{format_bytes(values * dtype.itemsize)}, more than the {format_bytes(left)} of free memory")
     stream.seek(0)
     array: Array = np.lib.format.read_array(stream, allow_pickle=False)

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tuner.errors import StoreError, TaskError
 from tuner.files import cache_folder, write_private
+from tuner.processors import usable_processors
 from tuner.reading import kinds_of, text_from
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class FileCheck:
             return [True] * len(files)
         marks = [self._mark(file) for file in files]
         unseen = {mark: file for mark, file in zip(marks, files, strict=True) if mark not in self._remembered}
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(usable_processors()) as pool:
             reasons = dict(zip(unseen, pool.map(lambda file: _problem(file, look), unseen.values()), strict=True))
         self._new.update({mark: None for mark, reason in reasons.items() if not reason})
         for mark, file in zip(marks, files, strict=True):

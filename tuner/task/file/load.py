@@ -63,6 +63,10 @@ def open_task(
     )
 
 
+#: Its name until paths were taken too.
+load_task = open_task
+
+
 def task_from_function(path: Path, function: str) -> Task:
     """Import a Python file and call a function of it, which takes no arguments and returns a `Task`.
 
