@@ -1,6 +1,5 @@
 """A tiny task, and the command line called in this process."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,20 +9,13 @@ from tuner.cli.app import call
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own; ``--time`` counts from the call, not from the start of pytest."""
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
-
-
-@pytest.fixture
-def task(tmp_path: Path, cache: None) -> Path:
+def task(tmp_path: Path, cache: Path) -> Path:
     """A task on tiny pictures: its model knows cat and dog, the user adds hat."""
     return write_all(tmp_path)
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], cache: None) -> Cli:
+def cli(capsys: pytest.CaptureFixture[str], cache: Path) -> Cli:
     """The command line; an error must be one line."""
 
     def run(*arguments: object) -> tuple[int, str]:

@@ -1,21 +1,16 @@
 """The command line: exit codes, what is printed where, and what is not loaded."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.printed import printed_json
 from tuner.cli.app import call
 from tuner.search.space import shipped
 
-HEAVY = ("torch", "torchvision", "optuna", "onnx", "onnxruntime", "onnxscript", "scipy", "sklearn")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.mark.parametrize(
@@ -40,50 +35,35 @@ def test_wrong_usage_exits_2_with_one_line(arguments: list[str], part: str, caps
     assert line.endswith("See tuner --help.")
 
 
-def test_help_and_version_exit_0(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--help"], ["run", "--help"], ["store", "--help"], ["--version"]):
+def test_help_and_version_exit_0_and_the_search_spaces_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["store", "--help"], ["--version"], ["run", "--help"]):
         assert call(arguments) == 0
-        assert capsys.readouterr().out
-
-
-def test_help_names_the_search_spaces_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    call(["run", "--help"])
-    text = capsys.readouterr().out
+        text = capsys.readouterr().out
+        assert text
     assert [name for name in shipped() if name not in text] == []
 
 
-@pytest.mark.parametrize("code", ["import tuner", "from tuner.cli.app import call; call(['--help'])"])
-def test_no_tensor_library_is_loaded(code: str) -> None:
-    look = f"{code}\nimport sys\nprint(sorted(set({HEAVY!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
 def test_plugins_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["plugins", "--json"]) == 0
-    listing = json.loads(capsys.readouterr().out)
+    listing = printed_json(capsys, "plugins")
     assert list(listing) == ["plugins", "strategies", "backends", "objectives", "tasks", "input_kinds", "problems"]
     names = {strategy["name"] for strategy in listing["strategies"]}
     assert {"recipe", "runtime", "gdm", "freeze", "cache"} <= names
     assert "torch" in listing["backends"]
 
 
-def test_an_empty_store_is_listed_and_cleared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["store", "list", "--json", "--store", str(tmp_path / "store")]) == 0
-    assert json.loads(capsys.readouterr().out) == {"files": [], "int8": {"files": 0, "bytes": 0}}
-    assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
-    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 0}
+def test_a_store_is_listed_and_cleared_and_keeps_nothing_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ("--store", tmp_path / "store")
+    assert printed_json(capsys, "store", "list", *store) == {"files": [], "int8": {"files": 0, "bytes": 0}}
+    assert printed_json(capsys, "store", "clear", *store) == {"freed_bytes": 0}
     assert call(["store", "list", "--store", str(tmp_path / "store")]) == 0
     assert capsys.readouterr().out == "the store is empty\n"
-
-
-def test_a_cleared_store_keeps_nothing_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("kinds", "scales", "starts"):
-        (tmp_path / "store" / name).mkdir(parents=True)
+        (tmp_path / "store" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "store" / name / "file").write_bytes(b"12345")
     (tmp_path / "store" / "letter.txt").touch()
-    assert call(["store", "clear", "--json", "--store", str(tmp_path / "store")]) == 0
-    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 15}
+    assert printed_json(capsys, "store", "clear", *store) == {"freed_bytes": 15}
     remaining = {path.name for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert remaining - {"lock", "users"} == {"letter.txt"}
 

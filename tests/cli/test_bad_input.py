@@ -1,6 +1,7 @@
 """Bad input: one line with the rule, the value and the way out, exit 1, before any process starts."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,45 +23,52 @@ def test_a_task_that_is_not_there(tune: Cli, task: Path, tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
-def test_data_that_is_not_there(tune: Cli, task: Path) -> None:
-    code, line = tune(write(task.parent, "", local="local/nowhere"))
-    assert code == 1
-    assert "local/nowhere: no such file or folder for the train data: check the path in the task file" in line
+def no_data(task: Path) -> Path:
+    return write(task.parent, "", local="local/nowhere")
 
 
-def test_data_that_cannot_be_read(tune: Cli, task: Path) -> None:
+def no_text(task: Path) -> Path:
     (task.parent / "broken.csv").write_bytes(b"path,label\n\xff\xfe")
-    code, line = tune(write(task.parent, "", local="broken.csv"))
-    assert code == 1
-    assert "broken.csv: cannot be read (it is not UTF-8 text" in line
-    assert "save it as CSV in UTF-8 with header path,label" in line
+    return write(task.parent, "", local="broken.csv")
 
 
-def test_a_class_folder_without_images(tune: Cli, task: Path) -> None:
+def no_images(task: Path) -> Path:
     (task.parent / "local/train/scarf").mkdir()
-    code, line = tune(task)
+    return task
+
+
+def no_key(task: Path) -> Path:
+    return write(task.parent, 'wieghts = "x.pth"')
+
+
+def in_space(old: str, new: str) -> Callable[[Path], Path]:
+    def edit(task: Path) -> Path:
+        (task.parent / "space.toml").write_text(SPACE.replace(old, new))
+        return task
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (no_data, "local/nowhere: no such file or folder for the train data: check the path in the task file"),
+        (no_text, "broken.csv: cannot be read (it is not UTF-8 text"),
+        (no_images, "local/train/scarf: no images ("),
+        (no_key, "unknown key 'model.wieghts' (did you mean 'weights'?)"),
+        (in_space("[limits]", "[limit]"), "limit: unknown key (did you mean 'limits'?)"),
+        (in_space('time = "4m"', 'tme = "4m"'), "limits.tme: unknown limit (did you mean 'time'?)"),
+        (in_space('"cache"]', '"cahce"]'), "there is no strategy 'cahce' (did you mean 'cache'?)"),
+        (in_space('time = "4m"', ""), "a run ends by --time or by --trials, but neither is given: add one"),
+    ],
+)
+def test_a_task_or_a_space_that_cannot_be_used_is_named(
+    tune: Cli, task: Path, edit: Callable[[Path], Path], message: str
+) -> None:
+    code, line = tune(edit(task))
     assert code == 1
-    assert "local/train/scarf: no images (" in line
-    assert "add some or remove it" in line
-
-
-def test_an_unknown_key_names_the_nearest(tune: Cli, task: Path) -> None:
-    code, line = tune(write(task.parent, 'wieghts = "x.pth"'))
-    assert code == 1
-    assert "unknown key 'model.wieghts' (did you mean 'weights'?)" in line
-    space = task.parent / "space.toml"
-    space.write_text(SPACE.replace("[limits]", "[limit]"))
-    assert "limit: unknown key (did you mean 'limits'?)" in tune(task)[1]
-    space.write_text(SPACE.replace('time = "60s"', 'tme = "60s"'))
-    assert "limits.tme: unknown limit (did you mean 'time'?)" in tune(task)[1]
-    space.write_text(SPACE.replace('"cache"]', '"cahce"]'))
-    assert "there is no strategy 'cahce' (did you mean 'cache'?)" in tune(write(task.parent, ""))[1]
-
-
-def test_a_space_that_is_not_there(cli: Cli, task: Path) -> None:
-    code, line = cli("run", task, "--space", "smok")
-    assert code == 1
-    assert "there is no search space 'smok' (did you mean 'smoke'?): give a file, or one of " in line
+    assert message in line
+    assert not (task.parent / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -87,13 +95,6 @@ def test_an_option_that_cannot_be_so_is_named(
     assert not (task.parent / "run").exists()
 
 
-def test_a_run_that_would_never_end(tune: Cli, task: Path) -> None:
-    (task.parent / "space.toml").write_text(SPACE.replace('time = "60s"', ""))
-    code, line = tune(task)
-    assert code == 1
-    assert "a run ends by --time or by --trials, but neither is given: add one" in line
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -101,9 +102,10 @@ def test_a_run_that_would_never_end(tune: Cli, task: Path) -> None:
         (("export", "{}", "{}/out"), "is not a run: it has no run.json"),
         (("predict", "{}", "x.png"), "is not a bundle: it has no bundle.json; `tuner export RUN OUT` makes one"),
         (("describe", "{}/none.toml"), "none.toml: cannot be read"),
+        (("run", "digits", "--space", "smok"), "there is no search space 'smok' (did you mean 'smoke'?): give a file"),
     ],
 )
-def test_folders_that_are_something_else(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_names_of_something_else(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     code, line = cli(*(argument.format(tmp_path) for argument in arguments))
     assert code == 1
     assert message in line
@@ -152,29 +154,21 @@ def test_a_cap_that_the_store_cannot_keep_is_named(tmp_path: Path) -> None:
         open_store(tmp_path / "store", 0, "--storage 1.0 MB")
 
 
-def test_a_run_that_exists_is_left_alone_without_resume(tune: Cli, task: Path) -> None:
+def test_a_run_that_exists_is_left_alone_without_resume_and_other_folders_always(tune: Cli, task: Path) -> None:
     run = task.parent / "run"
     run.mkdir()
-    (run / "run.json").write_text("{}")
-    (run / "journal.log").write_text("precious")
-    code, line = tune(task)
-    assert code == 1
-    assert "holds a run already: add --resume to continue it, or give another --out" in line
-    assert (run / "journal.log").read_text() == "precious"
-
-
-def test_a_folder_with_something_else_in_it_is_left_alone(tune: Cli, task: Path) -> None:
-    (task.parent / "run").mkdir()
     for name in ("journal.log", "letter.txt"):
-        (task.parent / "run" / name).write_text("dear")
+        (run / name).write_text("dear")
         for more in ((), ("--resume",)):
             code, line = tune(task, *more)
             assert code == 1
             assert "is not empty and is not a run: give another --out" in line
-    assert {path.name: path.read_text() for path in (task.parent / "run").iterdir()} == {
-        "journal.log": "dear",
-        "letter.txt": "dear",
-    }
+    (run / "run.json").write_text("{}")
+    code, line = tune(task)
+    assert code == 1
+    assert "holds a run already: add --resume to continue it, or give another --out" in line
+    left = {path.name: path.read_text() for path in run.iterdir() if path.name != "lock"}
+    assert left == {"journal.log": "dear", "letter.txt": "dear", "run.json": "{}"}
 
 
 def test_a_resumed_run_whose_task_has_changed_is_refused(tune: Cli, task: Path) -> None:

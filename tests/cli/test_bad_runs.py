@@ -40,28 +40,31 @@ def test_weights_that_do_not_fit_and_the_same_folder_afterwards(tune: Cli, task:
     assert code == 0, line
 
 
-def test_an_unknown_knob_names_the_nearest(tune: Cli, task: Path) -> None:
-    (task.parent / "space.toml").write_text(SPACE + "\n[knobs.freeze]\ntrainable_block = 1\n")
-    code, line = tune(task)
+@pytest.mark.parametrize(
+    ("more", "options", "message"),
+    [
+        (
+            "\n[knobs.freeze]\ntrainable_block = 1\n",
+            (),
+            "there is no knob 'freeze.trainable_block' (did you mean 'freeze.trainable_blocks'?)",
+        ),
+        (
+            "learning_rate = 1e6\n",
+            (),
+            "recipe.learning_rate: the search space asks for 1000000.0, but this model allows [1e-06, 1]",
+        ),
+        ("", ("--time", "0.1s"), "took longer than --time allows: give more time"),
+        ("", ("--memory", "1kB"), "--memory 1.0 kB is too small to run the frozen prefix, which took "),
+    ],
+)
+def test_a_knob_or_a_budget_that_cannot_be_is_named(
+    tune: Cli, task: Path, more: str, options: tuple[str, ...], message: str
+) -> None:
+    (task.parent / "space.toml").write_text(SPACE + more)
+    code, line = tune(task, *options)
     assert code == 1
-    assert "there is no knob 'freeze.trainable_block' (did you mean 'freeze.trainable_blocks'?)" in line
-
-
-def test_a_knob_set_to_what_is_not_legal(tune: Cli, task: Path) -> None:
-    (task.parent / "space.toml").write_text(SPACE + "learning_rate = 1e6\n")
-    code, line = tune(task)
-    assert code == 1
-    assert "recipe.learning_rate: the search space asks for 1000000.0, but this model allows [1e-06, 1]" in line
-
-
-def test_a_budget_too_small_for_one_trial(tune: Cli, task: Path) -> None:
-    code, line = tune(task, "--time", "0.1s")
-    assert code == 1
-    assert "took longer than --time allows: give more time" in line
-    code, line = tune(task, "--memory", "1kB")
-    assert code == 1
-    assert "--memory 1.0 kB is too small to run the frozen prefix, which took " in line
-    assert line.endswith(": give more")
+    assert message in line
+    assert "--memory" not in options or line.endswith(": give more")
 
 
 def test_a_model_without_a_cut_point_is_trained_whole(
@@ -106,5 +109,6 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
 def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Cli, task: Path) -> None:
     code, line = tune(task, "--train-time", "0.0001s")
     assert code == 1
-    assert "no trial fits: 50 of 50 trials do not count because of --train-time; nearest miss: trial " in line
+    # a busy machine may refuse fewer than the 50 in a row that end a run
+    assert re.search(r"no trial fits: (\d+) of \1 trials do not count because of --train-time; nearest miss: ", line)
     assert "--train-time: needs " in line

@@ -2,8 +2,6 @@
 
 import json
 import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from tuner.runtime import Bundle, Personaliser
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 
 EMG = Path(__file__).parents[2] / "examples" / "emg" / "task.toml"
-DATA = Path(os.environ.get("TUNER_DATA") or Path(__file__).parents[3] / "shared" / "data")
+DATA = Path(os.environ["TUNER_DATA"])
 PERSON = "eval/male13/test1"  # the session that no trial sees
 RECIPE = """
 runtime.threads = 1
@@ -67,16 +65,9 @@ schedule = "cosine"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder, with a cache that the runs share: the network learns other people's gestures once."""
-    if not (DATA / "README.md").is_file():
-        pytest.skip(f"the real data is not at {DATA}: set TUNER_DATA to its folder")
-    folder = tmp_path_factory.mktemp("emg")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_DATA", str(DATA))
-        patch.setenv("TUNER_CACHE", str(folder / "cache"))
-        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
-        yield folder
+def home(tmp_path_factory: pytest.TempPathFactory, own_cache: Path) -> Path:
+    """Return a folder; the runs share a cache: the network learns other people's gestures once."""
+    return tmp_path_factory.mktemp("emg")
 
 
 def tuned(home: Path, name: str, space: str, *arguments: str) -> Run:

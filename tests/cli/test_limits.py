@@ -63,52 +63,54 @@ def test_a_task_that_ends_its_process_is_a_mistake(tasks: Path, function: str, s
     assert said in line
 
 
+def run_script(script: Path, text: str, *arguments: str) -> tuple[int, str]:
+    """Run a script; return its exit code and what it wrote on stderr."""
+    script.write_text(text)
+    ended = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=LATE, check=False
+    )
+    return ended.returncode, ended.stderr
+
+
+FENCED = """
+import ctypes, time
+from tuner.cli.fence import ended_after
+with ended_after(0.1, time.monotonic()):
+    {}
+time.sleep(0.5)
+"""
+
+
 def test_a_command_that_holds_the_lock_is_ended_and_says_where(tmp_path: Path) -> None:
     script = tmp_path / "stuck.py"
-    script.write_text(
-        "import ctypes, time\n"
-        "from tuner.cli.fence import ended_after\n"
-        "with ended_after(0.1, time.monotonic()):\n"
-        "    ctypes.PyDLL(None).sleep(3600)\n"  # C code that holds Python's lock: no signal is handled in it
-    )
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LATE, check=False)
-    assert ended.returncode == 1
+    held = "ctypes.PyDLL(None).sleep(3600)"  # C code that holds Python's lock: no signal is handled in it
+    code, error = run_script(script, FENCED.format(held))
     said = "tuner: --time was over and the command did not answer, so it was ended in"
     kept = "(what was finished is kept; --resume continues a run)"
-    assert ended.stderr == f'{said} File "{script}", line 4 in <module> {kept}\n'
+    assert (code, error) == (1, f'{said} File "{script}", line 5 in <module> {kept}\n')
+    assert run_script(script, FENCED.format("pass")) == (0, "")  # what ends in time is left alone
 
 
-def test_a_block_that_ends_in_time_is_left_alone(tmp_path: Path) -> None:
-    script = tmp_path / "quick.py"
-    script.write_text(
-        "import time\n"
-        "from tuner.cli.fence import ended_after\n"
-        "with ended_after(0.1, time.monotonic()):\n"
-        "    pass\n"
-        "time.sleep(1.2)\n"
-    )
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LATE, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
+GUARDED = """
+import sys, time
+from tuner.cli.fence import guarded
+from tuner.commands.limits import CommandLimits
+with guarded("predicting", CommandLimits.read(*(None if one == "-" else one for one in sys.argv[1:]))):
+    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[2] != "-" else []
+    time.sleep(3600)
+"""
 
 
-def test_a_block_over_its_limits_is_ended_in_one_line(tmp_path: Path) -> None:
-    script = tmp_path / "work.py"
-    script.write_text(
-        "import sys, time\n"
-        "from tuner.cli.fence import guarded\n"
-        "from tuner.commands.limits import CommandLimits\n"
-        "with guarded('predicting', CommandLimits.read(*(None if one == '-' else one for one in sys.argv[1:]))):\n"
-        "    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[2] != '-' else []\n"
-        "    time.sleep(3600)\n"
-    )
-    for limits, said in ((("-", "50MB"), "more than --memory allows"), (("0.3s", "-"), "longer than --time allows")):
-        ended = subprocess.run(
-            [sys.executable, str(script), *limits], capture_output=True, text=True, timeout=LATE, check=False
-        )
-        assert ended.returncode == 1
-        (line,) = ended.stderr.splitlines()
-        assert line.startswith("tuner: predicting took ")
-        assert said in line
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [(("-", "50MB"), "more than --memory allows"), (("0.3s", "-"), "longer than --time allows")],
+)
+def test_a_block_over_its_limits_is_ended_in_one_line(tmp_path: Path, limits: tuple[str, str], said: str) -> None:
+    code, error = run_script(tmp_path / "work.py", GUARDED, *limits)
+    assert code == 1
+    (line,) = error.splitlines()
+    assert line.startswith("tuner: predicting took ")
+    assert said in line
 
 
 def test_a_plugin_that_prints_does_not_spoil_json(tasks: Path, tmp_path: Path) -> None:

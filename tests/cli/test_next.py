@@ -1,17 +1,20 @@
-"""The commands that are printed after a run work as they stand."""
+"""What is printed last: the commands after a run work as they stand, and the demo ends with its answer."""
 
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import tuner
 from tuner.cli.app import add_commands, app, call
-from tuner.cli.run import next_commands
+from tuner.cli.run import next_commands, print_demo
 from tuner.cli.text.run import print_run
+from tuner.commands.demo import Demo, Example
 from tuner.errors import RunError
 from tuner.results.run import Run
+from tuner.runtime import Prediction
 
 OLD = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 ADDRESS = "postgresql://board/studies"
@@ -46,8 +49,6 @@ def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:
     [("me", f"→ the best: tuner export {OLD} OUT (--pick best "), ("", "OUT --artifacts WHERE (--pick best ")],
 )
 def test_a_study_is_exported_with_artifacts(worker: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     print_run(shared(worker), Console(width=400))
     assert hint in capsys.readouterr().out
 
@@ -56,3 +57,14 @@ def test_a_trial_of_another_worker_names_the_study(tmp_path: Path) -> None:
     run = replace(shared("me"), folder=tmp_path)
     with pytest.raises(RunError, match=f"another worker: export the study, tuner export {ADDRESS} OUT --artifacts"):
         tuner.export(run, tmp_path / "out")
+
+
+def test_the_demo_ends_with_the_answer_and_the_reports_path(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Example(Path("digit-0.npy"), Prediction("8", 0.99, 0, 0.001), "8")
+    demo = Demo(
+        Path("run"), 3, Path("bundle"), (example,), {"report": Path("report.html")}, "Training it takes 7 to 9 up."
+    )
+    print_demo(demo, Console())
+    lines = capsys.readouterr().out.splitlines()
+    assert "digit-0.npy: predicted 8 (99 %), the true label is 8" in lines
+    assert lines[-2:] == [demo.answer, "report: report.html"]

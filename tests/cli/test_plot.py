@@ -15,11 +15,15 @@ RUN = Run.open(OLD)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_every_line_is_as_wide_as_allowed(width: int) -> None:
-    spent = Spent(10.0, phases={"features": 6.0, "rung 0": 3.0, "other": 1.0})
+def test_time_and_growth_are_bars_and_every_line_is_as_wide_as_allowed(width: int) -> None:
+    spent = Spent(9.0, phases={"features": 6.0, "rung 0": 3.0})
     drawn = plots(replace(RUN, info=replace(RUN.info, spent=spent)), width)
-    pictures = drawn.partition("● front")[0]
-    assert max(map(len, pictures.splitlines())) <= width
+    assert max(map(len, drawn.partition("● front")[0].splitlines())) <= width
+    features, trials = (
+        line.count("█") for line in drawn.splitlines() if line.lstrip().startswith(("features", "rung"))
+    )
+    assert features == pytest.approx(2 * trials, abs=1)
+    assert "0.912 on all samples, until 1.7s" in drawn
 
 
 def test_the_untouched_model_and_the_front_are_where_they_belong() -> None:
@@ -35,22 +39,9 @@ def test_the_untouched_model_and_the_front_are_where_they_belong() -> None:
     assert "★" not in second
 
 
-def test_time_and_growth_are_bars() -> None:
-    spent = Spent(9.0, phases={"features": 6.0, "rung 0": 3.0})
-    drawn = plots(replace(RUN, info=replace(RUN.info, spent=spent)), 80)
-    features, trials = (
-        line.count("█") for line in drawn.splitlines() if line.lstrip().startswith(("features", "rung"))
-    )
-    assert features == 2 * trials
-    assert "0.912 on all samples, until 1.7s" in drawn
-
-
-def test_an_empty_run_has_only_its_answer() -> None:
-    empty = replace(RUN, info=replace(RUN.info, spent=Spent()), records=(), front=(), knee=None, best=None)
-    assert plots(empty, 80).startswith("No trial obeys every limit")
-
-
 def test_the_command_draws_and_takes_no_other_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["show", str(OLD), "--plot"]) == 0
     assert "◉" in capsys.readouterr().out
     assert call(["show", str(OLD), "--plot", "--all"]) == 2
+    empty = replace(RUN, info=replace(RUN.info, spent=Spent()), records=(), front=(), knee=None, best=None)
+    assert plots(empty, 80).startswith("No trial obeys every limit")

@@ -1,11 +1,11 @@
 """`tuner plugins why`: why a plugin or a strategy takes no part."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.printed import printed_json
 from tests.cli.tiny_task import Cli
 from tests.plugin.installed import STRATEGY, install
 
@@ -18,17 +18,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "site"
 
 
-def why(cli: Cli, capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
-    from tuner.cli.app import call
-
-    capsys.readouterr()
-    assert call([str(word) for word in ("plugins", "why", *arguments, "--json")]) == 0
-    answers: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["answers"]
+def why(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = printed_json(capsys, "plugins", "why", *arguments)["answers"]
     return answers
 
 
-def test_why_says_that_all_is_well(site: Path, cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
-    plugin, strategy = why(cli, capsys, "shift")
+def test_why_says_that_all_is_well(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin, strategy = why(capsys, "shift")
     assert (plugin["kind"], plugin["takes_part"], plugin["reason"]) == ("plugin", True, "shift 1.2 is loaded")
     assert (strategy["kind"], strategy["takes_part"]) == ("strategy", True)
     assert strategy["reason"] == (
@@ -37,40 +33,39 @@ def test_why_says_that_all_is_well(site: Path, cli: Cli, capsys: pytest.CaptureF
 
 
 def test_why_says_what_keeps_a_plugin_out(
-    site: Path, cli: Cli, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (refused,) = why(cli, capsys, "broken")
+    (refused,) = why(capsys, "broken")
     assert (refused["takes_part"], refused["reason"]) == (False, "it is refused: RuntimeError: no licence")
     install(site, "second", STRATEGY.replace('"NAME": lower', '"shift": lower').replace("NAME", "second"))
-    (plugin, _) = why(cli, capsys, "second")
+    (plugin, _) = why(capsys, "second")
     assert plugin["reason"].startswith("second 1.2 is loaded; plugins 'second' and 'shift' both realise tail edit")
     monkeypatch.setenv("TUNER_PLUGINS", "-shift")
-    (off,) = why(cli, capsys, "shift")
+    (off,) = why(capsys, "shift")
     assert (off["takes_part"], off["reason"]) == (False, "it is switched off by TUNER_PLUGINS")
 
 
-def test_why_looks_into_a_space(site: Path, cli: Cli, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_why_looks_into_a_space(site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     space = tmp_path / "mine.toml"
     space.write_text('strategies = ["freeze", "cache"]\nknobs.cache.by = "none"')
-    assert (
-        "names its strategies, and this one is not among them"
-        in why(cli, capsys, "shift", "--space", space)[1]["reason"]
-    )
-    answers = why(cli, capsys, "cache", "--space", space)
+    assert "names its strategies, and this one is not among them" in why(capsys, "shift", "--space", space)[1]["reason"]
+    answers = why(capsys, "cache", "--space", space)
     assert answers[1]["reason"] == "knobs.cache.by of the search space is none: add 'cache' to it"
     assert [answer["takes_part"] for answer in answers] == [True, False]
-    assert why(cli, capsys, "freeze", "--space", space)[1]["reason"].endswith("and is in search space mine")
-    assert why(cli, capsys, "recipe", "--space", space)[0]["takes_part"]
+    assert why(capsys, "freeze", "--space", space)[1]["reason"].endswith("and is in search space mine")
+    assert why(capsys, "recipe", "--space", space)[0]["takes_part"]
 
 
-def test_why_names_the_strategy_that_keeps_another_out(site: Path, cli: Cli, capsys: Any, tmp_path: Path) -> None:
+def test_why_names_the_strategy_that_keeps_another_out(
+    site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     space = tmp_path / "mine.toml"
     space.write_text('strategies = ["lora", "growth", "cache"]')
-    assert why(cli, capsys, "growth", "--space", space)[-1]["reason"].startswith(
+    assert why(capsys, "growth", "--space", space)[-1]["reason"].startswith(
         "strategy 'lora' takes part in every plan, and the two exclude each other: leave 'lora' out"
     )
     space.write_text('strategies = ["lora", "freeze", "growth", "cache"]')
-    assert why(cli, capsys, "growth", "--space", space)[-1]["takes_part"]
+    assert why(capsys, "growth", "--space", space)[-1]["takes_part"]
 
 
 def test_why_knows_local_plugins_and_names_what_is_near(site: Path, cli: Cli, tmp_path: Path) -> None:

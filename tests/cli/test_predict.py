@@ -95,13 +95,12 @@ def test_csv_takes_any_name(
     assert all(0 < float(row["probability"]) <= 1 and row["exit"] == "0" for row in rows)
 
 
-def test_a_folder_without_samples(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_samples_and_two_formats_at_once_are_refused(
+    bundle: Path, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     assert call(["predict", str(bundle), str(tmp_path / "empty")]) == 1
     rule = "empty: no file of the model's kind (.npy) in it: give another folder"
     assert rule in capsys.readouterr().err
-
-
-def test_json_or_csv(bundle: Path, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["predict", str(bundle), str(samples), "--json", "--csv"]) == USAGE
     assert "--csv" in capsys.readouterr().err

@@ -12,8 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from tests.pretrained import with_weights
+from tuner.backends.base import CHECKPOINT
 from tuner.results.folder import TRIALS as TRIALS_FILE
 
 pytestmark = pytest.mark.slow
@@ -65,7 +67,7 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith(b"\n")]
 
 
-def wait_for(holds: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 180.0) -> None:
+def wait_for(holds: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert process.poll() is None, process.communicate()
@@ -106,40 +108,98 @@ def test_killed_during_a_trial_and_resumed_it_equals_an_undisturbed_run(home: Pa
     assert [one["trial"] for one in cut["front"]] == [one["trial"] for one in whole["front"]]
 
 
-@pytest.mark.parametrize(("name", "is_to_all"), [("SIGINT", True), ("SIGTERM", False), ("SIGTERM", True)])
-def test_a_signal_ends_it_with_130_and_leaves_no_child(home: Path, name: str, *, is_to_all: bool) -> None:
-    out = f"{name}-{is_to_all}"
-    process = start(home, out, "--time", "5m")
-    children = during_a_trial(process, home / out)
-    number = getattr(signal, name)
-    os.killpg(process.pid, number) if is_to_all else os.kill(process.pid, number)
-    said, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
-    assert said == ""
-    said_last = error.splitlines()[-3:]
-    assert said_last[:2] == ["tuner: interrupted; what was finished is kept", "to continue:"]
-    assert said_last[2].startswith("tuner run digits ")
-    assert " --resume" in said_last[2]
-    assert "Traceback" not in error
-    assert psutil.wait_procs(children, timeout=30)[1] == []
-    before = records(home / out)
-    assert json.loads((home / out / "run.json").read_text())["ended"] == "interrupted; continue with --resume"
-    if name == "SIGINT":
-        shown = finish(start(home, out, "--time", "5m", "--resume"))
-        assert records(home / out)[: len(before)] == before
-        assert shown["counts"]["done"] == TRIALS
-        assert shown["ended"] == f"{TRIALS} trials are done"
+def test_each_signal_ends_it_with_130_and_leaves_no_child_and_it_continues(home: Path) -> None:
+    options, before = ["--time", "10m"], list[dict[str, Any]]()
+    for number, is_to_all in ((signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, True)):
+        process = start(home, "signalled", *options)
+        children = during_a_trial(process, home / "signalled")
+        os.killpg(process.pid, number) if is_to_all else os.kill(process.pid, number)
+        said, error = process.communicate(timeout=60)
+        assert (process.returncode, said) == (130, ""), error
+        *_, interrupted, to_continue, command = error.splitlines()
+        assert (interrupted, to_continue) == ("tuner: interrupted; what was finished is kept", "to continue:")
+        assert command.startswith("tuner run digits ")
+        assert " --resume" in command
+        assert "Traceback" not in error
+        assert psutil.wait_procs(children, timeout=30)[1] == []
+        ended = json.loads((home / "signalled" / "run.json").read_text())["ended"]
+        assert ended == "interrupted; continue with --resume"
+        assert records(home / "signalled")[: len(before)] == before
+        before, options = records(home / "signalled"), ["--time", "10m", "--resume"]
+    shown = finish(start(home, "signalled", *options))
+    assert records(home / "signalled")[: len(before)] == before
+    assert shown["counts"]["done"] == TRIALS
+    assert shown["ended"] == f"{TRIALS} trials are done"
 
 
 def test_a_run_in_use_is_refused_and_undisturbed(home: Path) -> None:
-    first = start(home, "shared", "--time", "5m")
+    first = start(home, "shared", "--time", "5m", trials=1)
     wait_for((home / "shared" / "run.json").exists, first)
     os.kill(first.pid, signal.SIGSTOP)  # so that it cannot have ended before the second looks
     try:
-        second = start(home, "shared", "--time", "5m", "--resume")
+        second = start(home, "shared", "--time", "5m", "--resume", trials=1)
         _, error = second.communicate(timeout=120)
     finally:
         os.kill(first.pid, signal.SIGCONT)
     assert second.returncode == 1
     assert "shared is in use by another `tuner run`: wait for it, or give another --out" in error.splitlines()[-1]
-    assert finish(first)["counts"]["done"] == TRIALS
+    assert finish(first)["counts"]["done"] == 1
+
+
+GROWTH = """
+strategies = ["growth"]
+objectives = ["local_accuracy", "parameters"]
+[knobs]
+none.augment = 0.0
+growth.mode = ["scratch", "tail"]
+growth.start = { low = 0.1, high = 0.3 }
+growth.cap = 1.0
+growth.flops = 1.0
+growth.controller = "ric"
+growth.horizon = 3
+growth.penalty = 0.1
+growth.adapter = "dspa"
+runtime.backend = "torch"
+runtime.threads = 1
+[knobs.recipe]
+epochs = 9
+batch_size = 4
+optimiser = "adam"
+learning_rate = { low = 1e-3, high = 3e-3 }
+schedule = "constant"
+patience = 0
+micro_batches = 1
+"""
+
+
+def widths(shown: dict[str, Any]) -> list[list[dict[str, float]]]:
+    """Return every trial's widths after each of its decisions."""
+    logged = [
+        [{name: value for name, value in epoch.items() if name.endswith(".width")} for epoch in trial["epochs"]]
+        for trial in shown["trials"]
+    ]
+    return [[sizes for sizes in trial if sizes] for trial in logged]
+
+
+def test_killed_while_it_grows_and_resumed_it_ends_with_the_same_widths(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text(GROWTH)
+    whole = finish(start(tmp_path, "whole", "--deterministic", trials=2))
+    process = start(tmp_path, "cut", "--deterministic", trials=2)
+    checkpoint = tmp_path / "cut" / "trials" / "0" / CHECKPOINT
+
+    def grows() -> bool:
+        return checkpoint.exists() and len(torch.load(checkpoint, weights_only=True)["epochs"]) >= 5
+
+    wait_for(grows, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "cut" / TRIALS_FILE).exists()
+    before = torch.load(checkpoint, weights_only=True)["epochs"]
+    cut = finish(start(tmp_path, "cut", "--deterministic", "--resume", trials=2))
+    assert [trial["plan"] for trial in cut["trials"]] == [trial["plan"] for trial in whole["trials"]]
+    assert cut["trials"][0]["epochs"][: len(before)] == before  # it went on, and did not begin again
+    assert widths(cut) == widths(whole)
+    assert not list((tmp_path / "cut").glob(f"trials/*/{CHECKPOINT}"))
+    assert all(trial[-1] != trial[0] for trial in widths(whole))
+    assert len(widths(whole)) == 2
+    assert [trial["values"] for trial in cut["trials"]] == [trial["values"] for trial in whole["trials"]]

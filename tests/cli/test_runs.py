@@ -1,14 +1,11 @@
 """Whole runs on digits through the command line: run, show, export, predict, apply, describe."""
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.cli.printed import printed_json
-from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.plan.toml import to_toml
 from tuner.results.run import Run
@@ -17,18 +14,8 @@ from tuner.task.builtin import digits
 
 pytestmark = pytest.mark.slow
 RUN_KEYS = {
-    "task",
-    "space",
-    "seed",
-    "limits",
-    "untouched",
-    "baselines",
-    "spent",
-    "objectives",
-    "counts",
-    "cuts",
-    "front",
-    "trials",
+    *("task", "space", "seed", "limits", "untouched", "baselines"),
+    *("spent", "objectives", "counts", "cuts", "front", "trials"),
 }
 CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason"}
 DRY_RUN_KEYS = [
@@ -38,14 +25,9 @@ DRY_RUN_KEYS = [
 DEPTH_KEYS = ["trainable", "sentence", "train_seconds", "spend_seconds", "peak_bytes", "storage_bytes", "over"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder with a cache of its own; ``--time`` counts from the call, not from the start of pytest."""
-    folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_CACHE", str(with_weights(folder / "cache")))
-        patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
-        yield folder
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, own_cache: Path) -> Path:
+    return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +73,9 @@ def test_show_prints_what_the_documents_promise(run: Path, capsys: pytest.Captur
     )
 
 
-def test_a_bundle_predicts_as_its_trial_did(run: Path, bundle: Path) -> None:
+def test_a_bundle_predicts_as_its_trial_did(
+    run: Path, bundle: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result, task, opened = Run.open(run), digits(), Bundle.open(bundle)
     assert result.best is not None
     values = result.record(result.best).values
@@ -105,21 +89,20 @@ def test_a_bundle_predicts_as_its_trial_did(run: Path, bundle: Path) -> None:
         assert right == pytest.approx(values[name], abs=1.5 / len(labels))
     assert opened.info.scores.from_pixels["largest_logit_difference"] <= 1e-3
     assert "test_accuracy" in opened.info.scores.from_pixels
-
-
-def test_predict_names_file_label_and_probability(bundle: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(home / "digit.npy", digits().local.val.load(0))
+    np.save(home / "digit.npy", task.local.val.load(0))
     (prediction,) = printed_json(capsys, "predict", bundle, home / "digit.npy")["predictions"]
     assert set(prediction) == {"file", "label", "probability", "exit", "seconds"}
     assert 0 < prediction["probability"] <= 1
 
 
-def test_a_bundle_is_not_written_over_anything(
-    run: Path, bundle: Path, home: Path, capsys: pytest.CaptureFixture[str]
+def test_a_bundle_is_not_written_over_anything_and_apply_looks_before_it_trains(
+    run: Path, bundle: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tuner.commands.bundles.apply.open_remote", None)  # training would call it
     before = {path.name: path.read_bytes() for path in bundle.iterdir()}
-    assert call(["export", "--no-refit", str(run), str(bundle)]) == 1
-    assert f"tuner: {bundle} is not empty: give another folder" in capsys.readouterr().err
+    for command in (["export", "--no-refit", str(run), str(bundle)], ["apply", str(bundle), "digits", str(bundle)]):
+        assert call(command) == 1
+        assert capsys.readouterr().err.splitlines()[-1] == f"tuner: {bundle} is not empty: give another folder"
     assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
     assert not list(home.glob(".bundle.*"))
 
@@ -151,15 +134,6 @@ def test_apply_carries_the_plan_out_and_names_the_parent(
     assert opened.labels == parent.labels
     assert opened.info.sentence == parent.info.sentence == applied["sentence"]
     assert applied["scores"]["from_pixels"]["local_accuracy"] > 0.5
-
-
-def test_apply_looks_at_its_folder_before_it_trains(
-    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tuner.commands.bundles.apply.open_remote", None)  # training would call it
-    capsys.readouterr()
-    assert call(["apply", str(bundle), "digits", str(bundle)]) == 1
-    assert capsys.readouterr().err == f"tuner: {bundle} is not empty: give another folder\n"
 
 
 @pytest.mark.parametrize(

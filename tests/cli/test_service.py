@@ -1,6 +1,5 @@
 """Bundles in service from the command line: watch, status, rollback, forget."""
 
-import importlib.util
 import io
 import json
 import os
@@ -15,49 +14,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save
 
-from tuner.bundle.format import FILE, MODEL, file_hash
-from tuner.bundle.info import FORMAT
+from tests.bundle.handmade import make, pointing
+from tests.runtime.service.lived import Make
+from tuner.bundle.format import FILE
 from tuner.bundle.rounds import install_round
 from tuner.cli.app import call
 from tuner.commands.bundles.watch import ring_of
 from tuner.runtime.service.incoming import files_in
 from tuner.runtime.service.orchestrator import NO_TRAINER
 
+__all__ = ["make", "pointing"]
+pytestmark = pytest.mark.usefixtures("cache")
 Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-
-
-def bundle_of(folder: Path, scale: float) -> Path:
-    """Write a bundle that answers with the largest of three inputs."""
-    folder.mkdir()
-    rows, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("input", "logits"))
-    weights = numpy_helper.from_array((scale * np.eye(3)).astype(np.float32), "w")
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["input", "w"], ["logits"])], "model", [rows], [out], [weights]
-    )
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / MODEL)
-    content = {
-        "format": FORMAT,
-        "name": "hand-made",
-        "labels": ["a", "b", "c"],
-        "input": {"kind": "arrays", "size": None, "resize": None, "mean": [], "std": []},
-        "input_shape": [3],
-        "loss": "single-label",
-        "files": {MODEL: file_hash(folder / MODEL)},
-    }
-    (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
-    return folder
-
-
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    return bundle_of(tmp_path / "bundle", 2.0)
+def bundle(make: Make, pointing: Make) -> Path:
+    """Return a bundle that answers with the largest of three inputs."""
+    folder: Path = make("bundle", [pointing(2.0)])
+    return folder
 
 
 @pytest.fixture
@@ -179,7 +155,7 @@ def test_paths_come_as_a_stream(bundle: Path, samples: Path, run: Run, monkeypat
 
 
 def test_status_reports_answers_samples_and_rounds(
-    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str], make: Make, pointing: Make
 ) -> None:
     run("watch", bundle, "--samples", samples, "--once")
     _, (content,), _ = run("status", bundle)
@@ -191,12 +167,12 @@ def test_status_reports_answers_samples_and_rounds(
     text = capsys.readouterr().out
     assert "hand-made · as it was exported · 3 predictions" in text
     assert "kept: 3 samples (3 new)" in text
-    install_round(bundle, bundle_of(tmp_path / "other", 3.0))
+    install_round(bundle, make("other", [pointing(3.0)]))
     _, (content,), _ = run("status", bundle)
     assert (content["round"], content["earlier"], content["answers"]) == ("0001", ["0000"], 0)
 
 
-def test_a_round_that_is_due_says_what_it_waits_for(
+def test_a_round_that_is_due_says_what_it_waits_for_and_a_damaged_state_is_reported(
     bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("watch", bundle, "--samples", samples, "--once", "--enough", "3")
@@ -204,34 +180,37 @@ def test_a_round_that_is_due_says_what_it_waits_for(
     assert (content["due"], content["waits"]) == ("3 new samples are kept", NO_TRAINER)
     assert call(["status", str(bundle)]) == 0
     assert f"a round is due: 3 new samples are kept; it waits: {NO_TRAINER}" in capsys.readouterr().out
+    (bundle / "device/state.json").write_text("{}")
+    for command in (["status", bundle], ["watch", bundle, "--samples", samples, "--once"]):
+        code, _, line = run(*command)
+        assert code == 1
+        assert "state.json is damaged" in line
+        assert "remove it to start anew" in line
 
 
-def test_rolling_back_goes_back_one_round(bundle: Path, run: Run, tmp_path: Path) -> None:
-    install_round(bundle, bundle_of(tmp_path / "other", 3.0))
+def test_rolling_back_goes_back_one_round(bundle: Path, run: Run, make: Make, pointing: Make) -> None:
+    install_round(bundle, make("other", [pointing(3.0)]))
     assert run("rollback", bundle) == (0, [{"left": "0001", "round": "0000"}], "")
     code, events, line = run("rollback", bundle)
     assert (code, events) == (1, [])
     assert line == f"tuner: {bundle} is in use as it was exported: there is no earlier round to go back to\n"
 
 
-def test_forgetting_a_bundle_empties_its_ring(
+def test_forgetting_a_bundle_or_its_task_empties_its_ring(
     bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("watch", bundle, "--samples", samples, "--once")
-    _, (content,), _ = run("forget", bundle)
-    assert content == {"task": "hand-made", "records": 0, "files": 0, "samples": 3}
-    assert len(ring_of(bundle)) == 0
-    assert call(["forget", str(bundle)]) == 0
-    assert capsys.readouterr().out.startswith("forgot hand-made")
-
-
-@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="the digits come with scikit-learn")
-def test_forgetting_a_task_empties_the_rings_of_its_bundles(bundle: Path, samples: Path, run: Run) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     content = json.loads((bundle / FILE).read_text())
     (bundle / FILE).write_text(json.dumps({**content, "name": "digits"}))
-    run("watch", bundle, "--samples", samples, "--once")
-    _, (content,), _ = run("forget", "digits")
-    assert content["samples"] == 3
+    for named in (bundle, "digits"):
+        run("watch", bundle, "--samples", samples, "--once")
+        _, (forgotten,), _ = run("forget", named)
+        assert (forgotten["task"], forgotten["samples"]) == ("digits", 3)
+        assert len(ring_of(bundle)) == 0
+        for path in samples.rglob("*.npy"):
+            path.touch()  # new to the next watch
+    assert call(["forget", str(bundle)]) == 0
+    assert capsys.readouterr().out.startswith("forgot digits")
 
 
 @pytest.mark.parametrize(
@@ -253,13 +232,3 @@ def test_mistakes_are_reported_in_one_line(arguments: list[str], says: str, bund
     assert (code, events) == (2 if is_usage else 1, [])
     assert line.startswith(f"tuner: {says}")
     assert line.count("\n") == 1
-
-
-def test_a_damaged_state_is_reported(bundle: Path, samples: Path, run: Run) -> None:
-    run("watch", bundle, "--samples", samples, "--once")
-    (bundle / "device/state.json").write_text("{}")
-    for command in (["status", bundle], ["watch", bundle, "--samples", samples, "--once"]):
-        code, _, line = run(*command)
-        assert code == 1
-        assert "state.json is damaged" in line
-        assert "remove it to start anew" in line

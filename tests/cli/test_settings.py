@@ -37,26 +37,18 @@ def write(text: str) -> None:
     Path("pyproject.toml").write_text(text, encoding="utf-8")
 
 
-def test_a_project_sets_limits(asked: dict[str, Any]) -> None:
+def test_a_project_sets_limits_the_environment_goes_before_it_and_the_command_line_first(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write('[project]\nname = "x"\n[tool.tuner.run]\ntrials = 3\nmemory = "1G"\nseed = 5\ndeterministic = true\n')
     run()
     assert asked["request"] == RunRequest(trials=3, memory="1G", seed=5, deterministic=True)
-
-
-def test_the_command_line_comes_first_then_the_environment_then_the_project(
-    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
     write('[tool.tuner.run]\ntrials = 3\nmemory = "1G"\ntime = "3m"\n')
     monkeypatch.setenv("TUNER_RUN_MEMORY", "2G")
     monkeypatch.setenv("TUNER_RUN_TIME", "2m")
     run("--time", "1m")
     assert asked["request"] == RunRequest(time="1m", memory="2G", trials=3)
-
-
-def test_the_environment_names_the_command_and_the_option(
-    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TUNER_STORE_LIST_STORE", "mine")
+    monkeypatch.setenv("TUNER_STORE_LIST_STORE", "mine")  # it names the command and the option
     assert call(["store", "list"]) == 0
     assert asked["store"] == Path("mine")
 
@@ -85,23 +77,15 @@ def test_a_project_names_no_code_and_no_data_that_are_believed(
 def test_no_option_that_names_code_or_a_store_is_among_those_of_a_file() -> None:
     named = {"plugin", "task", "space", "store", "from", "samples", "plan", "resume", "trainable", "any-time", "kind"}
     assert not named & FROM_FILE
-    known = {name.lstrip("-") for command in ("run", "watch", "export") for name in names_of(command)}
-    assert known >= FROM_FILE
-
-
-def names_of(command: str) -> set[str]:
     add_commands()
-    return {name for argument in app[command].assemble_argument_collection() for name in argument.names}
+    arguments = [one for name in ("run", "watch", "export") for one in app[name].assemble_argument_collection()]
+    assert {name.lstrip("-") for argument in arguments for name in argument.names} >= FROM_FILE
 
 
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        (
-            "[tool.tuner.run]\ntrails = 3",
-            1,
-            "[tool.tuner.run] trails: there is no such option (did you mean 'trials'?)",
-        ),
+        ("[tool.tuner.run]\ntrails = 3", 1, "trails: there is no such option (did you mean 'trials'?)"),
         ('[tool.tuner.run]\ntrials = "many"', 2, "[trials] in pyproject.toml must be a whole number, got 'many'"),
         ("[tool.tuner]\nrun = 3", 1, "run of [tool.tuner] must be a table"),
         ("[tool.tuner.run", 1, "pyproject.toml cannot be read"),

@@ -31,7 +31,7 @@ def tangled(outputs=2):
 SPACE = """
 strategies = ["gdm", "freeze", "cache"]
 [limits]
-time = "60s"
+time = "4m"
 [knobs.recipe]
 epochs = [1, 2]
 batch_size = 8
