@@ -9,7 +9,7 @@ import tuner
 from tuner.commands.runs.show import as_json
 from tuner.results.records.trial import SCORED
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 
 def test_every_cut_is_tried_and_no_trial_ends_at_chance(tmp_path: Path) -> None:

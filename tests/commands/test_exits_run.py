@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pretrained import with_weights
 from tuner.commands.tune.run import run
 from tuner.results.run import Run
 from tuner.task import Task
@@ -42,8 +41,7 @@ def searched(task: Task, mode: str, loss: str, folder: Path) -> Run:
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
-    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
+def task(own_cache: Path) -> Task:
     return digits()
 
 

@@ -60,7 +60,7 @@ def exported(
     written: dict[str, Any] = {}
     heard, warned = Listener(), list[str]()
     said = list[str]()
-    heard.say = said.append  # type: ignore[method-assign]  # this one's
+    heard.say = said.append  # type: ignore[assignment,method-assign]  # this one's
 
     @contextmanager
     def opening(*_: object, **__: object) -> Iterator[FakeSession | None]:

@@ -106,7 +106,7 @@ def test_digits_know_zero_to_six_and_personalise_to_the_rest() -> None:
     assert np.bincount(task.local.train.labels).tolist() == [0] * 7 + [60] * 3
     assert set(task.global_.val.labels.tolist()) == set(range(7))
     sample = task.local.train.load(0)
-    assert (sample.shape, sample.dtype) == ((1, 8, 8), np.float32)
+    assert (sample.shape, sample.dtype) == ((1, 8, 8), np.dtype(np.float32))
     assert 0 <= sample.min() < sample.max() <= 1
     assert task.fingerprint() == digits().fingerprint()
     partitions = [samples for _, samples in task.partitions()]

@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,16 +31,14 @@ def run(tmp_path: Path) -> Run:
     """A run with a refused, a killed, a repeated and a failed trial at its end."""
     shutil.copytree(RUN, tmp_path / "run")
     last = Run.open(tmp_path / "run").records[-1]
-    for trial, changes in enumerate(
-        (
-            {"state": "rejected", "reason": "expected 2.0 GB of memory", "constraint": {"memory": 0.7}},
-            {"state": "killed", "reason": "took 1.1 GB", "constraint": {"memory": 0.1, "time": -1}},
-            {"same_as": 3, "values": last.values},
-            {"state": "failed", "reason": "KeyError: 'block'", "constraint": {"failed": 1.0}, "notes": (TRACE,)},
-        ),
-        start=4,
-    ):
-        append_record(tmp_path / "run", replace(last, **{"trial": trial, "values": {}, **changes}))  # type: ignore[arg-type]  # some fields each
+    ended: list[dict[str, Any]] = [
+        {"state": "rejected", "reason": "expected 2.0 GB of memory", "constraint": {"memory": 0.7}},
+        {"state": "killed", "reason": "took 1.1 GB", "constraint": {"memory": 0.1, "time": -1}},
+        {"same_as": 3, "values": last.values},
+        {"state": "failed", "reason": "KeyError: 'block'", "constraint": {"failed": 1.0}, "notes": (TRACE,)},
+    ]
+    for trial, changes in enumerate(ended, start=4):
+        append_record(tmp_path / "run", replace(last, **{"trial": trial, "values": {}, **changes}))
     return Run.open(tmp_path / "run")
 
 

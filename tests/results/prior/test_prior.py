@@ -1,13 +1,18 @@
-"""A prior's file: what somebody else wrote is data; and how alike tasks are."""
+"""What a study tries first: plans of a prior, which somebody else wrote, and the best ones of an earlier run."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.plan.plans import PLAN
 from tuner.errors import SpaceError
+from tuner.results.prior.earlier import MOST_PLANS, Earlier, earlier_plans, newest_run, remember_run
 from tuner.results.prior.file import Expected, Prior, PriorPlan, read_prior
+from tuner.results.run import Run
 from tuner.results.scores.likeness import kind_of_task, likeness
 
 HERE = kind_of_task(PLAN.model, PLAN.task, "aarch64, 4 cores")
@@ -74,3 +79,38 @@ def test_what_is_no_prior_is_refused_in_one_line(text: str, reason: str, tmp_pat
     with pytest.raises(SpaceError, match=reason) as refused:
         read_prior(tmp_path / "prior.toml")
     assert "\n" not in str(refused.value)
+
+
+def run_of(task: str, knobs: Mapping[int, int], best: int) -> Run:
+    """Return what is read of a run: its shortlist, each member with its epochs, and its task."""
+    made = SimpleNamespace(
+        shortlist=tuple(sorted(knobs)),
+        best=best,
+        info=SimpleNamespace(identity=SimpleNamespace(task=task)),
+        record=lambda trial: SimpleNamespace(knobs={"recipe.epochs": knobs[trial]}),
+    )
+    return cast("Run", made)
+
+
+def epochs(earlier: Earlier) -> list[Any]:
+    return [plan["recipe.epochs"] for plan in earlier.plans]
+
+
+def test_the_best_comes_first_and_equal_plans_once() -> None:
+    one = earlier_plans(run_of("a", {1: 10, 4: 40, 6: 10, 7: 70}, best=4))
+    assert epochs(one) == [40, 10, 70]
+    assert one.task == "a"
+    many = run_of("a", {number: number for number in range(20)}, best=19)
+    assert epochs(earlier_plans(many)) == [19, 0, 1, 2, 3, 4]
+    assert MOST_PLANS == 6
+
+
+def test_no_run_is_the_newest_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    assert newest_run(PLAN.model) is None
+    remember_run(PLAN.model, tmp_path / "gone")
+    assert newest_run(PLAN.model) is None
+    other = replace(PLAN.model, fingerprint="f" * 32, outputs=99)
+    assert {path.name for path in (tmp_path / "cache" / "runs").iterdir()} != set()
+    remember_run(other, tmp_path / "elsewhere")
+    assert len(list((tmp_path / "cache" / "runs").iterdir())) == 1  # other weights and labels are of the same family
