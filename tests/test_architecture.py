@@ -65,7 +65,7 @@ def sources(*rooms: str) -> list[Path]:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
+def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
@@ -76,7 +76,7 @@ def imported(path: Path) -> frozenset[str]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(parsed(path)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -214,7 +214,7 @@ def test_no_strategy_is_named_in_the_core() -> None:
     found = {
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value!r}"
         for path in paths
-        for node in ast.walk(parsed(path))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and named.match(node.value)
     }
     assert found == set()
@@ -232,7 +232,7 @@ def test_only_targets_know_what_a_label_is() -> None:
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(strangers) or "nntrainer" in name:  # where a network's type may be regression
             continue
-        for node in ast.walk(parsed(path)):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and node.value in {"regression", "multi-label"}:
                 named.add(f"{name}:{node.lineno}: {node.value!r}")
             if isinstance(node, ast.Name) and node.id == "targets_of" and isinstance(node.ctx, ast.Load):

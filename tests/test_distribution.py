@@ -5,8 +5,6 @@ import tomllib
 from importlib.metadata import metadata
 from pathlib import Path
 
-import pytest
-
 from tuner.distribution import NAME, install_command, installed_version
 from tuner.errors import EXTRAS, missing_extra
 
@@ -55,9 +53,10 @@ def stated(library: str) -> str:
     return (named or [TEXTS.get(text, text)])[0]
 
 
-def test_the_name_is_that_of_the_project() -> None:
+def test_the_name_is_that_of_the_project_and_the_command_names_the_index_and_a_checkout() -> None:
     assert PROJECT["name"] == NAME
     assert installed_version() == PROJECT["version"]
+    assert install_command("kit") == 'pip install "device-tuner[kit]", or in a checkout: pip install ".[kit]"'
 
 
 def test_every_missing_library_has_an_extra_that_brings_it() -> None:
@@ -101,8 +100,3 @@ def test_the_notice_has_every_library_with_the_licence_that_it_states() -> None:
             assert own.split(" ")[0] in licence
         elif library != "pgserver":  # whose metadata states none: the text of the licence comes with it
             assert licence.split(";")[0] == own, library
-
-
-@pytest.mark.parametrize("extra", ["tune", "kit"])
-def test_the_command_names_the_index_and_a_checkout(extra: str) -> None:
-    assert install_command(extra) == f'pip install "device-tuner[{extra}]", or in a checkout: pip install ".[{extra}]"'

@@ -27,14 +27,18 @@ def ran(system: str, folder: Path, *arguments: object) -> subprocess.CompletedPr
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, cwd=folder)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return bundles with what this system answers."""
-    folder = tmp_path_factory.mktemp("portable") / "made"
+def made_here(folder: Path) -> Path:
+    """Write bundles with what this system answers; return their folder."""
+    place = folder / "made"
     with np.load(OLD / "inputs" / "digits-to-learn.npz") as file:
         bundles = {TAIL: OLD / "digits" / "bundle", EXITS: OLD / "exits" / "bundle"}
-        made(folder, bundles, file["x"][::2], list(file["y"][::2]))
-    return folder
+        made(place, bundles, file["x"][::2], list(file["y"][::2]))
+    return place
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_here(tmp_path_factory.mktemp("portable"))
 
 
 @pytest.mark.slow

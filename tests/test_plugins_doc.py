@@ -63,37 +63,24 @@ def environment(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return {**clean, "PYTHONPATH": str(target), "TUNER_CACHE": str(with_weights(tmp_path_factory.mktemp("cache")))}
 
 
-def test_the_document_has_a_whole_project() -> None:
+def test_the_document_has_a_whole_project_and_its_commands_are_those_that_are_run_here() -> None:
     assert FILES.keys() == {"pyproject.toml", "tuner_dropout.py", "test_tuner_dropout.py", "space.toml"}
     assert len(LISTED) == 1
-
-
-def test_the_documents_commands_are_those_that_are_run_here() -> None:
     named = [command[:2] for command in COMMANDS]
     assert named == [["pip", "install"], ["pytest"], ["tuner", "plugins"], ["tuner", "run"], ["tuner", "export"]]
 
 
 @pytest.mark.slow
-def test_the_plugin_is_listed_once_installed(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_plugin_is_listed_once_installed_as_the_document_says(environment: dict[str, str], tmp_path: Path) -> None:
     content = json.loads(python(*tuner_command("plugins", "--json"), folder=tmp_path, environment=environment))
     listed = {plugin["name"]: plugin for plugin in content["plugins"]}
     assert listed["dropout"].pop("seconds") < 5
-    assert listed["dropout"] == {
-        "name": "dropout",
-        "origin": "tuner-dropout 0.1.0",
-        "module": "tuner_dropout",
-        "refused": "",
-        "off": False,
-        "local": False,
-    }
+    where = {"name": "dropout", "origin": "tuner-dropout 0.1.0", "module": "tuner_dropout"}
+    assert listed["dropout"] == {**where, "refused": "", "off": False, "local": False}
     assert listed.keys() >= {"core", "freeze", "cache", "gdm"}
     strategies = {strategy["name"]: strategy for strategy in content["strategies"]}
     assert strategies["dropout"]["stage"] == "shape"
     assert strategies["dropout"]["knobs"] == ["dropout.rate in {0.0, 0.1, 0.2, 0.3, 0.5}"]
-
-
-@pytest.mark.slow
-def test_the_list_is_printed_as_the_document_says(environment: dict[str, str], tmp_path: Path) -> None:
     printed = python(*tuner_command("plugins"), folder=tmp_path, environment=environment).splitlines()
     expected = LISTED[0].splitlines()
     assert [line for line in expected if line not in printed] == []
@@ -123,23 +110,24 @@ def test_the_plugin_takes_part_in_a_study_and_is_exported(environment: dict[str,
     assert abs(scores["from_pixels"]["local_accuracy"] - scores["trial"]["local_accuracy"]) < 0.02
 
 
+def module_of(marker: str, name: str) -> ModuleType:
+    """Return the document's block that holds a marker, as a module."""
+    (block,) = [one for one in re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL) if marker in one]
+    module = ModuleType(name)
+    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as an import would
+    return module
+
+
 @pytest.mark.slow
 def test_the_backends_test_has_checks_that_pass() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    (block,) = [block for block in blocks if "BackendContract" in block]
-    module = ModuleType("test_mine")
-    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as pytest would
-    contract = module.TestMine()
+    contract = module_of("BackendContract", "test_mine").TestMine()
     assert len([name for name in dir(contract) if name.startswith("test_")]) == 7
     contract.test_the_model_is_described_as_a_chain_of_blocks()
 
 
 @pytest.mark.slow
 def test_the_loss_terms_plugin_obeys_its_contracts() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    (block,) = [block for block in blocks if "tuner_losses" in block]
-    module = ModuleType("unsure")
-    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as an import would
+    module = module_of("tuner_losses", "unsure")
     plan = module.Unsure().apply(TrialPlan(example_model(4), example_task()), 0.1)
 
     class Contract(LossContract):
@@ -150,14 +138,6 @@ def test_the_loss_terms_plugin_obeys_its_contracts() -> None:
     for name in checks:
         getattr(Contract(), name)()
     assert len(checks) == 5
-
-
-def module_of(marker: str, name: str) -> ModuleType:
-    """Return the document's block that holds a marker, as a module."""
-    (block,) = [one for one in re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL) if marker in one]
-    module = ModuleType(name)
-    exec(compile(block, "plugins.md", "exec"), module.__dict__)  # noqa: S102 - as an import would
-    return module
 
 
 def test_the_selectors_block_obeys_both_contracts() -> None:

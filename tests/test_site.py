@@ -1,37 +1,25 @@
-"""The site: what its build adds to the documents, its pictures, and what it may load."""
+"""The site: what its build adds to the documents, its pictures, and what it may load; and the browser's files."""
 
+import hashlib
 import importlib.util
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.test_docs import ROOT, blocks, build, commands, text
+from tests.test_docs import ROOT, blocks, build, commands, program, text
 from tuner.cli.app import add_commands, app
 
 DOCS = ROOT / "docs"
 
 
-@cache
-def program(path: str) -> ModuleType:
-    """Return a Python file below ``docs``."""
-    spec = importlib.util.spec_from_file_location(path.replace("/", "_"), DOCS / f"{path}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_of_commands_has_every_command_with_the_options_that_its_help_prints(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = program("conf").completed("cli", "")
+    page = program(DOCS / "conf.py").completed("cli", "")
     sections = dict(re.findall(r"^##+ tuner ([\w ]+)\n(.*?)(?=^##+ |\Z)", page, re.MULTILINE | re.DOTALL))
     compared = 0
     for command in commands():
@@ -48,7 +36,7 @@ def test_the_page_of_commands_has_every_command_with_the_options_that_its_help_p
 
 
 def test_a_page_that_lists_others_is_their_table_of_contents() -> None:
-    conf = program("conf")
+    conf = program(DOCS / "conf.py")
     listed = set()
     for page in conf.LISTS:
         (path,) = DOCS.glob(f"{page}.*")
@@ -62,7 +50,7 @@ def test_a_page_that_lists_others_is_their_table_of_contents() -> None:
 
 
 def test_other_files_are_added_to_the_pages_that_stand_for_them() -> None:
-    conf = program("conf")
+    conf = program(DOCS / "conf.py")
     assert "# Security" in conf.completed("security", "")
     changes = conf.completed("changelog", "")
     assert changes.index("## 0046 site") < changes.index("## 0001 main job")
@@ -71,7 +59,7 @@ def test_other_files_are_added_to_the_pages_that_stand_for_them() -> None:
 
 
 def test_the_pictures_are_those_that_are_drawn_and_each_is_shown_once() -> None:
-    draw = program("pictures/draw")
+    draw = program(DOCS / "pictures/draw.py")
     names = [picture.__name__ for picture in draw.PICTURES]
     shown = re.findall(r"!\[([^\]]{40,})\]\(pictures/(\w+)\.svg\)", text(DOCS / "concepts.md"))
     assert [name for _, name in shown] == names
@@ -86,7 +74,7 @@ def test_the_pictures_are_those_that_are_drawn_and_each_is_shown_once() -> None:
 
 
 def test_the_figures_in_the_pictures_are_those_of_the_documents() -> None:
-    draw = program("pictures/draw")
+    draw = program(DOCS / "pictures/draw.py")
     example, adapters, concepts = (text(DOCS / name) for name in ("example.md", "notes/adapters.md", "concepts.md"))
     for trial, (local, everywhere) in draw.FRONT.items():
         low, high, bottom, top = draw.INTERVALS[trial]
@@ -139,3 +127,16 @@ def test_the_site_is_built_without_a_warning_and_every_link_in_it_leads_somewher
     assert offering >= 5
     external = text(tmp_path / "site" / "external-links.txt").splitlines()
     assert "https://github.com/optuna/optuna/issues/3450" in external
+
+
+WEB = Path(__file__).parent.parent / "web"
+
+
+def test_the_page_was_built_from_these_sources() -> None:
+    folders = [sorted((WEB / folder).iterdir()) for folder in ("page", "src")]
+    files = [WEB / "build.mjs", WEB / "package-lock.json", *(path for folder in folders for path in folder)]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(WEB).as_posix()}\n".encode() + path.read_bytes())
+    assert len(files) > 30
+    assert (WEB / "built.sha256").read_text().strip() == digest.hexdigest(), "run `make web`"

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import torch
-import tqdm
 
 import tests.killed  # noqa: F401 - what forked processes run
 from tuner.backends.onnxruntime import OrtBackend
@@ -16,7 +15,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 for library in OrtBackend.preload:
     importlib.import_module(library)
 compiler.load()
-tqdm.tqdm.monitor_interval = 0  # or an export starts a thread, which a fork would not have
+importlib.import_module("tqdm").tqdm.monitor_interval = 0  # or an export starts a thread, which a fork would not have
 state = torch.get_rng_state()
 with tempfile.TemporaryDirectory() as folder:  # the first export imports and builds what the others need too
     write_onnx(torch.nn.Linear(1, 1), torch.zeros(2, 1), Path(folder) / "model.onnx", ["logits"])

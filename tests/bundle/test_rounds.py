@@ -39,18 +39,13 @@ def test_the_last_good_round_and_the_exported_bundle_are_kept(make: Make, pointi
         roll_back(bundle)
 
 
-def test_rounds_are_private(make: Make, pointing: Make) -> None:
-    bundle = make("first", [pointing(1.0), pointing(1.0)], [0.5])
-    install_round(bundle, make("second", [pointing(2.0), pointing(1.0)], [0.5]))
-    for path in (bundle / "device").rglob("*"):
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name == "lock", path
-
-
-def test_a_round_of_rounds_leaves_the_inner_ones_out(make: Make, pointing: Make) -> None:
-    bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(2.0)])
+def test_rounds_are_private_and_leave_the_inner_ones_out(make: Make, pointing: Make) -> None:
+    bundle, made = (make(name, [pointing(1.0), pointing(1.0)], [0.5]) for name in ("first", "second"))
     install_round(made, bundle)
     install_round(bundle, made)
     assert not (current(bundle) / "device").exists()
+    for path in (bundle / "device").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.name == "lock", path
 
 
 @pytest.mark.parametrize("content", ["", "0001\n1\n", "0001 ../../etc 0000\n1\n", "\0", "0001 0000\n"])

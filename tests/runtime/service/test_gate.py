@@ -81,19 +81,18 @@ def test_the_users_samples_decide(answers: Comparison, says: str, *, accepted: b
     assert verdict.evidence == Evidence(len(answers.old), 5, int(answers.old.sum()), int(answers.new.sum()))
 
 
-def test_without_labels_the_reason_says_that_agreement_counts() -> None:
+def test_without_labels_the_reason_says_that_agreement_counts_and_the_confidence_decides_what_is_harm() -> None:
     verdict = judge_samples(held(20, 0, 5, labelled=False), RULES)
     assert verdict.accepted
     assert verdict.reason == (
         "before 20, after 25 of 25 samples in agreement with the last exit, as there are no labels, "
         "judged by 5 models trained without them"
     )
-
-
-def test_the_confidence_decides_what_is_harm() -> None:
     answers = held(20, 4, 10, new_classes=10)  # p of 4 lost, 0 won: 1/16
     assert judge_samples(answers, Rules(confidence=0.95)).accepted
     assert not judge_samples(answers, Rules(confidence=0.9)).accepted
+    none = judge_check(BETTER, None, RULES)
+    assert none == replace(BETTER, reason="before 20, after 25; no global check samples to compare on")
 
 
 @pytest.mark.parametrize(
@@ -120,13 +119,6 @@ def test_a_loss_of_global_accuracy_must_be_certain(checked: GlobalCheck, says: s
     assert evidence.least_loss is not None
     assert evidence.least_gain is not None
     assert evidence.least_loss < checked.old.mean() - checked.new.mean() < -evidence.least_gain
-
-
-def test_a_bundle_without_check_samples_says_so() -> None:
-    verdict = judge_check(BETTER, None, RULES)
-    assert verdict == Verdict(
-        accepted=True, reason="before 20, after 25; no global check samples to compare on", evidence=EVIDENCE
-    )
 
 
 @pytest.mark.parametrize(

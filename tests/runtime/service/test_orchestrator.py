@@ -37,14 +37,13 @@ def test_answers_are_counted_and_remembered(make: Make, pointing: Make, sample: 
         assert (service.state.answers, service.state.new_samples, len(service.ring)) == (3, 2, 2)
 
 
-def test_only_one_process_watches_a_bundle(make: Make, pointing: Make, serve: Make) -> None:
+def test_only_one_process_watches_a_bundle_and_none_what_is_no_bundle(
+    make: Make, pointing: Make, serve: Make, tmp_path: Path
+) -> None:
     bundle = make("one", [pointing(2.0)])
     with serve(bundle), pytest.raises(BundleError, match="is watched already"):
         serve(bundle)
     serve(bundle).close()
-
-
-def test_a_folder_that_is_no_bundle_is_left_alone(tmp_path: Path, serve: Make) -> None:
     with pytest.raises(BundleError, match="is not a bundle"):
         serve(tmp_path)
     assert not (tmp_path / "device").exists()
@@ -116,27 +115,23 @@ def test_a_fall_on_the_global_check_records_keeps_the_old(
     assert not verdict.accepted
 
 
-def test_one_class_alone_is_not_trained_on(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
-    trainer = Copying(make("new", [pointing(3.0)]))
-    with serve(make("old", [pointing(2.0)]), trainer) as service:
-        lived(service, sample, 90, labels="ccc")
-        verdict = service.tend(wait=True)
-    assert verdict is not None
-    assert verdict.reason.startswith("every sample has the label 'c', and there are no global check samples")
-    assert trainer.received == (0, None)
-
-
-def test_a_round_that_fails_is_reported_and_the_old_model_stays(
+def test_one_class_alone_is_not_trained_on_and_a_round_that_fails_leaves_the_old_model(
     make: Make, pointing: Make, sample: Make, serve: Make
 ) -> None:
     class Failing:
         def add(self, *_: object) -> None:
             raise TaskError("no memory for a batch of 32: give a smaller one")
 
+    trainer = Copying(make("new", [pointing(3.0)]))
+    with serve(make("one class", [pointing(2.0)]), trainer) as service:
+        lived(service, sample, 90, labels="ccc")
+        reason = service.tend(wait=True).reason
+    assert reason.startswith("every sample has the label 'c', and there are no global check samples")
+    assert trainer.received == (0, None)
     with serve(make("old", [pointing(2.0)]), Failing()) as service:
+        service.ring.clear()
         lived(service, sample, 90, labels="abc")
         verdict = service.tend(wait=True)
-        assert verdict is not None
         assert verdict.reason == "the round failed: no memory for a batch of 32: give a smaller one"
         assert service.infer(sample(1)).label == "b"
 

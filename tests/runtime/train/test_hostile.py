@@ -212,19 +212,19 @@ def test_a_file_without_a_hash_is_not_used(name: str, tmp_path: Path) -> None:
         train(bundle)
 
 
-@pytest.mark.parametrize("value", [1.5, -0.1])
-def test_an_accuracy_is_a_share(value: float, tmp_path: Path) -> None:
-    bundle = copied(tmp_path)
+def scored(folder: Path, **scores: dict[str, float]) -> Path:
+    """Return a copy of a bundle with other scores."""
+    bundle = copied(folder)
     content = json.loads((bundle / "bundle.json").read_text())
-    content["scores"]["from_pixels"] = {"local_accuracy": value}
+    content["scores"] |= scores
     (bundle / "bundle.json").write_text(json.dumps(content))
-    with pytest.raises(TunerError, match=r"local_accuracy is .*, not between 0 and 1: export again"):
-        card_of(bundle)
+    return bundle
 
 
-def test_a_value_of_a_plugin_is_no_share_whatever_its_name(tmp_path: Path) -> None:
-    bundle = copied(tmp_path)
-    content = json.loads((bundle / "bundle.json").read_text())
-    content["scores"]["trial"] = {"gain_in_accuracy": -0.02}
-    (bundle / "bundle.json").write_text(json.dumps(content))
+def test_an_accuracy_is_a_share_and_a_value_of_a_plugin_is_none_whatever_its_name(tmp_path: Path) -> None:
+    for number, value in enumerate((1.5, -0.1)):
+        bundle = scored(tmp_path / str(number), from_pixels={"local_accuracy": value})
+        with pytest.raises(TunerError, match=r"local_accuracy is .*, not between 0 and 1: export again"):
+            card_of(bundle)
+    bundle = scored(tmp_path / "plugin", trial={"gain_in_accuracy": -0.02})
     assert card_of(bundle).info.scores.trial == {"gain_in_accuracy": -0.02}

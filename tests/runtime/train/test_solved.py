@@ -22,7 +22,8 @@ from tuner.ridge.union import Domain, union_head
 from tuner.runtime import Personaliser, Policy, SolvingTrainer, Trainer
 from tuner.runtime.service.ring import RingSample
 from tuner.runtime.service.round import local_training, run_round, trainer_of
-from tuner.runtime.train.files import SOLVED
+from tuner.runtime.train.files import REPLAY, SOLVED, replay_of
+from tuner.runtime.train.solved import SolvedFile
 from tuner.task import Domain as TaskDomain
 from tuner.task import InputSpec, Samples
 from tuner.task.builtin import digits
@@ -64,8 +65,11 @@ def test_a_round_is_the_solution_of_all_samples(bundle: Path, tmp_path: Path) ->
     assert (trainer.global_accuracy() or 0) > known - 0.05
 
     made = trainer.save(tmp_path / "made")
-    kept, replay = load_file(made / SOLVED), trainer._replay
-    file = trainer._file
+    kept, file, replay = (
+        load_file(made / SOLVED),
+        SolvedFile.load(Bundle.open(bundle)),
+        replay_of(Bundle.open(bundle), REPLAY),
+    )
     empty = Domain.empty(kept["codes"].shape[1], 10, file.step)
     local = empty.added(kept["codes"].astype(float), kept["labels"])
     others = empty.added(coded(replay.read(np.arange(len(replay))), file.step), replay.labels)
@@ -122,8 +126,9 @@ def test_forgetting_a_bundle_removes_every_byte_of_the_samples_that_rounds_learn
     trainer = SolvingTrainer(bundle, threads=1)
     trainer.add(samples, labels)
     trainer.train()
-    codes = trainer._own.codes[-1].astype(np.int16).tobytes()
-    install_round(bundle, trainer.save(tmp_path / "made"))
+    made = trainer.save(tmp_path / "made")
+    codes = load_file(made / SOLVED)["codes"][-1].tobytes()
+    install_round(bundle, made)
     assert codes in content(bundle / "device" / "rounds" / "0001")
     assert forget(str(bundle)).samples == 60
     assert rounds_in_use(bundle) == ("0000",)

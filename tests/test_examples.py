@@ -1,14 +1,19 @@
-"""The notebook runs from its top, and its committed outputs are those of such a run."""
+"""The notebook runs from its top and shows what is committed; the systemd unit runs a command that exists."""
 
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.pretrained import with_weights
+from tuner.cli.app import add_commands, app
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
@@ -51,7 +56,8 @@ def test_the_committed_outputs_name_no_machine_and_no_moment() -> None:
 def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path) -> None:
     for library in ("nbclient", "ipykernel", "pandas", "matplotlib"):
         pytest.importorskip(library)
-    environment = {**os.environ, "TUNER_CACHE": str(tmp_path / "cache"), "IPYTHONDIR": str(tmp_path / "ipython")}
+    cache = with_weights(tmp_path / "cache")
+    environment = {**os.environ, "TUNER_CACHE": str(cache), "IPYTHONDIR": str(tmp_path / "ipython")}
     command = [sys.executable, str(ROOT / "examples" / "execute.py"), str(NOTEBOOK), "out.ipynb"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
@@ -63,3 +69,28 @@ def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path) -> None:
     assert len(steady(made)) >= 5
     assert "".join(made["cells"][4]["outputs"][0]["data"]["text/html"]).count("<svg ") == 2
     assert sorted(path.name for path in tmp_path.glob("quickstart-bundle/*.onnx")) == ["model.onnx"]
+
+
+UNIT = Path(__file__).parent.parent / "examples" / "systemd" / "tuner-watch.service"
+
+
+def test_the_unit_starts_a_command_with_its_options() -> None:
+    (line,) = [line for line in UNIT.read_text().splitlines() if line.startswith("ExecStart=")]
+    program, *words = shlex.split(line.removeprefix("ExecStart="))
+    assert program.endswith("/.venv/bin/tuner")
+    add_commands()
+    command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    assert command.__name__ == "watch"
+    assert (bound.kwargs["samples"], bound.kwargs["window"]) == ("%h/inbox", "01:00-05:30")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_knows_every_setting(tmp_path: Path) -> None:
+    unit, program = tmp_path / UNIT.name, "%h/tuner/.venv/bin/tuner"
+    for text, complaint in ((UNIT.read_text(), ""), (UNIT.read_text() + "\n[Service]\nPrivatNetwork=yes\n", "Privat")):
+        assert program in text
+        unit.write_text(text.replace(program, sys.executable))
+        command = ["systemd-analyze", "verify", "--user", "--man=no", str(unit)]
+        environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (complaint in done.stderr) if complaint else (done.returncode, done.stderr) == (0, "")
