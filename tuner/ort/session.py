@@ -23,6 +23,7 @@ def open_session(
     repeats: bool = False,
     content: bytes | None = None,
     error: type[TunerError] = BundleError,
+    as_written: bool = False,
 ) -> Any:
     """Return an ONNX Runtime session of a model.
 
@@ -39,6 +40,7 @@ def open_session(
             which are many and short, but not beyond the step.
         content: What is opened instead of the file's own content.
         error: Raised where the model cannot be opened.
+        as_written: Whether operators run as the file has them, not merged: any value may then be an output.
 
     Raises:
         TunerError: The model is not one that this ONNX Runtime can run.
@@ -48,6 +50,8 @@ def open_session(
     options.log_severity_level = 3
     options.enable_cpu_mem_arena = repeats or not fixed_shapes
     options.enable_mem_pattern = not fixed_shapes
+    if as_written:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if _adds_in_16_bits():
         options.add_session_config_entry("session.x64quantprecision", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if repeats else "0")

@@ -26,6 +26,8 @@ from tuner_onnx_models.torch.values import Values
 FORMS: dict[str, Form] = {**operators.FORMS, **layers.FORMS}
 #: Operators after the logits that only training would have to undo.
 _AFTER_LOGITS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Identity"})
+#: Operators that only round what they are given, where a file is quantised.
+_ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LOGITS = "logits"
 _ROWS, _MAPS = 2, 4  # dimensions of [n, classes] and [n, channels, height, width]
 
@@ -45,7 +47,7 @@ def imported(task: Task) -> tuple[fx.GraphModule, str]:
     order = _order(file, samples.shape[1:])
     given = samples if order is None else samples.transpose(0, *order)
     has_classes = task.targets.has_classes  # else outputs mean what the file computes, to its end
-    name, dropped, is_inner = _chosen(file, spec.output, _AFTER_LOGITS if has_classes else frozenset({"Identity"}))
+    name, dropped, is_inner = _chosen(file, spec.output, _AFTER_LOGITS | _ROUNDING if has_classes else frozenset({"Identity"}))
     if is_inner and task.head_rows and has_classes and not (spec.pretrain or spec.head):
         raise TaskError(
             f"model.output: the new head on {name!r} knows none of the global classes: leave [global] out, or give "
@@ -114,7 +116,7 @@ def _chosen(file: OnnxFile, wanted: str | None, droppable: frozenset[str]) -> tu
         )
     name, dropped = wanted or single[0], []
     while name in makers and makers[name].op_type in droppable:
-        dropped += [makers[name].op_type] if makers[name].op_type != "Identity" else []
+        dropped += [makers[name].op_type] if makers[name].op_type not in {"Identity", *_ROUNDING} else []
         name = makers[name].input[0]
     return name, dropped, False
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, load_model_from_string
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, load_model_from_string, numpy_helper
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from tuner.bundle.onnx_check import OPERATORS, check_content
@@ -17,6 +17,8 @@ from tuner.reading import open_regular
 
 #: ONNX's own operators; the second name is the older one.
 DOMAINS = frozenset({"", "ai.onnx"})
+#: Place of the input that says whether a dropout is on.
+_MODE = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +69,7 @@ def read(path: Path, wanted_input: str | None = None) -> OnnxFile:
     if not model.graph.node:
         raise TaskError(f"model.weights: {path} is not an ONNX file with a graph of operators: export it again")
     _require_known_operators(path, model.graph)
+    _require_evaluation(path, model.graph)
     if any(tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(model.graph)):
         _load_outside_values(path, model.graph)
         content = model.SerializeToString()
@@ -86,6 +89,33 @@ def _require_known_operators(path: Path, graph: GraphProto) -> None:
                 f"model.weights: {path}: the node {name_of(node)!r} is the operator {operator!r}, which is not an "
                 "operator of ONNX's own that gives tensors of tensors: export the model without it"
             )
+
+
+def _require_evaluation(path: Path, graph: GraphProto) -> None:
+    """Refuse nodes that do what they do in training: norms of each batch, and dropout that is on.
+
+    Raises:
+        TaskError: There is such a node.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants |= {node.output[0]: value.t for node in graph.node for value in node.attribute if value.name == "value"}
+    for node in graph.node:
+        is_norm = node.op_type == "BatchNormalization"
+        trains = any(value.name == "training_mode" and value.i for value in node.attribute)
+        if is_norm and (trains or len([name for name in node.output if name]) > 1):
+            what = "normalises by each batch"
+        elif node.op_type == "Dropout" and _is_true(constants.get(node.input[2] if len(node.input) > _MODE else "")):
+            what = "drops values at random"
+        else:
+            continue
+        raise TaskError(
+            f"model.weights: {path} was exported in training mode: the node {name_of(node)!r} {what}: export it again "
+            "after model.eval(), and without training= or with training=TrainingMode.EVAL"
+        )
+
+
+def _is_true(tensor: TensorProto | None) -> bool:
+    return tensor is not None and bool(numpy_helper.to_array(tensor).any())
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:

@@ -54,7 +54,7 @@ class Values:
         held = {tensor.name: numpy_helper.to_array(tensor) for tensor in file.graph.initializer}
         self._require_one_input(nodes, {*data, *static, *held, ""})
         computed = sorted(data - {file.input}) + sorted(static)
-        self._session = _session(file, computed)
+        self._session = _session(file, computed, as_written=True)
         try:
             results = self._run(computed, sample, file.batch)
         except Exception as error:
@@ -89,8 +89,8 @@ class Values:
 
     def logits(self, batch: Floats) -> Floats:
         """Return the output for each of some samples, float32 [n, ...]."""
-        times = self._file.batch
-        rows = [self._run([self.output], sample[None], times)[self.output][:1] for sample in batch]
+        times, session = self._file.batch, _session(self._file, [self.output])
+        rows = [self._run([self.output], sample[None], times, session)[self.output][:1] for sample in batch]
         return np.concatenate(rows)
 
     def places_of_batch(self, name: str) -> tuple[int, ...]:
@@ -111,15 +111,15 @@ class Values:
         """Return whether a value that does not depend on the samples depends on their number."""
         return name in self._varying
 
-    def _run(self, names: Sequence[str], sample: Floats, times: int) -> dict[str, Array]:
+    def _run(self, names: Sequence[str], sample: Floats, times: int, session: Any = None) -> dict[str, Array]:
         options = onnxruntime.RunOptions()
         options.only_execute_path_to_fetches = True
         options.log_severity_level = 4  # a run with another number of samples may fail, quietly
         batch = np.repeat(sample, times, axis=0)
-        return dict(zip(names, self._session.run(list(names), {self._file.input: batch}, options), strict=True))
+        return dict(zip(names, (session or self._session).run(list(names), {self._file.input: batch}, options), strict=True))
 
 
-def _session(file: OnnxFile, outputs: Sequence[str]) -> Any:
+def _session(file: OnnxFile, outputs: Sequence[str], *, as_written: bool = False) -> Any:
     """Return a session on one thread, as a pool would not survive a fork, whose outputs are the values named."""
     model = ModelProto()
     model.CopyFrom(file.model)
@@ -129,4 +129,5 @@ def _session(file: OnnxFile, outputs: Sequence[str]) -> Any:
     for value in unused:
         if any(value.name == tensor.name for tensor in file.graph.initializer):
             model.graph.input.remove(value)
-    return open_session(file.path, 1, fixed_shapes=True, content=model.SerializeToString(), error=TaskError)
+    content = model.SerializeToString()
+    return open_session(file.path, 1, fixed_shapes=True, content=content, error=TaskError, as_written=as_written)
