@@ -56,7 +56,7 @@ def test_a_bad_file_costs_only_itself(bundle: Path, samples: Path, capsys: pytes
     assert [Path(one["file"]).name for one in content["refused"]] == ["0.npy", "wide.npy", "missing.npy"]
     assert content["left_out"] == [{"folder": str(samples), "kinds": "1 .txt"}]
     lines = captured.err.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["warning", "warning", "note", "warning", "tuner"]
+    assert [line.partition(":")[0] for line in lines] == ["warning", "warning", "warning", "note", "tuner"]
     assert "takes numbers of shape [3], got float64 [7]" in lines[1]
     assert lines[-1] == "tuner: 3 files were not predicted, as the lines above say: replace or remove them"
 

@@ -45,7 +45,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(folder: Path, own_cache: Path) -> Run:
     (folder / "space.toml").write_text(SPACE)
     task = write_task(folder)
-    return run(str(task), space=str(folder / "space.toml"), trials=4, out=folder / "run", store=folder / "store")
+    return run(
+        str(task),
+        space=str(folder / "space.toml"),
+        trials=4,
+        out=folder / "run",
+        store=folder / "store",
+        earlier="none",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,7 @@ def bundle(found: Run, folder: Path) -> Path:
 def test_training_explains_more_of_the_users_targets(found: Run) -> None:
     before = found.info.untouched.values
     assert before["local_accuracy"] > 0.5  # the given model knows slants
-    assert {record.state for record in found.records} == {"done"}
+    assert {record.state for record in found.records} <= {"done", "stopped"}
     plans = {record.trial: record.plan for record in found.records if record.plan is not None}
     training = [record for record in found.records if plans[record.trial].heads.mode != "exits-only"]
     for record in training:
@@ -165,7 +172,14 @@ def searched(folder: Path, text: str, **knobs: str) -> Run:
     folder.mkdir(exist_ok=True)
     (folder / "space.toml").write_text(space)
     task = write_task(folder, text)
-    return run(str(task), space=str(folder / "space.toml"), trials=1, out=folder / "run", store=folder / "store")
+    return run(
+        str(task),
+        space=str(folder / "space.toml"),
+        trials=1,
+        out=folder / "run",
+        store=folder / "store",
+        earlier="none",
+    )
 
 
 @pytest.fixture(scope="module")

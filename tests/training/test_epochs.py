@@ -139,7 +139,7 @@ def test_patience_ends_training_that_no_longer_improves(
     _, log, _ = trained(scores, patience, constant_until=constant_until)
     expected: list[float | None] = [*scores[:epochs]] or [None] * 6
     assert [entry.get("local_accuracy") for entry in log.entries] == expected
-    ended = f"no better local accuracy of the exits for {patience} epochs, after epoch {epochs}"
+    ended = f"no better local score of the exits for {patience} epochs, after epoch {epochs}"
     assert log.ended == (ended if epochs < 6 else "")
     assert not log.requested
 

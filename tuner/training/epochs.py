@@ -78,7 +78,7 @@ def train_epochs(
         changing = round(loop.steps.constant_until * recipe.epochs)  # epochs in which the rate waits, and patience too
         since = min(epochs_since_best(entries), number + 1 - changing)
         if recipe.patience and since >= recipe.patience:
-            reason = f"no better local accuracy{of} for {since} epochs, after epoch {number + 1}"
+            reason = f"no better local score{of} for {since} epochs, after epoch {number + 1}"
             return TrainingLog(tuple(entries), seconds, reason, requested=requested)
         if requested:
             reason = f"stopped on request after epoch {number + 1}{of}"

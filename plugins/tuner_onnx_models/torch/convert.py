@@ -47,7 +47,9 @@ def imported(task: Task) -> tuple[fx.GraphModule, str]:
     order = _order(file, samples.shape[1:])
     given = samples if order is None else samples.transpose(0, *order)
     has_classes = task.targets.has_classes  # else outputs mean what the file computes, to its end
-    name, dropped, is_inner = _chosen(file, spec.output, _AFTER_LOGITS | _ROUNDING if has_classes else frozenset({"Identity"}))
+    name, dropped, is_inner = _chosen(
+        file, spec.output, _AFTER_LOGITS | _ROUNDING if has_classes else frozenset({"Identity"})
+    )
     if is_inner and task.head_rows and has_classes and not (spec.pretrain or spec.head):
         raise TaskError(
             f"model.output: the new head on {name!r} knows none of the global classes: leave [global] out, or give "

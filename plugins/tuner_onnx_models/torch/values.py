@@ -116,7 +116,9 @@ class Values:
         options.only_execute_path_to_fetches = True
         options.log_severity_level = 4  # a run with another number of samples may fail, quietly
         batch = np.repeat(sample, times, axis=0)
-        return dict(zip(names, (session or self._session).run(list(names), {self._file.input: batch}, options), strict=True))
+        return dict(
+            zip(names, (session or self._session).run(list(names), {self._file.input: batch}, options), strict=True)
+        )
 
 
 def _session(file: OnnxFile, outputs: Sequence[str], *, as_written: bool = False) -> Any:

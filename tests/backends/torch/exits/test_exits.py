@@ -286,11 +286,11 @@ def test_exits_that_no_longer_improve_end_early(task: Task, tmp_path: Path) -> N
     outcome, _ = patient(task, tmp_path / "alone", learning_rate=1e-9, patience=2)
     scores = [epoch["local_accuracy"] for epoch in outcome.epochs]
     assert len(scores) == int(np.argmax(scores)) + 3 < 6
-    assert outcome.stopped == f"no better local accuracy of the exits for 2 epochs, after epoch {len(scores)}"
+    assert outcome.stopped == f"no better local score of the exits for 2 epochs, after epoch {len(scores)}"
     outcome, weights = patient(task, tmp_path / "with tail", "with-tail", learning_rate=1e-9, patience=1)
     ended = re.fullmatch(
-        r"no better local accuracy for 1 epochs, after epoch (\d); "
-        r"no better local accuracy of the exits for 1 epochs, after epoch (\d)",
+        r"no better local score for 1 epochs, after epoch (\d); "
+        r"no better local score of the exits for 1 epochs, after epoch (\d)",
         outcome.stopped,
     )
     assert ended is not None

@@ -97,7 +97,7 @@ def _read(path: Path) -> Any:
             warnings.simplefilter("ignore")  # of kinds of tensors that are deprecated
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - torch raises many kinds for a file that is not its own
-        if "TorchScript" in str(error):
+        if "torchscript" in str(error).lower():
             raise TaskError(
                 f"model.weights: {path} is a TorchScript archive, whose code is not run: save the state_dict of the "
                 "module, torch.jit.load(FILE).state_dict(), with torch.save"

@@ -1,0 +1,61 @@
+"""Photos that are trained on and scored: the same files by any path are refused, copies are counted in a warning."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tuner.errors import TaskError
+from tuner.task.copies import shared_samples
+from tuner.task.file.toml import task_from_values
+
+MODEL = {"factory": "net.py:build"}
+INPUT = {"size": 8, "mean": [0.5], "std": [0.5]}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Return a folder `photos` of two classes of six photos each."""
+    draw = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(6):
+            pixels = draw.integers(0, 256, (8, 8, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    (tmp_path / "net.py").write_text("def build(): ...")
+    return tmp_path / "photos"
+
+
+def found(folder: Path, val: str) -> list[str]:
+    local = {"kind": "images", "train": "photos", "val": val}
+    values = {"model": MODEL, "local": local, "input": INPUT}
+    return list(shared_samples(task_from_values(values, folder.parent / "task.toml")))
+
+
+@pytest.mark.parametrize("way", ["another path", "a link to the folder", "links to the files", "a manifest"])
+def test_the_same_files_are_refused_by_any_way_to_them(photos: Path, way: str) -> None:
+    val = f"../{photos.parent.name}/photos"
+    if way == "a link to the folder":
+        (photos.parent / (val := "val")).symlink_to(photos)
+    if way == "links to the files":
+        shutil.copytree(photos, photos.parent / (val := "val"), copy_function=os.link)
+    if way == "a manifest":
+        lines = [f"photos/{file.relative_to(photos)},{file.parent.name}" for file in photos.rglob("*.png")]
+        (photos.parent / (val := "val.csv")).write_text("\n".join(["path,label", *lines]))
+    with pytest.raises(TaskError, match=r"12 of the 12 samples of local\.val are the same as samples of local\.train"):
+        found(photos, val)
+
+
+def test_copies_are_counted_in_a_warning(photos: Path) -> None:
+    for number, name in enumerate(("cat", "dog")):
+        (photos.parent / "val" / name).mkdir(parents=True)
+        shutil.copy(photos / name / "0.png", photos.parent / "val" / name / "copy.png")
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(photos.parent / "val" / name / "own.png")
+    (warning,) = found(photos, "val")
+    assert warning.startswith("warning: 2 of the 4 samples of local.val are also in local.train")
+    shutil.rmtree(photos.parent / "val" / "dog")
+    (photos.parent / "val" / "cat" / "copy.png").unlink()
+    assert found(photos, "val") == []
