@@ -68,7 +68,7 @@ def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path) -> None:
     assert steady(made) == steady(ours)
     assert len(steady(made)) >= 5
     assert "".join(made["cells"][4]["outputs"][0]["data"]["text/html"]).count("<svg ") == 2
-    assert sorted(path.name for path in tmp_path.glob("quickstart-bundle/*.onnx")) == ["model.onnx"]
+    assert sorted(path.name for path in tmp_path.glob("quickstart-bundle/*.onnx")) == ["model.onnx", "unknown.onnx"]
 
 
 UNIT = Path(__file__).parent.parent / "examples" / "systemd" / "tuner-watch.service"

@@ -109,10 +109,11 @@ def test_killed_during_a_trial_and_resumed_it_equals_an_undisturbed_run(home: Pa
 
 
 def test_each_signal_ends_it_with_130_and_leaves_no_child_and_it_continues(home: Path) -> None:
-    options, before = ["--time", "10m"], list[dict[str, Any]]()
+    options = ["--time", "10m"]
     for number, is_to_all in ((signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, True)):
-        process = start(home, "signalled", *options)
-        children = during_a_trial(process, home / "signalled")
+        out = f"signalled-{number}-{is_to_all}"
+        process = start(home, out, *options)
+        children = during_a_trial(process, home / out)
         os.killpg(process.pid, number) if is_to_all else os.kill(process.pid, number)
         said, error = process.communicate(timeout=60)
         assert (process.returncode, said) == (130, ""), error
@@ -122,12 +123,11 @@ def test_each_signal_ends_it_with_130_and_leaves_no_child_and_it_continues(home:
         assert " --resume" in command
         assert "Traceback" not in error
         assert psutil.wait_procs(children, timeout=30)[1] == []
-        ended = json.loads((home / "signalled" / "run.json").read_text())["ended"]
+        ended = json.loads((home / out / "run.json").read_text())["ended"]
         assert ended == "interrupted; continue with --resume"
-        assert records(home / "signalled")[: len(before)] == before
-        before, options = records(home / "signalled"), ["--time", "10m", "--resume"]
-    shown = finish(start(home, "signalled", *options))
-    assert records(home / "signalled")[: len(before)] == before
+    before = records(home / out)
+    shown = finish(start(home, out, *options, "--resume"))
+    assert records(home / out)[: len(before)] == before
     assert shown["counts"]["done"] == TRIALS
     assert shown["ended"] == f"{TRIALS} trials are done"
 
