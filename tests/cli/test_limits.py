@@ -77,7 +77,7 @@ import ctypes, time
 from tuner.cli.fence import ended_after
 with ended_after(0.1, time.monotonic()):
     {}
-time.sleep(0.5)
+time.sleep(1.2)
 """
 
 
