@@ -45,7 +45,8 @@ def test_handmoji_trains_as_its_file_says_and_is_exported(
     cli: Cli, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, bundle = tmp_path / "run", tmp_path / "bundle"
-    assert cli("run", files / "handmoji.ini", "--space", "smoke", "--trials", "1", "--out", run)[0] == 0
+    limits = ("--space", "smoke", "--time", "10m", "--trials", "1")
+    assert cli("run", files / "handmoji.ini", *limits, "--out", run)[0] == 0
     first = printed_json(capsys, "show", run)["trials"][0]
     assert (first["state"], first["plan"]["split"]) == ("done", 2)  # of three blocks: the backbone is frozen
     recipe = {name: first["plan"]["recipe"][name] for name in ("epochs", "batch_size", "optimiser", "learning_rate")}
@@ -64,6 +65,8 @@ def test_ratings_are_learned_from_the_numbers_of_users_and_products(
     cli: Cli, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    assert cli("run", files / "product_rating.ini", "--space", "smoke", "--trials", "1", "--out", run)[0] == 0
+    # on a busy machine the file's own settings would be too long for the space's 90 s
+    limits = ("--space", "smoke", "--time", "10m", "--trials", "1")
+    assert cli("run", files / "product_rating.ini", *limits, "--out", run)[0] == 0
     (first,) = printed_json(capsys, "show", run)["trials"]
     assert first["values"]["local_accuracy"] > 0.7  # R²
