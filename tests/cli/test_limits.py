@@ -21,6 +21,9 @@ def leave():
 
 def vanish():
     os._exit(0)
+
+def ended():
+    os.kill(os.getpid(), 15)
 """
 
 
@@ -61,6 +64,11 @@ def test_a_task_that_ends_its_process_is_a_mistake(tasks: Path, function: str, s
     (line,) = lines
     assert line.startswith("tuner: ")
     assert said in line
+
+
+def test_a_signal_that_meets_the_process_that_opens_the_task_interrupts_the_command(tasks: Path) -> None:
+    code, lines, _ = tuner("describe", f"{tasks}:ended")
+    assert (code, lines[-1]) == (130, "tuner: interrupted; what was finished is kept")
 
 
 def run_script(script: Path, text: str, *arguments: str) -> tuple[int, str]:

@@ -25,7 +25,7 @@ Batches = Callable[[RowNumbers, int], Sequence[RowNumbers]]
 
 
 class EpochResult(NamedTuple):
-    """The mean loss over an epoch's samples, and whether it was stopped before its end, on request."""
+    """The mean loss over the samples that an epoch trained on, and whether it was stopped before its end, on request."""
 
     loss: float
     stopped: bool
@@ -75,13 +75,13 @@ class EpochLoop:
             DivergedError: The loss is no longer a number, or rose although it is guarded.
         """
         self.steps.begin_epoch()
-        total, stopped = 0.0, False
+        total, seen, stopped = 0.0, 0, False
         for rows in self._batches(self._rows(self._order), self.recipe.batch_size):
             if self.steps.norms_train and len(rows) == 1 and self.samples > 1:
                 continue  # a batch norm has no statistics of one sample
             rate = scheduled_rate(self.recipe, self._done, self._count, self.steps.constant_until)
             loss = self.steps.step(rows, rate)
-            total += loss * len(rows)
+            total, seen = total + loss * len(rows), seen + len(rows)
             self._done += 1
             if len(self._first) < FIRST_STEPS:
                 self._first.append(loss)
@@ -91,7 +91,7 @@ class EpochLoop:
             if not math.isfinite(loss):
                 raise self._diverged(f"became {loss} in epoch {number + 1}")
         self.between_epochs = not stopped
-        loss = total / self.samples
+        loss = total / max(1, seen)
         if self._guarded and not stopped:
             begun = RISEN * sum(self._first) / max(1, len(self._first)) + RISEN_BY
             if loss > min(begun, WORSE * self._first_epoch + WORSE_BY):

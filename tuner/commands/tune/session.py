@@ -147,7 +147,7 @@ class Tuning:
         )
         compared.study = study
         study.prepare()
-        compared.report(compared.info.baselines)
+        compared.report([one for one in info.baselines if one in compared.info.baselines])  # others are reported
         self.listener.resumed(study.records)
         try:
             study.run()

@@ -121,6 +121,8 @@ class Supervisor:
             verdict = self._wait(limits.kill_at or self._started + LOADING_SECONDS, is_done)
         except LostError as error:
             code = self._server.exit_status(GRACE_SECONDS)
+            if code in {-signal.SIGTERM, -signal.SIGINT}:  # sent to the whole group: this process has it too, or will
+                return "interrupted"
             if code is None:
                 raise TunerError(f"the process for trials did not start: {error}") from None
             if code == 1:  # of an exception: Python has printed it
