@@ -1,7 +1,8 @@
 """Is every malformed input answered in one line, at once and in little memory?
 
 `benchmarks.limits.hostile.malformed` writes task files, search spaces, plans, model files, manifests, images, arrays,
-recordings, options and code that no command can use. The command line is given each in a process of its own, with a
+recordings, options and code that no command can use; `benchmarks.limits.hostile.misread` writes what is easily taken
+for something else, and what must be said of it: an answer without that is *silently wrong*. The command line is given each in a process of its own, with a
 deadline and a limit on its memory. An answer is one line on stderr that begins with ``tuner:``, and exit code 1 or 2.
 Hostile bundles are the subject of `benchmarks.limits.hostile.bundles`.
 """
@@ -10,6 +11,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import resource
 import signal
 import sys
@@ -26,8 +28,11 @@ import psutil
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.malformed import Case, cases
+from benchmarks.limits.hostile.misread import misread
 
-OUTCOMES = ("one line", "harmless", "accepted", "traceback", "several lines", "hang", "memory")
+OUTCOMES = ("one line", "harmless", "said", "accepted", "traceback", "several lines", "hang", "memory", "silently wrong")
+#: Those that are right.
+GOOD = frozenset({"one line", "harmless", "said"})
 DEADLINE_SECONDS = 60.0
 #: Address space of the process, and of those it starts: PyTorch takes half of it.
 MOST_BYTES = 12_000_000_000
@@ -69,8 +74,8 @@ def main() -> None:
         place, answers = Path(scratch) / "inputs", list[Answer]()
         place.mkdir()
         os.chdir(place)
-        for case in cases(place, options.seed):
-            if options.only in case.name and not (options.quick and case.name.startswith("code: ")):
+        for case in (*cases(place, options.seed), *misread(place)):
+            if options.only in case.name and not (options.quick and case.name.startswith(("code: ", "misread: "))):
                 answers.append(answer_to(case, Path(scratch)))
                 show(answers[-1])
         os.chdir("/")
@@ -86,6 +91,10 @@ def answer_to(case: Case, scratch: Path) -> Answer:
     lines = err.read_bytes().decode(errors="replace").splitlines()
     outcome = _outcome(code, usage, lines)
     outcome = "harmless" if outcome == "accepted" and case.is_harmless else outcome
+    if case.must_say and outcome in {"accepted", "one line"}:
+        answer = out.read_bytes().decode(errors="replace") + "\n".join(lines)
+        is_said = re.search(case.must_say, answer) is not None
+        outcome = "silently wrong" if not is_said else "said" if outcome == "accepted" else outcome
     return Answer(case.name, outcome, time.monotonic() - began, lines[-1] if lines else "")
 
 
@@ -153,7 +162,7 @@ def _outcome(code: int | None, usage: resource.struct_rusage, lines: list[str]) 
 
 def show(answer: Answer) -> None:
     """Print an answer that is not one line, or was late, at once."""
-    if answer.outcome not in {"one line", "harmless"} or answer.seconds > DEADLINE_SECONDS / 3:
+    if answer.outcome not in GOOD or answer.seconds > DEADLINE_SECONDS / 3:
         print(f"{answer.outcome} after {answer.seconds:.1f} s: {answer.case}\n    {answer.line[:300]}", flush=True)
 
 
@@ -175,11 +184,11 @@ def rows_of(answers: list[Answer]) -> list[Row]:
 def claims_of(answers: list[Answer]) -> list[Claim]:
     """Return what must hold for every input."""
     counts, total = Counter(answer.outcome for answer in answers), len(answers)
-    good = counts["one line"] + counts["harmless"]
+    good = sum(counts[one] for one in GOOD)
     rest = ", ".join(f"{counts[one]} {one}" for one in OUTCOMES[1:] if counts[one])
     return [
         Claim(
-            f"at least {LEAST_CASES} malformed inputs get one line each or are harmless: no traceback, no hang",
+            f"at least {LEAST_CASES} malformed inputs get one line each or are harmless: no traceback, no hang, none silently wrong",
             "none published: the bound is this project's",
             f"{good} of {total}{'; ' + rest if rest else ''}",
             good == total >= LEAST_CASES,
