@@ -58,6 +58,8 @@ def test_a_bad_file_costs_only_itself(bundle: Path, samples: Path, capsys: pytes
     lines = captured.err.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["warning", "warning", "warning", "note", "tuner"]
     assert "takes numbers of shape [3], got float64 [7]" in lines[1]
+    names = ("0.npy", "wide.npy", "missing.npy")
+    assert all(name in line for name, line in zip(names, lines, strict=False))
     assert lines[-1] == "tuner: 3 files were not predicted, as the lines above say: replace or remove them"
 
 

@@ -8,6 +8,7 @@ Hostile bundles are the subject of `benchmarks.limits.hostile.bundles`.
 
 import importlib
 import os
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -20,9 +21,12 @@ import psutil
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
 from benchmarks.limits.hostile.malformed import Case, cases
+from benchmarks.limits.hostile.misread import misread
 
-HARMLESS, MEMORY, MANY_LINES = "harmless", "memory", "many lines"
-OUTCOMES = (ONE_LINE, HARMLESS, ACCEPTED, "traceback", MANY_LINES, "hang", MEMORY)
+HARMLESS, SAID, MEMORY, MANY_LINES, SILENT = "harmless", "said", "memory", "many lines", "silently wrong"
+OUTCOMES = (ONE_LINE, HARMLESS, SAID, ACCEPTED, "traceback", MANY_LINES, "hang", MEMORY, SILENT)
+#: Those that are right.
+GOOD = frozenset({ONE_LINE, HARMLESS, SAID})
 DEADLINE_SECONDS = 60.0
 #: Data of the process, and of each that it starts.
 MOST_BYTES = 12_000_000_000
@@ -47,11 +51,11 @@ def main() -> None:
         place, answers = Path(scratch) / "inputs", list[tuple[str, Outcome]]()
         place.mkdir()
         os.chdir(place)
-        for case in cases(place, options.seed):
-            if options.only in case.name and not (options.quick and case.name.startswith("code: ")):
+        for case in (*cases(place, options.seed), *misread(place)):
+            if options.only in case.name and not (options.quick and case.name.startswith(("code: ", "misread: "))):
                 answer = answer_to(case)
                 answers.append((case.name, answer))
-                if answer.kind not in {ONE_LINE, HARMLESS} or answer.seconds > DEADLINE_SECONDS / 3:
+                if answer.kind not in GOOD or answer.seconds > DEADLINE_SECONDS / 3:
                     print(f"{answer.kind} after {answer.seconds:.1f} s: {case.name}\n    {answer.line}", flush=True)
         os.chdir("/")
     finish("inputs", rows_of(answers), claims_of([answer for _, answer in answers]), options.json)
@@ -63,6 +67,11 @@ def answer_to(case: Case) -> Outcome:
     inherited = psutil.Process().memory_info().rss  # a forked process begins with it
     if answer.peak_bytes > RESIDENT_BYTES + inherited or answer.kind == "killed by signal 9":
         return replace(answer, kind=MEMORY)
+    if case.must_say and answer.kind in {ONE_LINE, MANY_LINES, ACCEPTED}:
+        if re.search(case.must_say, answer.output + answer.errors) is None:
+            return replace(answer, kind=SILENT)
+        if answer.kind == ACCEPTED:
+            return replace(answer, kind=SAID)
     if answer.kind in {ONE_LINE, MANY_LINES}:  # what a run says of its progress is no answer
         said = [line for line in answer.errors.splitlines() if line.startswith("tuner: ")]
         is_answer = said == [answer.line] and answer.line.isprintable()
@@ -104,11 +113,11 @@ def rows_of(answers: Sequence[tuple[str, Outcome]]) -> list[Row]:
 def claims_of(answers: Sequence[Outcome]) -> list[Claim]:
     """Return what must hold for every input."""
     counts, total = Counter(answer.kind for answer in answers), len(answers)
-    good = counts[ONE_LINE] + counts[HARMLESS]
+    good = sum(counts[kind] for kind in GOOD)
     rest = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind != ONE_LINE)
     return [
         Claim(
-            f"at least {LEAST_CASES} malformed inputs get one line each or are harmless: no traceback, no hang",
+            f"at least {LEAST_CASES} inputs get one line, are harmless or are told of: none hangs, none is silently wrong",
             "none published: the bound is this project's",
             f"{good} of {total}{'; ' + rest if rest else ''}",
             good == total >= LEAST_CASES,

@@ -87,12 +87,14 @@ class Case:
         argv: Arguments of the command line.
         environment: Variables that make it a process of its own, such as a locale's.
         is_harmless: Whether it may be accepted, as what is wrong about it is never used.
+        must_say: Regular expression that the answer must match, accepted or not; empty for any answer.
     """
 
     name: str
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     is_harmless: bool = False
+    must_say: str = ""
 
 
 def cases(folder: Path, seed: int) -> Iterator[Case]:

@@ -93,6 +93,70 @@ def test_what_has_no_form_stays_frozen_in_onnx_runtime(tmp_path: Path) -> None:
     assert loaded.model.get_submodule("body").weight.grad is not None
 
 
+def test_a_quantised_file_opens_with_its_quantised_nodes_frozen(tmp_path: Path) -> None:
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
+        left = 4
+
+        def get_next(self) -> dict[str, Any] | None:
+            self.left -= 1
+            return (
+                {"x": np.random.default_rng(self.left).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+                if self.left
+                else None
+            )
+
+    plain = network()
+    plain.graph.node.pop()  # without its Softmax, the file gives what is compared
+    plain.graph.node[-1].output[0] = "logits"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantize_static(saved(plain, tmp_path), tmp_path / "q.onnx", Reader(), quant_format=QuantFormat.QDQ)
+    quantised = onnx.load(tmp_path / "q.onnx")
+    assert {"QuantizeLinear", "DequantizeLinear"} <= {node.op_type for node in quantised.graph.node}
+    loaded = load(task_of(tmp_path / "q.onnx"))
+    x = np.random.default_rng(9).normal(size=(5, 3, 8, 8)).astype(np.float32)
+    theirs = onnxruntime.InferenceSession(tmp_path / "q.onnx").run(None, {"x": x})[0]
+    with torch.inference_mode():
+        own = loaded.model(torch.from_numpy(x)).numpy()[:, :3]
+    assert np.abs(own - theirs).max() < 0.02 * np.abs(theirs).max() + 0.01  # the last rounding is left out
+    assert loaded.model.get_submodule("frozen") is not None
+
+
+def _trains(kind: str) -> ModelProto:
+    model = network()
+    nodes = model.graph.node
+    if kind == "norm":
+        nodes[1].attribute.append(helper.make_attribute("training_mode", 1))
+    elif kind == "old norm":
+        nodes[1].output.extend(["mean1", "var1"])
+    else:
+        held = [("ratio", np.float32(0.5)), ("on", np.bool_(kind == "dropout"))]
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in held)
+        nodes[3].CopyFrom(helper.make_node("Dropout", ["r1", "ratio", "on"], ["m"]))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("norm", "normalises by each batch"),
+        ("old norm", "normalises by each batch"),
+        ("dropout", "drops values"),
+        ("off", ""),
+    ],
+)
+def test_a_file_of_training_mode_says_how_to_export_it(tmp_path: Path, kind: str, message: str) -> None:
+    file = saved(_trains(kind), tmp_path)
+    if not message:
+        assert load(task_of(file)).info.num_blocks
+        return
+    with pytest.raises(TaskError, match=rf"was exported in training mode: .* {message}.*: export it again after model"):
+        load(task_of(file))
+
+
 @pytest.mark.parametrize(("value", "width"), [("c3", 16), ("f", 16), ("m", 8)])
 def test_a_head_is_put_on_an_inner_value(tmp_path: Path, value: str, width: int) -> None:
     loaded = load(task_of(saved(odd(), tmp_path), known=0, output=value))

@@ -52,4 +52,4 @@ def _predict_file(personaliser: Personaliser, path: Path) -> Prediction | TunerE
     try:
         return personaliser.predict_file(path)
     except TunerError as error:
-        return error
+        return error if str(path) in str(error) else TaskError(f"{path}: {error}")

@@ -1,0 +1,76 @@
+"""A user without a home or an account, closed streams, paths as objects: a run, or a line with the way out."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.cli.tiny_task import Cli
+from tuner.errors import StoreError, TunerError, UsageError
+from tuner.files import cache_folder
+
+
+def closed(folder: Path, streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line where some standard streams are closed."""
+    command = " ".join([f'"{sys.executable}"', "-m", "tuner", *arguments, streams])
+    environment = {**os.environ, "TUNER_CACHE": str(folder / "cache")}
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, cwd=folder, env=environment, timeout=120
+    )  # noqa: S603, S607
+
+
+@pytest.mark.parametrize(
+    ("streams", "error"),
+    [(">&-", "tuner: stdout is closed, and what is printed is lost"), ("2>&-", ""), (">&- 2>&-", ""), ("<&-", "")],
+)
+def test_closed_streams_are_no_traceback(tmp_path: Path, streams: str, error: str) -> None:
+    done = closed(tmp_path, streams, "plugins")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith(error)
+    assert bool(done.stdout) == (">&-" not in streams.replace("2>&-", ""))
+
+
+def test_without_a_home_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(_: str) -> str:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("TUNER_CACHE", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", nowhere)
+    with pytest.raises(
+        StoreError, match="there is no home folder for tuner's cache: set TUNER_CACHE to a folder of yours"
+    ):
+        cache_folder()
+
+
+@pytest.mark.parametrize("home", ["/proc/nowhere", "/dev/null"])
+def test_a_home_that_cannot_be_written_names_the_variable(monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.delenv("TUNER_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    with pytest.raises(StoreError, match=r"cannot use the folder .*tuner .*give another one, by TUNER_CACHE"):
+        cache_folder()
+
+
+def test_a_tilde_without_a_home_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.expanduser", nowhere)
+    code, line = cli("describe", "~/task.toml")
+    assert code == 1
+    assert "home" in line
+
+
+@pytest.mark.parametrize("task", [Path("nowhere.toml"), Path("nowhere"), Path("net.py:build")])
+def test_a_task_may_be_a_path(tmp_path: Path, cache: None, task: Path) -> None:
+    with pytest.raises(TunerError, match="nowhere|net") as caught:
+        tuner.run(tmp_path / task, trials="1", out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_task_that_is_none_is_one_line(tmp_path: Path, cache: None) -> None:
+    with pytest.raises(UsageError, match=r"a task must be a text, a path or a tuner\.Task, got a int"):
+        tuner.run(5, trials="1", out=tmp_path / "run")  # type: ignore[arg-type]  # what a user may give
