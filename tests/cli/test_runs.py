@@ -166,9 +166,12 @@ def test_a_dry_run_trains_nothing(home: Path, capsys: pytest.CaptureFixture[str]
     assert all(depth["spend_seconds"] > preview["fill_seconds"] / 2 for depth in cached[-1:])
     late = printed_json(capsys, *look, "--time", "1s")["depths"]  # loading takes longer
     assert all("time" in depth["over"] for depth in late)
-    exact = printed_json(capsys, *look, "--deterministic")
+    ladder = ("run", "digits", "--space", "board-10min", "--store", home / "none", "--dry-run", "--deterministic")
+    exact = printed_json(capsys, *ladder)
     assert exact["limits"]["time_seconds"] is None
-    assert exact["depths"] == printed_json(capsys, *look, "--deterministic")["depths"]
+    assert exact["depths"] == printed_json(capsys, *ladder)["depths"]
+    tails = [depth["sentence"] for depth in exact["depths"][1:]]
+    assert all(", 5 epochs" in one for one in tails), "the least training, not the start value of 8"
 
 
 def test_a_dry_run_counts_what_is_stored_already(run: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
-from tuner.planner.tail_terms import PLANNED_BYTES
+from tuner.planner.tail_terms import PLANNED_BYTES, UNLIMITED
 from tuner.process_memory import KEPT_BYTES, PeakMeter, memory_limit, return_freed
 from tuner.task import Task
 from tuner.training.epochs import Report
@@ -82,7 +82,8 @@ class Measurement:
             self._note("read", _read_bytes())
         chosen = self._prefix and self._has("train")
         if chosen and self._lacks(COMPLETE) and clock.has(0.0 if small else TRACING_SECONDS):
-            self._note("trace", _trace_seconds(task, model))
+            if steps_are_traced(model.info):
+                self._note("trace", _trace_seconds(task, model))
             nbytes = _engine_bytes(model, self._prefix, value, clock.threads)  # last: it slows what follows
             self._note("fill peak", max(self._figures["fill peak"], nbytes))
             self._note(COMPLETE, 1.0)
@@ -155,18 +156,20 @@ def _step(part: nn.Module, value: torch.Tensor) -> None:
 
 
 def steps_are_traced(model: ModelInfo) -> bool:
-    """Return whether the planned executor would be used for some tail of a model, so that its step is traced."""
-    return LARGEST_BATCH * sum(block.saved_bytes for block in model.blocks) >= PLANNED_BYTES
+    """Return whether the planned executor would be used for some tail of a model, so that its step is traced.
+
+    As in `tuner.planner.tail_terms.planned_from`, that takes more where this process's memory is not limited.
+    """
+    least = PLANNED_BYTES * (UNLIMITED if memory_limit() is None else 1)
+    return LARGEST_BATCH * sum(block.saved_bytes for block in model.blocks) >= least
 
 
 def _trace_seconds(task: Task, model: OpenModel) -> float:
-    """Return the seconds to trace and plan a step, per block of the tail; 0 where no tail would be, or can be.
+    """Return the seconds to trace and plan a step, per block of the tail; 0 where it cannot be.
 
     Tracing takes as long as there are operators, whatever their sizes: the later half of the model stands for all.
     """
     blocks = model.info.blocks
-    if not steps_are_traced(model.info):
-        return 0.0
     cut = len(blocks) // 2
     shape, outputs, loss = blocks[cut].in_shape, model.info.outputs, torch_loss(task.targets)
     started = time.perf_counter()

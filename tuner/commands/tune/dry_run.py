@@ -23,6 +23,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import Budget, RunRequest
 from tuner.search.folds import check_possible_folds, with_folds
 from tuner.search.processes.remote import open_remote
+from tuner.search.propose.structures import least_training
 from tuner.search.setting import CLOSING_SECONDS, objectives_for
 from tuner.store.store import open_store
 
@@ -81,8 +82,8 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
     """Preview a run; train nothing.
 
     Every depth that the space allows is estimated as the study would, with the start values of the recipe, as far as
-    the space allows them; a study that climbs the ladder of cuts begins with fewer epochs. The store is only read, and
-    not made. The time counts from `started`, see `RunSetup`.
+    the space allows them, and with the few epochs that a study begins with where it can continue a training. The store
+    is only read, and not made. The time counts from `started`, see `RunSetup`.
     """
     setup = RunSetup(asked, started, LOOKING_SECONDS)  # a run with less would say so
     setup.install()
@@ -129,12 +130,13 @@ def depths(composed: Callable[[ValueSource], Composed], strategies: Sequence[Str
     """
     deciders = {strategy.name for strategy in strategies if strategy.stage is Stage.SPLIT}
     first = composed(preferred_values({}))
-    plans = {first.plan.trainable: first.plan}
+    plans = {first.plan.trainable: least_training(first, composed).plan}
     for name, knob in first.knobs.items():
         if name.partition(".")[0] in deciders:
             for value in _values(knob):
-                plan = composed(preferred_values({name: value})).plan
-                plans.setdefault(plan.trainable, plan)
+                one = composed(preferred_values({name: value}))
+                if one.plan.trainable not in plans:
+                    plans[one.plan.trainable] = least_training(one, composed).plan
     return [plans[trainable] for trainable in sorted(plans)]
 
 

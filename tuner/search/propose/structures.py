@@ -144,12 +144,7 @@ class Structures:
 
     def least(self, composed: Composed) -> Composed:
         """Return a plan at the least training that says something, where its training can be continued."""
-        knob = composed.knobs.get(EPOCHS)
-        if knob is None or knob.fixed or not can_continue(composed.plan):
-            return composed
-        steps = math.ceil(composed.plan.train_samples / composed.plan.recipe.batch_size)
-        least = 1 if steps >= LONG_EPOCH else max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps))
-        return self._with(composed.values, {EPOCHS: least}) or composed
+        return least_training(composed, self._compose)
 
     def next(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
@@ -275,11 +270,25 @@ class Structures:
         return longer, _gain(here, expected)
 
     def _with(self, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
-        """Return a plan with some values changed; None where it cannot be composed."""
-        try:
-            return self._compose(preferred_values({**values, **changed}))
-        except (PlanError, StrategyError):
-            return None
+        return _changed(self._compose, values, changed)
+
+
+def least_training(composed: Composed, compose: Compose) -> Composed:
+    """Return a plan at the least training that says something, where its training can be continued."""
+    knob = composed.knobs.get(EPOCHS)
+    if knob is None or knob.fixed or not can_continue(composed.plan):
+        return composed
+    steps = math.ceil(composed.plan.train_samples / composed.plan.recipe.batch_size)
+    least = 1 if steps >= LONG_EPOCH else max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / steps))
+    return _changed(compose, composed.values, {EPOCHS: least}) or composed
+
+
+def _changed(compose: Compose, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
+    """Return a plan with some values changed; None where it cannot be composed."""
+    try:
+        return compose(preferred_values({**values, **changed}))
+    except (PlanError, StrategyError):
+        return None
 
 
 def plan_of(record: TrialRecord) -> TrialPlan:
