@@ -172,7 +172,7 @@ def test_an_image_that_resizing_would_make_too_large_is_refused(tmp_path: Path) 
             use(path, spec)
 
 
-@pytest.mark.parametrize("kind", ["EPS", "TIFF", "PPM", "PDF", "ICO", "PCX", "TGA", "SGI"])
+@pytest.mark.parametrize("kind", ["EPS", "PPM", "PDF", "ICO", "PCX", "TGA", "SGI"])
 def test_other_formats_of_pillow_are_not_read_whatever_their_name(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(saved(Image.new("RGB", (20, 20)), kind))

@@ -69,7 +69,7 @@ def short_side(path: str | Path) -> int:
     Raises:
         TaskError: As `decode_image`.
     """
-    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=_formats()) as image:
+    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=image_formats()) as image:
         return min(image.size)
 
 
@@ -129,7 +129,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def image_formats() -> tuple[str, ...]:
     """Return what may be decoded here: photos of an iPhone too where their library is installed."""
     try:
         from pillow_heif import register_heif_opener
@@ -144,7 +144,7 @@ def _opened(content: bytes) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # half of what is allowed
         try:
-            image = Image.open(io.BytesIO(content), formats=_formats())
+            image = Image.open(io.BytesIO(content), formats=image_formats())
         except Image.DecompressionBombError:
             raise ValueError(f"more than {MOST_PIXELS / 1e6:.0f} megapixels") from None
     _check_pixels(image.size)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.arrays import Labels
 from tuner.errors import TaskError, nearest
-from tuner.reading import read_text
+from tuner.reading import read_text, same_form
 from tuner.targets.regression import are_named
 from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
@@ -152,7 +152,7 @@ def as_rows(entry: Entry, rows: Mapping[str, int], outputs: int, where: str) -> 
 def _read_table(path: Path) -> list[list[str]]:
     """Return the cells of a classes file: a header and at least one row."""
     is_csv = path.suffix.lower() == ".csv"
-    text = read_text(path, TaskError, "the classes file must be UTF-8 text with tabs")
+    text = same_form(read_text(path, TaskError, "the classes file must be UTF-8 text with tabs"))
     try:
         lines = text.splitlines()
         table = list(csv.reader(lines) if is_csv else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
