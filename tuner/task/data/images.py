@@ -61,6 +61,7 @@ def check_image(path: str | Path, spec: InputSpec) -> None:
         else:
             image.draft("RGB", (1, 1))
             image.load()
+            _check_depth(image)
 
 
 def short_side(path: str | Path) -> int:
@@ -120,9 +121,15 @@ def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:
     return np.asarray(values, np.float32).reshape(1, -1, *(1,) * (batch.ndim - 2))
 
 
+def _check_depth(image: Image.Image) -> None:
+    if image.mode in {"I", "F"}:
+        raise ValueError("pixels of 32 bits, whose range is not known: save it with 8 or 16 bits a channel")
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):  # 16-bit grey: the upper byte, where pillow's own conversion may clip to white
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    _check_depth(image)
     if image.mode == "P" and "transparency" in image.info:  # by way of RGBA, as pillow asks in a warning
         image = image.convert("RGBA")
     return image.convert("RGB")
