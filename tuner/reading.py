@@ -9,11 +9,14 @@ import os
 import re
 import stat
 import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from tuner.distribution import install_command
 from tuner.errors import TunerError
 
 #: Bytes of a text: a task, a search space, a plan, a model file.
@@ -43,8 +46,8 @@ SYSTEM_NAMES = frozenset(
     | {"system volume information", "thumbs.db"}
 )
 
-#: Photos of an iPhone, which need the extra `heic`.
-HEIC_SUFFIXES = frozenset({".heic", ".heif", ".hif"})
+#: Photos of an iPhone, and whether the extra `heic`, which reads them, is installed.
+HEIC_SUFFIXES, READS_HEIC = frozenset({".heic", ".heif", ".hif"}), find_spec("pillow_heif") is not None
 
 #: A scheme of one letter would be a drive of Windows.
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
@@ -70,10 +73,15 @@ def is_hidden(path: Path) -> bool:
 
 
 def files_below(folder: Path, refused: Callable[[OSError], object] | None = None) -> Iterator[Path]:
-    """Yield the files anywhere below a folder but hidden ones, those of a folder before those of its folders.
+    """Yield the files anywhere below a folder, as `walk` does."""
+    return (file for _, files in walk(folder, refused) for file in files)
+
+
+def walk(folder: Path, refused: Callable[[OSError], object] | None = None) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield a folder, and each anywhere below it, with its files, sorted; but nothing hidden.
 
     Args:
-        folder: Where to begin; links to folders are not followed further down.
+        folder: Where to begin. A folder that several links lead to is looked at once.
         refused: Called for a folder that cannot be read; without it, the error is raised.
     """
 
@@ -82,21 +90,47 @@ def files_below(folder: Path, refused: Callable[[OSError], object] | None = None
             raise error
         refused(error)
 
-    for above, folders, names in os.walk(folder, onerror=on_error):
-        folders[:] = sorted(name for name in folders if not is_hidden(Path(name)))
-        yield from (path for name in sorted(names) if not is_hidden(path := Path(above, name)))
+    seen = {_identity(folder)}
+    for above, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
+        own = [name for name in sorted(folders) if not is_hidden(Path(name))]
+        identities = {name: _identity(Path(above, name)) for name in own}
+        folders[:] = [name for name in own if identities[name] not in seen]
+        seen.update(identities.values())
+        yield Path(above), [path for name in sorted(names) if not is_hidden(path := Path(above, name))]
+
+
+def _identity(folder: Path) -> tuple[int, int] | Path:
+    """Return what a folder is known by, whatever leads to it; where there is none, its path."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return folder
+    return (status.st_dev, status.st_ino) if status.st_ino else folder.resolve()
 
 
 def kinds_of(files: Iterable[Path]) -> str:
     """Return how many files of each kind there are, the most first, and what would read them where an extra does."""
-    counts = Counter(file.suffix.lower() or "without an ending" for file in files)
+    counts = Counter(map(_kind, files))
     kinds = ", ".join(f"{count:,} {text_from(kind)}" for kind, count in counts.most_common())
-    return f"{kinds} (.heic is read with pip install 'device-tuner[heic]')" if HEIC_SUFFIXES & counts.keys() else kinds
+    is_extra = HEIC_SUFFIXES & counts.keys() and not READS_HEIC
+    return f"{kinds} ({install_command('heic')} reads HEIC)" if is_extra else kinds
+
+
+def _kind(file: Path) -> str:
+    kind = kind_of(file)
+    if kind == "file":
+        return file.suffix.lower() or "without an ending"
+    return "broken link" if kind == "nothing" else "special file"
 
 
 def path_from(text: str) -> str:
     """Return the path that a text in UTF-8 means, as this process spells it, whose locale may know ASCII only."""
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+def same_form(name: str) -> str:
+    """Return a class's name in Unicode's composed form (NFC): macOS writes another, which looks alike."""
+    return unicodedata.normalize("NFC", name)
 
 
 def text_from(path: str | Path) -> str:

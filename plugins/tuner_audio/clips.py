@@ -1,7 +1,6 @@
 """Patches of the sounds that a task lists, decoded when they are asked for."""
 
 import hashlib
-import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,24 +145,3 @@ def header_of(file: Path, check: FileCheck | None) -> ClipHeader | None:
             raise
         check.note(file, error)
         return None
-
-
-def recording_of(file: Path, pattern: str | None) -> str:
-    """Return the name of the recording that a sound was cut from: its own path where nothing says so.
-
-    Raises:
-        TaskError: The pattern is no regular expression, or does not match.
-    """
-    if pattern is None:
-        return str(file)
-    try:
-        match = re.search(pattern, file.name)
-    except re.error as error:
-        raise TaskError(f"input.recording must be a regular expression, got {pattern!r} ({error})") from None
-    if match is not None and not match[0]:
-        raise TaskError(f"{file}: input.recording = {pattern!r} matches nothing of this file's name: correct it")
-    if match is None:
-        raise TaskError(
-            f"{file}: input.recording = {pattern!r} does not match this file's name: correct it, or rename the file"
-        )
-    return match[0]

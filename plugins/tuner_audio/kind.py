@@ -11,11 +11,12 @@ from tuner.arrays import Array, Floats
 from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data
 from tuner.task.data.listing import read_listing
+from tuner.task.data.sessions import recording_of
 from tuner.task.data.signals import cut_windows, window_begins
 from tuner.task.inputs.base import InputKind
 from tuner.task.spec import InputDefaults, InputSpec
 from tuner_audio.bands import PATCH, RATE, STEP, SUFFIXES, log_mel, read_clip, read_header, seconds_of
-from tuner_audio.clips import ClipSamples, header_of, recording_of
+from tuner_audio.clips import ClipSamples, header_of
 from tuner_audio.spectrograms import augment_spectrograms, check_spectral_operations
 
 _MARK = "#"
@@ -115,7 +116,7 @@ def _listed(source: EntrySource) -> list[_Listed]:
         raise no_such_data(place, source.partition)
     files, labels, sessions, others = read_listing(source, place, SUFFIXES, "sounds", npz=False)
     if source.check is not None:
-        source.check.leave_out(place, others)
+        source.check.count(place, files, others)
     listed = map(_Listed, files, labels, sessions)
     chosen = [clip for clip in listed if not pattern or fnmatchcase(clip.file.name, pattern)]
     if not chosen:

@@ -82,10 +82,10 @@ def test_what_is_least_sure_is_to_be_labelled_next(bundle: Path, samples: Path, 
 def test_a_clock_that_is_set_back_hides_no_file(
     bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = files_in(samples, frozenset({".npy"}))
+    listed, _ = files_in(samples, frozenset({".npy"}))
     later = [replace(file, changed_ns=file.changed_ns - 10**14) for file in listed[1:]]
     answers = iter([listed[:1], listed[:1], [*later, *listed[:1]], listed[:1], []])
-    monkeypatch.setattr("tuner.commands.bundles.watch.files_in", lambda *_: next(answers, []))
+    monkeypatch.setattr("tuner.commands.bundles.watch.files_in", lambda *_: (next(answers, []), []))
     _, events, _ = run("watch", bundle, "--samples", samples, "--once")
     assert [event["label"] for event in events] == ["a", "b", "c"]
 

@@ -13,6 +13,7 @@ from tuner.bundle.exit_policy import ExitPolicy, with_lists
 from tuner.bundle.scores import Int8Info, Scores
 from tuner.bundle.table import MOST, Table, Within
 from tuner.errors import BundleError
+from tuner.reading import same_form
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.task import InputSpec
 from tuner.task.inputs import input_kind
@@ -181,6 +182,7 @@ class BundleInfo:
 
     def labels_of(self, name: str) -> tuple[str, ...]:
         """Return the labels that a sample has by one name: itself alone, where `label_map` does not have it."""
+        name = name if name in self.labels else same_form(name)
         return self.label_map.get(name, (name,))
 
     @classmethod

@@ -87,7 +87,6 @@ def _photos(prepared: "Prepared") -> Iterator[str]:
 
 
 def _findings(survey: "Survey") -> Iterator[str]:
-    from tuner.task.data.readable import unread
     from tuner.task.file.draft import SIZE
 
     smallest, median, largest = survey.short_sides
@@ -111,12 +110,18 @@ def _findings(survey: "Survey") -> Iterator[str]:
         yield f"warning: {_count(survey.conflicts)} in two classes; remove the wrong one: {_some(pairs)}"
     if survey.repeats:
         yield f"copies of another photo in the same class of train: {survey.repeats:,}"
-    yield from map(printable, unread(survey.left_out))
+    sessions, photos = survey.sessions
+    if sessions:
+        yield (
+            f"sessions: {photos:,} photos were taken in the same minute as another, in {sessions:,} sessions; none is "
+            "divided between training and validation (input.recording)"
+        )
+    yield from map(printable, survey.findings)
     if survey.unreadable:
         files = list(map(printable, survey.unreadable))
         what = "it" if len(files) == 1 else f"these {len(files):,}"
         yield f"warning: left out, as {what} cannot be read: {_some(files)}"
-    elif not survey.left_out:
+    elif not survey.findings:
         yield "every photo can be read"
 
 

@@ -94,6 +94,7 @@ class RunInfo:
         kinds: Kinds of devices that the study ran on, by name; empty where it is not shared.
         kind: The one whose costs the run shows: that of the device of its folder.
         worker: Name of this folder in a shared study.
+        notes: What a person should know of the task's files.
     """
 
     identity: Identity
@@ -114,6 +115,7 @@ class RunInfo:
     kinds: dict[str, Kind] = field(default_factory=dict)
     kind: str = ""
     worker: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def targets(self) -> Targets:

@@ -1,8 +1,9 @@
-"""Samples that are trained on and scored too: the same file by any way to it, or a copy of its content."""
+"""The same data twice: samples of one content in two partitions or two classes, and sessions on both sides."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import product
+from itertools import combinations
 from pathlib import Path
 
 from tuner.errors import TaskError
@@ -11,46 +12,89 @@ from tuner.task.task import Task
 
 #: Pairs that a message names.
 MOST_NAMED = 2
+Pairs = list[tuple[str, str]]
 
 
 def shared_samples(task: Task) -> Iterator[str]:
-    """Yield a warning for each pair of partitions of which the same content is trained on and scored.
+    """Yield a warning for each pair of partitions that share data, where scores need them apart, and on conflicts.
 
     Only samples of the same size are read and hashed; trials need the hashes too.
 
     Raises:
         TaskError: Partitions of one domain hold the same files, whatever the paths; or a sample cannot be read.
     """
-    partitions = dict(task.partitions())
-    learning = [name for name in partitions if name.endswith(".train")]
-    for learned, (scored, samples) in product(learning, partitions.items()):
-        pairs = [] if scored in learning else _pairs(partitions[learned], samples)
-        if pairs:
-            count = f"{len(pairs):,} of the {len(samples):,} samples of {scored} are"
-            named = ", ".join(f"{other} = {one}" for one, other in pairs[:MOST_NAMED])
-            same_files = sum(is_same_file(*pair) for pair in pairs)
-            if same_files and learned.partition(".")[0] == scored.partition(".")[0]:
+    for (first, samples), (scored, others) in combinations(_learned_first(task), 2):
+        if scored.endswith(".train"):
+            continue
+        places = copies(samples, others)
+        if places:
+            pairs = [(samples.name(one), others.name(other)) for one, other in places]
+            count = f"{len(pairs):,} of the {len(others):,} samples of {scored} are"
+            is_one_domain = first.partition(".")[0] == scored.partition(".")[0]
+            if is_one_domain and any(is_same_file(samples.whole(one), others.whole(other)) for one, other in places):
                 raise TaskError(
-                    f"{task.name}: {count} the same as samples of {learned} ({named}), so scores would be measured on "
+                    f"{task.name}: {count} the same as samples of {first} ({named(pairs)}), so scores would be of "
                     f"samples already seen: give other data, or leave {scored} out"
                 )
+            yield f"warning: {count} also in {first}, so scores are too good; remove one of each: {named(pairs)}"
+        elif (sessions := _sessions(samples) & (theirs := _sessions(others))) and first.endswith(".train"):
+            count = sum(others.origin(index) in sessions for index in range(len(others)))
             yield (
-                f"warning: {count} also in {learned}, so scores are too good; remove one of each: {named}"
-                + (f", and {len(pairs) - MOST_NAMED:,} more" if len(pairs) > MOST_NAMED else "")
+                f"warning: {count:,} of the {len(others):,} samples of {scored} are of a session of which {first} has "
+                f"others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; give a session to one"
             )
+    conflicts, _ = repeats(task.local.train)
+    if conflicts and task.labelled:
+        yield (
+            f"warning: {len(conflicts):,} samples of local.train are in it twice, under different labels; remove the "
+            f"wrong one: {named(conflicts)}"
+        )
+
+
+def copies(samples: Samples, others: Samples) -> list[tuple[int, int]]:
+    """Return the places of a sample and of one of the others with the same content, for each such other one."""
+    sizes, other_sizes = ([each.stamp(index) for index in range(len(each))] for each in (samples, others))
+    both = {*sizes} & {*other_sizes}
+    places = {samples.sample_id(index): index for index, size in reversed([*enumerate(sizes)]) if size in both}
+    found = ((places.get(others.sample_id(index)), index) for index, size in enumerate(other_sizes) if size in both)
+    return [(place, index) for place, index in found if place is not None]
+
+
+def repeats(samples: Samples) -> tuple[Pairs, int]:
+    """Return the names of each two samples of the same content and different labels, and how many have the same."""
+    by_size: dict[str, list[int]] = defaultdict(list)
+    for index in range(len(samples)):
+        by_size[samples.stamp(index)].append(index)
+    known: dict[str, list[int]] = defaultdict(list)
+    for index in sorted(index for members in by_size.values() if len(members) > 1 for index in members):
+        known[samples.sample_id(index)].append(index)
+    again = [(same[0], other) for same in known.values() for other in same[1:]]
+    is_other = [bool((samples.labels[one] != samples.labels[other]).any()) for one, other in again]
+    named_pairs = [(samples.name(one), samples.name(other)) for one, other in again]
+    conflicts = [pair for pair, other in zip(named_pairs, is_other, strict=True) if other]
+    return conflicts, len(again) - len(conflicts)
 
 
 def is_same_file(one: str, other: str) -> bool:
     """Return whether two names lead to one file, by links too."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):  # what is no file, such as a part of an .npz
         return Path(one).samefile(other)
     return False
 
 
-def _pairs(train: Samples, samples: Samples) -> list[tuple[str, str]]:
-    """Return the names of a training sample and of a scored one with the same content, for each such."""
-    learned, scored = ([one.stamp(index) for index in range(len(one))] for one in (train, samples))
-    sizes = {*learned} & {*scored}
-    places = {train.sample_id(index): index for index, size in enumerate(learned) if size in sizes}
-    twins = ((index, places.get(samples.sample_id(index))) for index, size in enumerate(scored) if size in sizes)
-    return [(train.name(place), samples.name(index)) for index, place in twins if place is not None]
+def named(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return the first few pairs, and how many more there are."""
+    more = len(pairs) - MOST_NAMED
+    listed = ", ".join(f"{one} = {other}" for one, other in pairs[:MOST_NAMED])
+    return f"{listed}, and {more:,} more" if more > 0 else listed
+
+
+def _learned_first(task: Task) -> list[tuple[str, Samples]]:
+    """Return the partitions: those that are trained on, those that guide the search, those that are scored once."""
+    order = ("train", "val", "test")
+    return sorted(task.partitions(), key=lambda item: order.index(item[0].rpartition(".")[2]))
+
+
+def _sessions(samples: Samples) -> set[str]:
+    """Return the sessions that samples were taken in, where they are known."""
+    return {session for at in range(len(samples)) if (session := samples.origin(at)) != samples.name(at)}

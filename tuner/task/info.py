@@ -6,9 +6,10 @@ import numpy as np
 
 from tuner.plan.info import TaskInfo
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
-from tuner.targets.strata import class_counts
+from tuner.targets.strata import class_counts, presence
 from tuner.task.copies import shared_samples
-from tuner.task.data.readable import changed, left_out, unread
+from tuner.task.data.readable import changed, left_out
+from tuner.task.data.sessions import numbered
 from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
 from tuner.task.spec import InputSpec, LabelMap
@@ -64,7 +65,7 @@ def outline(task: Task) -> TaskOutline:
         TaskError: A sample cannot be read.
     """
     others = filter(None, (left_out(task.skipped), changed(task.notes), *task.cautions))
-    lines = (*shared_samples(task), *unread(task.left_out), *others)
+    lines = (*shared_samples(task), *task.findings, *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
     own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)
@@ -74,12 +75,18 @@ def outline(task: Task) -> TaskOutline:
 def _possible_folds(task: Task) -> tuple[int, str]:
     """Return how many folds there can be, and the class that has no more samples."""
     samples, labels = task.local.train, task.local.train.labels
-    if input_kind(task.input.kind).windowed and len({samples.origin(at) for at in range(len(samples))}) < len(samples):
+    origins = numbered([samples.origin(at) for at in range(len(samples))])
+    apart, are_apart = int(origins.max()) + 1, int(origins.max()) + 1 == len(samples)
+    if input_kind(task.input.kind).windowed and not are_apart:
         return 0, ""
     if not task.labelled or not task.targets.has_classes:
-        return len(samples), ""
-    sizes = class_counts(labels, len(task.labels))
-    return min(((int(size), task.labels[row]) for row, size in enumerate(sizes) if size), default=(len(samples), ""))
+        return apart, ""
+    sizes = (
+        class_counts(labels, len(task.labels))
+        if are_apart
+        else [len(np.unique(origins[has])) for has in presence(labels, np.arange(len(task.labels))).T]
+    )
+    return min(((int(size), task.labels[row]) for row, size in enumerate(sizes) if size), default=(apart, ""))
 
 
 def task_info(task: Task) -> TaskInfo:

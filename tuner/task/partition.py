@@ -102,6 +102,39 @@ def recording_holdout(
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
+def session_holdout(
+    labels: Labels, sessions: RowNumbers, fraction: float = 0.2, seed: int = 0
+) -> tuple[RowNumbers, RowNumbers]:
+    """Divide samples so that whole sessions are held out, of each class about a fraction and at most half.
+
+    Samples of a class that has one session only are divided one by one.
+
+    Args:
+        labels: Labels of the samples.
+        sessions: Number of the session that each was taken in, int64 [n].
+        fraction: Part of each class to hold out.
+        seed: The same seed and data give the same division.
+
+    Returns:
+        Sorted indices: the rest, and the samples held out.
+    """
+    hot = presence(strata(labels))
+    is_lone = [len(np.unique(sessions[has])) == 1 for has in hot.T]
+    apart = np.where(hot[:, is_lone].any(axis=1), sessions.max() + 1 + np.arange(len(sessions)), sessions)
+    groups = np.unique(apart, return_inverse=True)[1]
+    counts = np.zeros((groups.max() + 1, hot.shape[1]), np.int64)
+    np.add.at(counts, groups, hot)
+    total, held = counts.sum(axis=0), np.zeros(hot.shape[1], np.int64)
+    chosen: list[int] = []
+    for group in np.random.default_rng(seed).permutation(len(counts)):
+        own = counts[group]
+        if (held < fraction * total)[own > 0].any() and (held + own <= total / 2)[own > 0].all():
+            chosen.append(int(group))
+            held += own
+    held_out = np.isin(groups, chosen)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
 def _held_out_groups(labels: Labels, groups: RowNumbers, fraction: float, seed: int) -> NDArray[np.bool_]:
     """Mark the windows of a fraction of the groups; none where there is one group, or each is alone with a label."""
     hot = presence(labels)

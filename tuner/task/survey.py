@@ -1,11 +1,10 @@
 """What a person should know of their photos before anything trains: classes, sizes, and photos that occur twice."""
 
-from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
 from dataclasses import dataclass
 from statistics import median_low
 
-from tuner.processors import usable_processors
+from tuner.task.copies import copies, repeats
 from tuner.task.data.images import short_side
 from tuner.task.task import Task
 
@@ -31,7 +30,8 @@ class Survey:
         conflicts: Photos of which the same content is in two classes of ``train``, as pairs of files.
         repeats: Number of photos of ``train`` whose content another one of the same class has.
         unreadable: Files that cannot be read, each with the reason.
-        left_out: What is not read of each folder: how many files of which kinds.
+        findings: Lines on the files, such as which kinds are left out.
+        sessions: Number of sessions of several photos, such as those of the same minute, and of the photos in them.
     """
 
     classes: tuple[ClassCount, ...]
@@ -40,7 +40,8 @@ class Survey:
     conflicts: tuple[tuple[str, str], ...]
     repeats: int
     unreadable: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    sessions: tuple[int, int] = (0, 0)
 
     @property
     def balance(self) -> float:
@@ -57,26 +58,14 @@ def survey(task: Task) -> Survey:
     """
     partitions = dict(task.local.partitions())
     counts = {name: Counter(samples.labels.tolist()) for name, samples in partitions.items()}
-    with ThreadPoolExecutor(usable_processors()) as pool:
-        ids = {name: list(pool.map(samples.sample_id, range(len(samples)))) for name, samples in partitions.items()}
     train = partitions["train"]
-    known: dict[str, list[int]] = defaultdict(list)
-    for index, content in enumerate(ids["train"]):
-        known[content].append(index)
     leaks = [
-        (train.name(known[content][0]), samples.name(index))
+        (train.name(one), samples.name(other))
         for name, samples in partitions.items()
         if name != "train"
-        for index, content in enumerate(ids[name])
-        if content in known
+        for one, other in copies(train, samples)
     ]
-    conflicts, repeats = [], 0
-    for same in known.values():
-        for other in same[1:]:
-            if train.labels[other] == train.labels[same[0]]:
-                repeats += 1
-            else:
-                conflicts.append((train.name(same[0]), train.name(other)))
+    conflicts, again = repeats(train)
     every = [samples.name(index) for samples in partitions.values() for index in range(len(samples))]
     sides = list(map(short_side, every))
     sizes = (min(sides), median_low(sides), max(sides))
@@ -85,4 +74,11 @@ def survey(task: Task) -> Survey:
         ClassCount(task.labels[row], *(counts.get(name, none)[row] for name in ("train", "val", "test")))
         for row in task.local_labels
     )
-    return Survey(classes, sizes, tuple(leaks), tuple(conflicts), repeats, task.skipped, task.left_out)
+    return Survey(classes, sizes, tuple(leaks), tuple(conflicts), again, task.skipped, task.findings, _sessions(task))
+
+
+def _sessions(task: Task) -> tuple[int, int]:
+    partitions = [task.local.train, task.local.val]
+    sizes = Counter(samples.origin(index) for samples in partitions for index in range(len(samples)))
+    several = [size for size in sizes.values() if size > 1]
+    return len(several), sum(several)

@@ -78,7 +78,7 @@ class Task:
         augment: Random operations that keep a sample's label (`tuner.augment.operations`).
         labelled: Whether the local labels are the user's; else agreement with the given model is the objective.
         skipped: Files that were left out because they cannot be read, each with the reason.
-        left_out: What is not read of each entry: how many files of which kinds.
+        findings: Lines on the files of entries, such as which kinds are left out.
         notes: Files that were changed in a way that a person should know, each with what was done to it.
         loss_settings: Settings of the loss.
         label_map: Labels of a sample by one name for them all, of the user's or of the task: with those more general.
@@ -99,7 +99,7 @@ class Task:
     augment: tuple[str, ...] = ()
     labelled: bool = True
     skipped: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     loss_settings: LossSettings = SINGLE_LABEL.settings
     label_map: LabelMap = ()

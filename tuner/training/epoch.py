@@ -25,7 +25,7 @@ Batches = Callable[[RowNumbers, int], Sequence[RowNumbers]]
 
 
 class EpochResult(NamedTuple):
-    """The mean loss over the samples that an epoch trained on, and whether it was stopped before its end, on request."""
+    """The mean loss over the samples that were trained on, and whether it was stopped before its end, on request."""
 
     loss: float
     stopped: bool

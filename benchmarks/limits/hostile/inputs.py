@@ -117,7 +117,7 @@ def claims_of(answers: Sequence[Outcome]) -> list[Claim]:
     rest = ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind != ONE_LINE)
     return [
         Claim(
-            f"at least {LEAST_CASES} inputs get one line, are harmless or are told of: none hangs, none is silently wrong",
+            f"at least {LEAST_CASES} inputs get one line, are harmless or told of: none hangs, none is silently wrong",
             "none published: the bound is this project's",
             f"{good} of {total}{'; ' + rest if rest else ''}",
             good == total >= LEAST_CASES,

@@ -48,7 +48,14 @@ def misread(folder: Path) -> Iterator[Case]:
         torch.save(content, folder / f"{name}.ckpt")
     rows = (
         ("a NaN in an array", "build", "nan.npz", "", "", r"x\[7\]"),
-        ("mean of pixels to 255", "build", "pixels.npz", "", "[input]\nmean = [128.0]\nstd = [50.0]", "pixels from 0 to 1"),
+        (
+            "mean of pixels to 255",
+            "build",
+            "pixels.npz",
+            "",
+            "[input]\nmean = [128.0]\nstd = [50.0]",
+            "pixels from 0 to 1",
+        ),
         ("a softmax at the end", "build", "fine.npz", 'arguments = { end = "softmax" }', "", "Softmax"),
         ("a sigmoid at the end", "build", "fine.npz", 'arguments = { end = "sigmoid" }', "", "Sigmoid"),
         ("a softmax in forward", "Net", "fine.npz", 'arguments = { how = "softmax" }', "", "softmax"),

@@ -109,12 +109,12 @@ def test_what_was_never_predicted_is_new_whatever_its_dates(tmp_path: Path) -> N
         write(tmp_path / name / "1.npy")
     predicted = PredictedFiles(kept)
     predicted.keep([])
-    for file in files_in(folder, frozenset({".npy"})):
+    for file in files_in(folder, frozenset({".npy"}))[0]:
         predicted.add(file)
     (tmp_path / "old").rename(folder / "older")  # its file keeps its dates, which are before the one that was predicted
     kept.write_bytes(kept.read_bytes() + b"torn")
     again = PredictedFiles(kept)
-    files = files_in(folder, frozenset({".npy"}))
+    files, _ = files_in(folder, frozenset({".npy"}))
     assert [file.path.parent.name for file in files if file not in again] == ["older"]
     again.keep(files)
     assert kept.stat().st_size == 16

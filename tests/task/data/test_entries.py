@@ -84,7 +84,7 @@ def test_a_mistake_in_a_manifest_is_reported_with_its_line(images: Path, load: L
 
 
 def test_a_manifest_without_its_header_or_encoding_is_reported(images: Path, load: Load) -> None:
-    with pytest.raises(TaskError, match=r"the first line must be 'path,label', got 'file,class'"):
+    with pytest.raises(TaskError, match=r"must be 'path,label' or 'path,label,session', got 'file,class'"):
         load({"local.train": manifest(images / "m.csv", header="file,class")})
     (images / "m.csv").write_bytes(b"path,label\n\xff\xfe,dog\n")
     with pytest.raises(TaskError, match=r"m\.csv: cannot be read \(it is not UTF-8"):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, print_line
+from tuner.cli.options import Json, note, print_line
 from tuner.printable import one_line, printable
 from tuner.results.records.config import Duration, Size
 
@@ -141,5 +141,7 @@ def _print_event(event: Mapping[str, Any]) -> None:
             print_line(f"label next: {printable(file)}")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
+    elif "left_out" in event:
+        note(f"note: {event['left_out']:,} files are left out, of no kind that the model reads: {event['kinds']}")
     else:
         print(f"tuner: {one_line(event.get('refused') or event['problem'])}", file=sys.stderr, flush=True)

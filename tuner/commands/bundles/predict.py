@@ -32,11 +32,11 @@ def _predict_folder(personaliser: Personaliser, folder: Path, left_out: dict[Pat
     closed, others = list[OSError](), list[Path]()
     empty = True
     for path in files_below(folder, closed.append):
-        if path.suffix.lower() not in suffixes:
-            others.append(path)
-        elif kind_of(path) == "file":
+        if path.suffix.lower() in suffixes and kind_of(path) == "file":
             empty = False
             yield path, _predict_file(personaliser, path)
+        else:
+            others.append(path)
     if others and not empty:
         left_out[folder] = kinds_of(others)
     for error in closed:

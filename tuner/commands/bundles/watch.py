@@ -13,15 +13,16 @@ from typing import Any
 from tuner.bundle.rounds import folder_of, rounds_in_use
 from tuner.errors import TunerError
 from tuner.files import cache_folder
+from tuner.reading import kinds_of
 from tuner.runtime import Bundle, Orchestrator, Policy, Ring, World
 from tuner.runtime.infer.personaliser import Sample
 from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.service.incoming import (
     Arrivals,
     IncomingFile,
-    class_folders,
     files_from_lines,
     files_in,
+    folders_in,
     seconds_until_settled,
 )
 from tuner.runtime.service.round import known_label, local_training
@@ -147,7 +148,7 @@ def watch(
         Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service,
     ):
         last_reported = None
-        for file in _incoming(service, samples, once=once):
+        for file in _incoming(service, samples, listener, once=once):
             if file is not None:
                 doubt = _predict(service, file, listener)
                 kept = nlargest(label_next, [*unsure.items(), (str(file.path), doubt)], key=itemgetter(1))
@@ -253,17 +254,23 @@ def _doubt(prediction: Prediction) -> float:
     return 0.0 if prediction.values is not None else 1 - prediction.probability
 
 
-def _incoming(service: Orchestrator, samples: str, *, once: bool) -> Iterator[IncomingFile | None]:
+def _incoming(
+    service: Orchestrator, samples: str, listener: Callable[[Event], None], *, once: bool
+) -> Iterator[IncomingFile | None]:
     """Yield files as they come, and None now and then while there are none."""
     if samples == STREAM:
         yield from files_from_lines(sys.stdin)
         return
     folder, suffixes = Path(samples), service.model.bundle.kind.suffixes
-    service.predicted.keep(files_in(folder, suffixes))
+    service.predicted.keep(files_in(folder, suffixes)[0])
+    told: set[str] = set()
     with Arrivals() as arrivals:
         while True:
-            arrivals.follow((folder, *class_folders(folder)))  # before the files are listed: none comes unnoticed
-            files = files_in(folder, suffixes)
+            arrivals.follow(folders_in(folder))  # before the files are listed: none comes unnoticed
+            files, others = files_in(folder, suffixes)
+            if endings := {path.suffix.lower() for path in others} - told:
+                told |= endings
+                listener({"left_out": len(others), "kinds": kinds_of(others)})
             new = [file for file in files if file not in service.predicted]
             now_ns = time.time_ns()
             unsettled = {} if once else {file: seconds_until_settled(file, now_ns) for file in new}

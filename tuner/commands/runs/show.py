@@ -42,6 +42,7 @@ def as_json(run: "Run") -> dict[str, Any]:
             "phases": info.spent.phases,
         },
         "ended": info.ended,
+        "notes": info.notes,
         "kind": info.kind,
         "kinds": {name: str(kind.device) for name, kind in info.kinds.items()},
         "answer": answer(run),

@@ -228,6 +228,7 @@ class Tuning:
             device=device_kind(),
             worker=self._worker,
             baselines=self._baselines,
+            notes=self.task.notes,
         )
 
     def spent(self, study: "Study | None") -> Spent:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from tuner.errors import TaskError, TunerError
 from tuner.files import write_private
-from tuner.reading import is_hidden, text_from
+from tuner.reading import text_from, walk
 
 if TYPE_CHECKING:
     from inotify_simple import INotify
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 SETTLED_SECONDS = 1.0
 #: Time between two looks at a folder where the kernel cannot say that something changed.
 POLL_SECONDS = 10.0
-#: Bytes of the hash by which a file is known.
-MARK_BYTES = 16
+#: Bytes of the hash by which a file is known, and how many files are known that are not there any more.
+MARK_BYTES, MOST_GONE = 16, 200_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,17 +33,20 @@ class IncomingFile:
     Attributes:
         changed_ns: Change time of the file, which copying does not preserve as it does the date.
         path: Path of the file.
-        label: Name of the class folder that it is in; None where it is in none.
+        label: Name of the class folder that it is in, at any depth; None where it is in none.
+        place: Path below the watched folder; `size` is that of the file.
     """
 
     changed_ns: int
     path: Path
     label: str | None = None
+    place: str = ""
+    size: int = 0
 
     @property
     def mark(self) -> bytes:
-        """Identity of the file with its current content: a hash of its class folder, its name and its change."""
-        text = f"{self.label or ''}/{text_from(self.path.name)}\0{self.changed_ns}"
+        """Identity of the file with its current content: a hash of its place, size and change."""
+        text = f"{self.place}\0{self.size}\0{self.changed_ns}"
         return hashlib.blake2b(text.encode(), digest_size=MARK_BYTES).digest()
 
 
@@ -55,24 +59,26 @@ class PredictedFiles:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        try:
+        content = b""
+        with suppress(OSError):
             content = file.read_bytes()
-        except FileNotFoundError:
-            content = b""
-        self._marks = {content[at : at + MARK_BYTES] for at in range(0, len(content) - MARK_BYTES + 1, MARK_BYTES)}
+        ends = range(MARK_BYTES, len(content) + 1, MARK_BYTES)
+        self._marks = dict.fromkeys(content[end - MARK_BYTES : end] for end in ends)
 
     def __contains__(self, file: IncomingFile) -> bool:
         return file.mark in self._marks
 
     def keep(self, files: Iterable[IncomingFile]) -> None:
-        """Forget the files that are not there any more."""
-        self._marks &= {file.mark for file in files}
+        """Forget the oldest files that are not there any more, where there are many: a disk may come back."""
+        there = dict.fromkeys(file.mark for file in files if file in self)
+        gone = [mark for mark in self._marks if mark not in there]
+        self._marks = dict.fromkeys([*gone[-MOST_GONE:], *there])
         with suppress(OSError, TunerError):  # of a full disk: what is not noted is predicted once more
             write_private(self._file, b"".join(self._marks))
 
     def add(self, file: IncomingFile) -> None:
         """Note that a file was predicted."""
-        self._marks.add(file.mark)
+        self._marks[file.mark] = None
         with suppress(OSError):  # the same
             end = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
@@ -81,28 +87,40 @@ class PredictedFiles:
                 os.close(end)
 
 
-def class_folders(folder: Path) -> list[Path]:
-    """Return the class folders in a folder, sorted.
+def folders_in(folder: Path) -> list[Path]:
+    """Return a folder and all folders below it that are not hidden.
 
     Raises:
         TaskError: The folder does not exist or cannot be read.
     """
-    return [path for path in _listed(folder) if path.is_dir() and not is_hidden(path)]
+    return [above for above, _ in _walk(folder)]
 
 
-def files_in(folder: Path, suffixes: frozenset[str]) -> list[IncomingFile]:
-    """Return the files of a folder and of the class folders in it, in the order of their arrival.
+def files_in(folder: Path, suffixes: frozenset[str]) -> tuple[list[IncomingFile], list[Path]]:
+    """Return the files of a folder and of the class folders in it, at any depth, in the order of their arrival.
 
     Args:
         folder: Folder of files without a label, and of class folders, whose names are the labels of their files.
         suffixes: Endings of files that count, in lower case.
 
+    Returns:
+        The files that count, and the paths of the others.
+
     Raises:
         TaskError: The folder does not exist or cannot be read.
     """
-    labelled: list[tuple[Path, str | None]] = [(path, None) for path in _listed(folder)]
-    labelled += [(path, class_.name) for class_ in class_folders(folder) for path in _inside(class_)]
-    return sorted(_stamped((path, label) for path, label in labelled if path.suffix.lower() in suffixes))
+    files, others = list[IncomingFile](), list[Path]()
+    for above, paths in _walk(folder):
+        inside = above.relative_to(folder)
+        label = inside.parts[0] if inside.parts else None
+        for path in paths:
+            status = _status(path)
+            if path.suffix.lower() not in suffixes or status is None:
+                others.append(path)
+                continue
+            place = text_from(inside / path.name)
+            files.append(IncomingFile(_changed_ns(status), path, label, place, status.st_size))
+    return sorted(files), others
 
 
 def files_from_lines(lines: Iterable[str]) -> Iterator[IncomingFile]:
@@ -122,28 +140,21 @@ def seconds_until_settled(file: IncomingFile, now_ns: int) -> float:
     return SETTLED_SECONDS - age if 0 <= age < SETTLED_SECONDS else 0.0
 
 
-def _listed(folder: Path) -> list[Path]:
+def _walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+    def refuse(error: OSError) -> None:
+        if Path(error.filename) == folder:  # another one was removed after it was listed
+            raise TaskError(f"--samples {folder} cannot be read ({error.strerror}): give a folder of files") from None
+
+    return walk(folder, refuse)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None where it was removed after it was listed, or is none."""
     try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise TaskError(f"--samples {folder} cannot be read ({error.strerror}): give a folder of files") from None
-
-
-def _inside(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:  # the folder was removed after it was listed
-        return []
-
-
-def _stamped(labelled: Iterable[tuple[Path, str | None]]) -> Iterator[IncomingFile]:
-    for path, label in labelled:
-        if is_hidden(path):
-            continue
-        try:
-            yield IncomingFile(_changed_ns(path.stat()), path, label)
-        except OSError:  # the file was removed after it was listed
-            continue
+        status = path.stat()
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _changed_ns(status: os.stat_result) -> int:

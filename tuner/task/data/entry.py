@@ -44,7 +44,7 @@ class Origin:
     """The recordings that samples are windows of, so that no recording has windows in two partitions.
 
     Attributes:
-        names: Names of the recordings.
+        names: Names of the recordings; none for sessions of photos, which are divided where a class has one only.
         sessions: Session of each recording, as ``"person/session"``; empty where it is unknown.
         recordings: Place in `names` of each sample's recording, int64 [n].
     """

@@ -64,6 +64,7 @@ def check_image(path: str | Path, spec: InputSpec) -> None:
         else:
             image.draft("RGB", (1, 1))
             image.load()
+            _check_depth(image)
 
 
 def short_side(path: str | Path) -> int:
@@ -72,7 +73,7 @@ def short_side(path: str | Path) -> int:
     Raises:
         TaskError: As `decode_image`.
     """
-    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=_formats()) as image:
+    with _decoding(str(path)), open_regular(path) as file, Image.open(file, formats=image_formats()) as image:
         return min(image.size)
 
 
@@ -138,16 +139,22 @@ def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:
     return np.asarray(values, np.float32).reshape(1, -1, *(1,) * (batch.ndim - 2))
 
 
+def _check_depth(image: Image.Image) -> None:
+    if image.mode in {"I", "F"}:
+        raise ValueError("pixels of 32 bits, whose range is not known: save it with 8 or 16 bits a channel")
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):  # 16-bit grey: the upper byte, where pillow's own conversion may clip to white
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    _check_depth(image)
     if image.mode == "P" and "transparency" in image.info:  # by way of RGBA, as pillow asks in a warning
         image = image.convert("RGBA")
     return image.convert("RGB")
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def image_formats() -> tuple[str, ...]:
     """Return what may be decoded here: photos of an iPhone too where their library is installed."""
     try:
         from pillow_heif import register_heif_opener
@@ -162,7 +169,7 @@ def _opened(content: bytes) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # half of what is allowed
         try:
-            image = Image.open(io.BytesIO(content), formats=_formats())
+            image = Image.open(io.BytesIO(content), formats=image_formats())
         except Image.DecompressionBombError:
             raise ValueError(f"more than {MOST_PIXELS / 1e6:.0f} megapixels") from None
     _check_pixels(image.size)

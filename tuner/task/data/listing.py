@@ -2,19 +2,31 @@
 
 import csv
 import io
-from importlib.util import find_spec
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from tuner.errors import TaskError
-from tuner.reading import HEIC_SUFFIXES, files_below, is_hidden, kind_of, kinds_of, path_from, read_text, text_from
+from tuner.reading import (
+    HEIC_SUFFIXES,
+    READS_HEIC,
+    files_below,
+    is_hidden,
+    kind_of,
+    kinds_of,
+    path_from,
+    read_text,
+    same_form,
+    text_from,
+)
 from tuner.targets import Targets
 from tuner.targets.base import SEPARATOR
 from tuner.task.data.entry import EntrySource, unreadable
 
 IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".avif", ".jp2"}
-    | (HEIC_SUFFIXES if find_spec("pillow_heif") else set())
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".dib", ".webp", ".gif", ".tif", ".tiff", ".avif"}
+    | {".jp2", ".j2k", ".jpx"}
+    | (HEIC_SUFFIXES if READS_HEIC else set())
 )
 MOST_MANIFEST_BYTES = 64_000_000
 
@@ -28,9 +40,7 @@ class Listing(NamedTuple):
     left_out: list[Path]
 
 
-def read_listing(
-    source: EntrySource, place: Path, suffixes: frozenset[str], noun: str, *, sessions: bool = True, npz: bool = True
-) -> Listing:
+def read_listing(source: EntrySource, place: Path, suffixes: frozenset[str], noun: str, *, npz: bool = True) -> Listing:
     """List the files of class folders, or of a ``.csv`` manifest.
 
     Args:
@@ -38,7 +48,6 @@ def read_listing(
         place: The folder or manifest.
         suffixes: Endings of the files that count in folders, in lower case.
         noun: Word for the files in messages.
-        sessions: Whether a manifest may have a column of sessions.
         npz: Whether the entry could have been an ``.npz``, for messages.
 
     Raises:
@@ -46,13 +55,25 @@ def read_listing(
     """
     try:
         if kind_of(place) == "folder":
-            return _read_folder(place, suffixes, noun)
+            return _same_forms(source, place, _read_folder(place, suffixes, noun))
         if place.suffix.lower() == ".csv":
-            return _read_manifest(place, source.targets, sessions=sessions)
+            return _same_forms(source, place, _read_manifest(place, source.targets))
     except OSError as error:
         raise unreadable(error, place) from error
     places = "an .npz, a folder of class folders" if npz else "a folder of class folders"
     raise TaskError(f"{place}: {noun} must be in {places} or a .csv manifest, got {place.suffix!r}")
+
+
+def _same_forms(source: EntrySource, place: Path, listing: Listing) -> Listing:
+    """Return a listing with its labels in Unicode's composed form, and note those that were in another."""
+    labels = [tuple(dict.fromkeys(map(same_form, of_sample))) for of_sample in listing.labels]
+    others = sorted({name for of_sample in listing.labels for name in of_sample if name != same_form(name)})
+    if others and source.check is not None:
+        source.check.findings.append(
+            f"note: {text_from(place)}: {', '.join(map(same_form, others))}: written with separate accents (Unicode "
+            "NFD), as macOS does; each is one class with the name in NFC that looks alike"
+        )
+    return listing._replace(labels=labels)
 
 
 def _read_folder(folder: Path, suffixes: frozenset[str], noun: str) -> Listing:
@@ -65,9 +86,7 @@ def _read_folder(folder: Path, suffixes: frozenset[str], noun: str) -> Listing:
             f"{folder}: no class folders in it: put the {noun} of each class into a folder named after the class"
         )
     for class_folder in classes:
-        found = list(files_below(class_folder))
-        members = [file for file in found if _counts(file, suffixes)]
-        others = [file for file in found if file.suffix.lower() not in suffixes]
+        members, others = divided(files_below(class_folder), suffixes)
         if not members:
             there = f"; it holds {kinds_of(others)}" if others else ""
             raise TaskError(
@@ -82,17 +101,25 @@ def _read_folder(folder: Path, suffixes: frozenset[str], noun: str) -> Listing:
 
 def images_below(folder: Path) -> list[Path]:
     """Return every image anywhere below a folder."""
-    return [file for file in files_below(folder) if _counts(file, IMAGE_SUFFIXES)]
+    return divided(files_below(folder), IMAGE_SUFFIXES)[0]
 
 
-def _read_manifest(path: Path, kind: Targets, *, sessions: bool) -> Listing:
+def divided(files: Iterable[Path], suffixes: frozenset[str]) -> tuple[list[Path], list[Path]]:
+    """Return the files that count, by their endings, and the others."""
+    counted, others = list[Path](), list[Path]()
+    for file in files:
+        (counted if _counts(file, suffixes) else others).append(file)
+    return counted, others
+
+
+def _read_manifest(path: Path, kind: Targets) -> Listing:
     """Read lines of ``path,label`` or ``path,label,session``; paths are relative to the file."""
     listing = Listing([], [], [], [])
     way_out = "save it as CSV in UTF-8 with header path,label"
     text = read_text(path, TaskError, way_out, MOST_MANIFEST_BYTES)
     try:
         rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-        header = _header(path, next(rows, []), sessions=sessions)
+        header = _header(path, next(rows, []))
         for row in rows:
             if row:
                 listing.files.append(_listed_file(path, rows.line_num, row, header))
@@ -109,11 +136,11 @@ def _counts(file: Path, suffixes: frozenset[str]) -> bool:
     return file.suffix.lower() in suffixes and kind_of(file) == "file"
 
 
-def _header(path: Path, cells: list[str], *, sessions: bool) -> list[str]:
+def _header(path: Path, cells: list[str]) -> list[str]:
     header = [cell.strip() for cell in cells]
-    if header != ["path", "label"] and not (sessions and header == ["path", "label", "session"]):
-        allowed = "'path,label' or 'path,label,session'" if sessions else "'path,label'"
-        raise TaskError(f"{path}: the first line must be {allowed}, got {','.join(header)!r}")
+    if header not in (["path", "label"], ["path", "label", "session"]):
+        got = repr(",".join(header))
+        raise TaskError(f"{path}: the first line must be 'path,label' or 'path,label,session', got {got}")
     return header
 
 

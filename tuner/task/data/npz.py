@@ -10,7 +10,7 @@ from typing import Literal
 
 from tuner.arrays import Array
 from tuner.errors import TaskError
-from tuner.reading import open_regular
+from tuner.reading import open_regular, same_form
 from tuner.task.data.npy import read_array
 
 PartitionName = Literal["train", "val", "test"]
@@ -65,8 +65,23 @@ def open_npz(path: Path) -> Iterator[Mapping[str, Array]]:
 
 
 def class_names(file: Mapping[str, Array]) -> list[str] | None:
-    """Return the class names that an ``.npz`` holds; None where it holds none."""
-    return [str(name) for name in file[CLASSES_KEY]] if CLASSES_KEY in file else None
+    """Return the class names that an ``.npz`` holds; None where it holds none; see `texts`."""
+    return texts(file, CLASSES_KEY) if CLASSES_KEY in file else None
+
+
+def texts(file: Mapping[str, Array], key: str) -> list[str]:
+    """Return an array of names, each in Unicode's composed form.
+
+    Raises:
+        TaskError: It is no list, or its bytes are not UTF-8.
+    """
+    names = file[key]
+    if names.ndim != 1:
+        raise TaskError(f"{key} must be a list of names, got {names.dtype} {list(names.shape)}: write an array [n]")
+    try:
+        return [same_form(name.decode() if isinstance(name, bytes) else str(name)) for name in names.tolist()]
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{key} must be text, or bytes in UTF-8, got {error.object!r}: write it as text") from None
 
 
 def samples_key(path: Path, file: Mapping[str, Array], partition: PartitionName, *, labelled: bool = False) -> str:

@@ -40,7 +40,7 @@ class FileCheck:
         self._unreadable: dict[str, str] = {}  # in the order of the task, and why
         self._skip, self._settings, self._looks = skip, settings, looks
         self._new: dict[bytes, None] = {}
-        self._left_out: dict[str, list[Path]] = {}
+        self.findings: list[str] = []  # lines on the files of entries, for a person
 
     def readable(self, files: Sequence[Path], look: Callable[[Path], object]) -> list[bool]:
         """Return whether each file can be read; `look`, called by several threads, raises a `TaskError` if not."""
@@ -68,15 +68,16 @@ class FileCheck:
         """Count a file as unreadable, whose reading raised an error."""
         self._unreadable[text_from(file)] = _reason(file, error)
 
-    def leave_out(self, place: Path, files: Sequence[Path]) -> None:
-        """Count files of an entry that are of no kind that is read, or in no class folder."""
-        if files:
-            self._left_out[text_from(place)] = list(files)
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """What is left out of each entry: how many files of which kinds."""
-        return tuple(f"{place}: {kinds_of(files)}" for place, files in self._left_out.items())
+    def count(self, place: Path, files: Sequence[Path], others: Sequence[Path]) -> None:
+        """Note of which kinds the files of an entry are, if of several, and the others, which do not count."""
+        if len({file.suffix.lower() for file in files}) > 1:
+            self.findings.append(f"note: {text_from(place)}: of several kinds: {kinds_of(files)}")
+        if others:
+            what = "1 file is" if len(others) == 1 else f"{len(others):,} files are"
+            self.findings.append(
+                f"warning: {text_from(place)}: {what} left out, of no kind that is read or in no class folder: "
+                f"{kinds_of(others)}"
+            )
 
     def close(self, task: Path) -> tuple[str, ...]:
         """Remember what was found, and return the files that are left out, each with the reason.
@@ -111,11 +112,6 @@ class FileCheck:
             state = (0, 0, 0, 0)
         content = os.fsencode(file) + f"\0{state}\0{self._settings}".encode()
         return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
-
-
-def unread(left_out: Sequence[str]) -> list[str]:
-    """Return the warnings that files of an entry are of no kind that is read."""
-    return [f"warning: left out, as no kind that is read, or in no class folder: {text}" for text in left_out]
 
 
 def left_out(skipped: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ class Samples(ABC):
         """Return the name that leads a person to the sample: a file's path, or ``"x_train[12]"``."""
 
     def origin(self, index: int) -> str:
-        """Return the name of the recording the sample was cut from; the sample's own where it is whole."""
+        """Return the recording that the sample was cut from, or the session it was taken in; else its own name."""
         return self.name(index)
 
     def whole(self, index: int) -> str:
@@ -75,11 +75,11 @@ class HashedSamples(Samples):
 
 
 class FileSamples(HashedSamples):
-    """Image files, decoded one at a time."""
+    """Image files, decoded one at a time; `sessions` are those that they were taken in, where any is known."""
 
-    def __init__(self, files: Sequence[Path], labels: Labels, spec: InputSpec) -> None:
+    def __init__(self, files: Sequence[Path], labels: Labels, spec: InputSpec, sessions: Sequence[str] = ()) -> None:
         super().__init__(labels)
-        self._files = tuple(files)
+        self._files, self._sessions = tuple(files), tuple(sessions)
         self._spec = spec
 
     def __len__(self) -> int:
@@ -90,6 +90,9 @@ class FileSamples(HashedSamples):
 
     def name(self, index: int) -> str:
         return str(self._files[index])
+
+    def origin(self, index: int) -> str:
+        return self._sessions[index] if self._sessions else self.name(index)
 
     def _content(self, index: int) -> Iterable[bytes]:
         return (read_bytes(self._files[index]),)

@@ -13,7 +13,7 @@ from tuner.task.data.samples import Samples, Subset
 from tuner.task.file.labels import as_rows
 from tuner.task.file.sections import path_of
 from tuner.task.inputs import input_kind
-from tuner.task.partition import recording_holdout, stratified_holdout
+from tuner.task.partition import recording_holdout, session_holdout, stratified_holdout
 from tuner.task.spec import InputSpec
 from tuner.task.task import Domain
 
@@ -97,6 +97,8 @@ def _held_out(title: str, entry: Entry, samples: Samples) -> tuple[Subset, Subse
     """Divide training samples into those that stay and the validation samples."""
     if entry.origin is None:
         noun, (rest, held_out) = "samples", stratified_holdout(samples.labels)
+    elif not entry.origin.names:
+        noun, (rest, held_out) = "photos", session_holdout(samples.labels, entry.origin.recordings)
     else:
         origin = entry.origin
         noun, (rest, held_out) = "recordings", recording_holdout(samples.labels, origin.recordings, origin.sessions)
@@ -106,4 +108,4 @@ def _held_out(title: str, entry: Entry, samples: Samples) -> tuple[Subset, Subse
 
 
 def _sources(entry: Entry) -> set[str]:
-    return set(entry.origin.names) if entry.origin is not None else {entry.source}
+    return set(entry.origin.names) if entry.origin is not None and entry.origin.names else {entry.source}

@@ -43,7 +43,7 @@ kind = "images"
 size = {SIZE}              # pixels; ImageNet's models were trained at 224, for twice the computation
 mean = {MEAN}
 std = {STD}
-{{skip}}
+{{sessions}}{{skip}}
 [augment]               # random changes that keep a photo's class
 ops = ["flip", "crop", "shift"]   # leave out "flip" if left and right make a difference
 """
@@ -60,6 +60,7 @@ NO_GLOBAL = """\
 # train = "known/train"           # a folder for each class, as above
 # classes = "known/classes.tsv"   # the row of each of these classes in the model's last layer"""
 NO_CLASSES = "# no classes file: the first class by name has row 0 of the model's last layer, and so on"
+SESSIONS = 'recording = "exif"      # photos of the same minute are never divided between training and validation'
 SKIP = "skip_unreadable = true  # files that cannot be read are left out"
 
 
@@ -105,6 +106,7 @@ class Draft:
             val=_pair("val", _path(local.val, file)) if local.val else HELD_OUT,
             test=_pair("test", _path(local.test, file)) if local.test else NO_TEST,
             known=self._global(file),
+            sessions=f"{SESSIONS}\n" if survey is None or survey.sessions[0] else "",
             skip=f"{SKIP}: {count} now\n" if survey is None or survey.unreadable else "",
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.arrays import Labels
 from tuner.errors import TaskError, nearest
-from tuner.reading import read_text
+from tuner.reading import read_text, same_form
 from tuner.targets.names import MOST_DIGITS, are_numbers
 from tuner.targets.regression import are_named
 from tuner.targets.strata import moved
@@ -225,7 +225,7 @@ def _with_header(path: Path, table: list[list[str]], known: Collection[str]) -> 
 def _read_table(path: Path) -> list[list[str]]:
     """Return the cells of a classes file: a header and at least one row, or rows."""
     is_csv = path.suffix.lower() == ".csv"
-    text = read_text(path, TaskError, "the classes file must be UTF-8 text with tabs")
+    text = same_form(read_text(path, TaskError, "the classes file must be UTF-8 text with tabs"))
     try:
         lines = text.splitlines()
         table = list(csv.reader(lines) if is_csv else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError, nearest
-from tuner.reading import read_text
+from tuner.reading import read_text, same_form
 from tuner.targets import Targets
 from tuner.targets.strata import moved
 from tuner.task.data.entry import Entry
@@ -56,15 +56,16 @@ class LabelRules:
 def read_rules(section: "LabelsSection", path: Path, kind: Targets) -> LabelRules:
     """Read ``[labels]``; a `TaskError` where it says what a sample cannot have."""
     map_, parents = (_table(value, path, key) for key, value in (("map", section.map), ("parents", section.parents)))
+    new = frozenset(map(same_form, section.new))
     if parents and not kind.several:
         raise TaskError(f'{path}: labels.parents gives a sample several labels: set loss.kind = "multi-label"')
     for label, targets in map_.items():
         if not targets or (len(targets) > 1 and not kind.several):
             wanted = "at least one label" if kind.several else "one label"
             raise TaskError(f"{path}: labels.map must map {label!r} to {wanted}, got {list(targets)}")
-        if label in section.new:
+        if label in new:
             raise TaskError(f"{path}: the label {label!r} is in labels.map and in labels.new: remove it from one")
-    rules = LabelRules(path, map_, frozenset(section.new), parents)
+    rules = LabelRules(path, map_, new, parents)
     circular = next((label for label in parents if label in rules.closed(parents[label])), None)
     if circular is not None:
         raise TaskError(f"{path}: labels.parents leads from {circular!r} back to itself: remove one of the steps")
@@ -170,11 +171,11 @@ def _relabelled(entry: Entry, labels: Mapping[str, Sequence[str]], first: Sequen
 def _table(value: Table | str, path: Path, key: str) -> Table:
     """Return a table of labels: as the task file has it, or from a file with tabs: ``label``, ``label|label``."""
     if not isinstance(value, str):
-        return value
+        return {same_form(label): [same_form(one) for one in labels] for label, labels in value.items()}
     if not value.strip():
         raise TaskError(f"{path}: labels.{key} must be a table, or the name of a file, got an empty name")
     file = path_of(value, path.parent)
-    text = read_text(file, TaskError, f"labels.{key} must be a table, or a UTF-8 file with tabs")
+    text = same_form(read_text(file, TaskError, f"labels.{key} must be a table, or a UTF-8 file with tabs"))
     table: dict[str, list[str]] = {}
     for line, words in enumerate(text.splitlines(), start=1):
         cells = words.split("\t")

@@ -141,7 +141,7 @@ def task_from_values(
         augment=augment_operations(file.augment.ops, spec.kind, path),
         labelled=labelled,
         skipped=skipped,
-        left_out=check.left_out,
+        findings=tuple(check.findings),
         notes=tuple(note for entry in entries for note in entry.notes),
         loss_settings=kind.settings,
         label_map=alike,

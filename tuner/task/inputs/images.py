@@ -1,6 +1,7 @@
 """Images: files in folders or a manifest, or pixels in an ``.npz``; decoded, resized and cropped."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 from tuner.arrays import Array
 from tuner.errors import TaskError
 from tuner.reading import files_below, kind_of
-from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data, unreadable
+from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, unreadable
 from tuner.task.data.images import check_image, check_scale, decode_image
-from tuner.task.data.listing import IMAGE_SUFFIXES, read_listing
+from tuner.task.data.listing import IMAGE_SUFFIXES, divided, read_listing
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import FileSamples
+from tuner.task.data.sessions import numbered, session_of
 from tuner.task.inputs.arrays import no_size, read_arrays
 from tuner.task.inputs.base import InputKind
 from tuner.task.spec import InputDefaults, InputSpec
@@ -25,7 +27,7 @@ class Images(InputKind):
     name = "images"
     suffixes = IMAGE_SUFFIXES
     noun = "images"
-    settings = frozenset({"size", "resize"})
+    settings = frozenset({"size", "resize", "recording"})
 
     def entry(self, source: EntrySource) -> Entry:
         """Return the images of class folders, of a manifest or of an ``.npz``; files stay on disk."""
@@ -36,22 +38,26 @@ class Images(InputKind):
         if path.suffix.lower() == ".npz" and not is_folder:
             return read_arrays(source)
         if is_folder and not source.labelled:
-            found = _below(path)
-            files, labels = [file for file in found if file.suffix.lower() in IMAGE_SUFFIXES], list[tuple[str, ...]]()
-            others = [file for file in found if file.suffix.lower() not in IMAGE_SUFFIXES]
+            files, others = _below(path)
+            labels, listed = list[tuple[str, ...]](), [""] * len(files)
         else:
-            files, labels, _, others = read_listing(source, path, IMAGE_SUFFIXES, self.noun, sessions=False)
+            files, labels, listed, others = read_listing(source, path, IMAGE_SUFFIXES, self.noun)
         if not files:
             raise empty_partition(path, source.partition)
         if source.check is not None:
-            source.check.leave_out(path, others)
+            source.check.count(path, files, others)
             keep = source.check.readable(files, lambda file: check_image(file, source.spec))
             if not any(keep):
                 raise source.check.error(path)
-            files, labels = kept(files, keep), kept(labels, keep) if labels else []
+            files, listed, labels = kept(files, keep), kept(listed, keep), kept(labels, keep) if labels else []
         none = (), np.zeros(len(files), np.int64)
         classes, targets = source.targets.read_texts(labels, path) if labels else none
-        return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
+        sessions = [own or session_of(file, source.recording) for own, file in zip(listed, files, strict=True)]
+        numbers = numbered(sessions)
+        if numbers.max() + 1 == len(files):
+            return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
+        build = partial(FileSamples, files, spec=source.spec, sessions=sessions)
+        return Entry(str(path), classes, targets, build, Origin((), (), numbers))
 
     def read(self, path: Path, spec: InputSpec) -> Array:
         return decode_image(path, spec)
@@ -80,8 +86,9 @@ class Images(InputKind):
             raise no_size(self.name)
 
 
-def _below(folder: Path) -> list[Path]:
+def _below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the images anywhere below a folder, and the other files."""
     try:
-        return list(files_below(folder))
+        return divided(files_below(folder), IMAGE_SUFFIXES)
     except OSError as error:
         raise unreadable(error, folder) from error

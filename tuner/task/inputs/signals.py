@@ -16,7 +16,7 @@ from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data
 from tuner.task.data.listing import read_listing
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key
+from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key, texts
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import Samples
 from tuner.task.data.signals import (
@@ -111,7 +111,7 @@ def _read(source: EntrySource) -> Labelled:
         )
     files, labels, sessions, others = read_listing(source, file, SUFFIXES, "recordings")
     if source.check is not None:
-        source.check.leave_out(file, others)
+        source.check.count(file, files, others)
     recordings = [_recording(each, session, source) for each, session in zip(files, sessions, strict=True)]
     keep = [recording is not None for recording in recordings]
     if source.check is not None and files and not any(keep):
@@ -193,7 +193,7 @@ def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> 
     x, y = read_labelled(path, file, x_key, "recording")
     where = f"{path}:{x_key}"
     sessions_key = "session" + x_key[1:]
-    sessions = [str(name) for name in file[sessions_key]] if sessions_key in file else [""] * len(x)
+    sessions = texts(file, sessions_key) if sessions_key in file else [""] * len(x)
     if len(sessions) != len(x):
         raise TaskError(f"{path}:{sessions_key}: {len(x)} recordings need as many sessions, got {len(sessions)}")
     if len(x) == 0:

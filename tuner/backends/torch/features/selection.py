@@ -9,8 +9,9 @@ from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.calibration import FOLDS, calibration_share
 from tuner.task import Samples, Task, stratified_holdout
+from tuner.task.data.sessions import numbered
 from tuner.task.mixing import mixed_indices, shared_indices
-from tuner.task.partition import fold_numbers, recording_folds, recording_holdout
+from tuner.task.partition import recording_folds, recording_holdout
 
 WHOLE = DataPlan()
 #: Partition whose samples judge a trial.
@@ -77,8 +78,16 @@ def refit_selections(task: Task, data: DataPlan) -> list[Selection]:
 def local_selection(task: Task, data: DataPlan) -> Selection:
     """Return the local training samples that are used, those that set thresholds of exits included."""
     used = shared_partition(task, "local.train", data.share)
-    folds = fold_numbers(task.local.train.labels, data.folds) if data.fold else None
-    return used if folds is None else replace(used, indices=np.flatnonzero(folds != data.fold))
+    if not data.fold:
+        return used
+    return replace(used, indices=np.flatnonzero(judging_folds(task, data.folds) != data.fold))
+
+
+def judging_folds(task: Task, folds: int) -> RowNumbers:
+    """Return the fold of each local training sample by which ``--folds`` judges; a session is in one fold."""
+    samples = task.local.train
+    sessions = numbered([samples.origin(index) for index in range(len(samples))])
+    return recording_folds(samples.labels, sessions, folds)
 
 
 def calibration_selection(task: Task, plan: TrialPlan) -> Selection:
@@ -147,8 +156,8 @@ def validation_selections(task: Task, data: DataPlan = WHOLE) -> list[Selection]
     One that leaves a fold out is scored on that alone; one that learns the local ones too, on the global ones.
     """
     if data.fold:
-        folds = fold_numbers(task.local.train.labels, data.folds)
-        return [Selection("local.train", task.local.train, np.flatnonzero(folds == data.fold))]
+        in_fold = judging_folds(task, data.folds) == data.fold
+        return [Selection("local.train", task.local.train, np.flatnonzero(in_fold))]
     asked = ("global.val",) if data.refit else (VALIDATION, "global.val")
     names = [name for name in asked if name in dict(task.partitions())]
     return [shared_partition(task, name, data.share) for name in names]

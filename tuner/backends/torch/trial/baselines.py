@@ -11,7 +11,13 @@ import torch
 
 from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
-from tuner.backends.torch.features.selection import Selection, local_folds, scored_selections, shared_partition
+from tuner.backends.torch.features.selection import (
+    Selection,
+    judging_folds,
+    local_folds,
+    scored_selections,
+    shared_partition,
+)
 from tuner.backends.torch.logistic import fit_linear
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.head import heads_of
@@ -25,7 +31,6 @@ from tuner.planner.data_terms import CODED_BITS, EXACT_BITS
 from tuner.results.records.baseline import LINEAR_PROBE, Baseline, packed
 from tuner.targets import Targets
 from tuner.task import Task
-from tuner.task.partition import fold_numbers
 from tuner.training.schedule import batches_of
 
 #: Group of the entry points of further models of vectors and windows; their names are the rows' names.
@@ -87,7 +92,7 @@ def _row(
         if started >= until:
             raise BudgetError("not fitted: there was no time")
         seen, labels, folds = read(used), used.labels(), local_folds(used)
-        judged = fold_numbers(labels, data.folds) if data.folds else np.zeros(len(used), np.int64)
+        judged = judging_folds(task, data.folds) if data.folds else np.zeros(len(used), np.int64)
         scored = {domain: selections[0] for domain, selections in scored_selections(task, data).items()}
         answered: dict[str, list[tuple[Floats, Labels]]] = {domain: [] for domain in scored}
         note = ""
