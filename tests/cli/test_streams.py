@@ -73,10 +73,10 @@ def test_a_tilde_without_a_home_is_one_line(cli: Cli, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("task", [Path("nowhere.toml"), Path("nowhere"), Path("net.py:build")])
 def test_a_task_may_be_a_path(tmp_path: Path, cache: None, task: Path) -> None:
     with pytest.raises(TunerError, match=r"nowhere|net") as caught:
-        tuner.run(tmp_path / task, trials="1", out=tmp_path / "run")
+        tuner.run(tmp_path / task, trials=1, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
 
 
 def test_a_task_that_is_none_is_one_line(tmp_path: Path, cache: None) -> None:
     with pytest.raises(UsageError, match=r"a task must be a text, a path or a tuner\.Task, got a int"):
-        tuner.run(5, trials="1", out=tmp_path / "run")  # type: ignore[arg-type]  # what a user may give
+        tuner.run(5, trials=1, out=tmp_path / "run")  # type: ignore[arg-type]  # what a user may give
