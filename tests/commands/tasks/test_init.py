@@ -132,7 +132,7 @@ def test_folders_that_hold_no_classes(photos: Path, weights: str) -> None:
     with pytest.raises(TaskError, match=r"holds arrays or signals \(\.npy, \.npz\), not photos: .*docs/tasks\.md"):
         init(Path("signals"), weights=weights)
     Path("empty").mkdir()
-    with pytest.raises(TaskError, match=r"empty: holds no photos \(\.avif, \.bmp, "):
+    with pytest.raises(TaskError, match=r"empty: holds no photos \(\.apng, \.avif, \.bmp, "):
         init(Path("empty"), weights=weights)
     assert not Path("task.toml").exists()
 

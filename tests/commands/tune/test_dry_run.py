@@ -28,7 +28,7 @@ def tried(wanted: Mapping[str, Wanted]) -> list[TrialPlan]:
 def test_every_depth_is_looked_at_with_the_recipe_that_is_tried_first() -> None:
     plans = tried({"freeze.trainable_blocks": Numeric("freeze.trainable_blocks", 1, 6, whole=True)})
     assert [plan.trainable for plan in plans] == [1, 2, 3, 4, 5, 6]
-    assert {plan.recipe.epochs for plan in plans} == {8}
+    assert {plan.recipe.epochs for plan in plans} == {16}  # of 50 samples, the least that says something
     assert [plan.cached for plan in plans] == [True] * 5 + [False]
     # a space that names no depth has those of the model's ladder
     assert [plan.trainable for plan in tried({})] == sorted({1, *example_model(6).depths}) == [1, 2, 4, 6]
