@@ -38,9 +38,9 @@ def shared_samples(task: Task) -> Iterator[str]:
                 )
             yield f"warning: {count} also in {first}, so scores are too good; remove one of each: {named(pairs)}"
         elif (sessions := _sessions(samples) & (theirs := _sessions(others))) and first.endswith(".train"):
-            of_these = sum(others.origin(index) in sessions for index in range(len(others)))
+            shared = sum(others.origin(index) in sessions for index in range(len(others)))
             yield (
-                f"warning: {of_these:,} of the {len(others):,} samples of {scored} are of a session of which {first} has "
+                f"warning: {shared:,} of the {len(others):,} samples of {scored} are of a session of which {first} has "
                 f"others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; give a session to one"
             )
     conflicts, _ = repeats(task.local.train)
