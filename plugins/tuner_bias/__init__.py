@@ -5,11 +5,11 @@ A weight that stays needs no gradient, no optimiser state, and no stored input o
 Source: TinyTL (Cai et al., NeurIPS 2020), section 3.1; BitFit (Zaken et al., ACL 2022).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.plugin import Draw, Lowering, ModelInfo, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
+from tuner.plugin import Draw, Lowering, ModelInfo, Scalar, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class BiasOnly(Strategy[Knobs]):
             scales=draw.choice("scales", (False, True)),
             rate=draw.choice("rate", (1, 3, 10), start=3),
         )
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
+        """Return the start values, in small batches."""
+        return ({"recipe.batch_size": 16},)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the cut, and the edit where a block is below the head."""

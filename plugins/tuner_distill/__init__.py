@@ -6,7 +6,7 @@ Neural Network, 2015, section 2), so that the weight means the same at every tem
 samples too, where a plan mixes any in.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from tuner.plugin import (
     LossInputs,
     LossTerm,
     ModelInfo,
+    Scalar,
     Stage,
     Strategy,
     TrialPlan,
@@ -43,6 +44,11 @@ class Distillation(Strategy[Knobs]):
         """Draw the weight, and the temperature where there is one."""
         weight = draw.choice("weight", (0.0, 0.25, 0.5, 1.0, 2.0), start=0.0)
         return Knobs(weight, draw.choice("temperature", (1.0, 2.0, 4.0), start=2.0) if weight else 1.0)
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:
+        """Return the first cut of the model's ladder that trains more than the head."""
+        blocks = next((blocks for blocks in model.depths if blocks > 1), 1)
+        return ({"distill.weight": 0.5, "freeze.trainable_blocks": blocks, "recipe.batch_size": 16},)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Add the term, unless its weight is 0."""

@@ -3,7 +3,7 @@
 Source: PersEPhonEE (HotMobile 2021). Exit i of M sits where the backbone's FLOPs have reached i/(M+1).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, get_args
@@ -16,6 +16,7 @@ from tuner.plugin import (
     HeadsPlan,
     ModelInfo,
     Objective,
+    Scalar,
     Stage,
     Strategy,
     TrialPlan,
@@ -123,6 +124,10 @@ class Exits(Strategy[Knobs]):
             joint,
             flip,
         )
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
+        """Return exits that are solved for, beside a tail and alone."""
+        return tuple({"exits.mode": mode, "exits.head": "closed-form"} for mode in ("with-tail", "exits-only"))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Place the exits, and set their losses."""

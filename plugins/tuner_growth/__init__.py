@@ -3,7 +3,7 @@
 Source: MDLdroidLite (SenSys 2020) and its journal version: release-and-inhibit control (RIC).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from tuner.plugin import (
     Lowering,
     ModelInfo,
     Objective,
+    Scalar,
     Stage,
     Strategy,
     Tail,
@@ -60,6 +61,12 @@ class Growth(Strategy[Knobs]):
         penalty = draw.number("penalty", 0.1, 1.0) if controller == "ric" else 0.0
         adapter = draw.choice("adapter", ADAPTERS) if controller != "fixed" else "random"
         return Knobs(mode, Edit(start, controller, cap, flops, adapter, horizon, penalty))
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:
+        """Return a growth from each kind of weights, of the deepest cut that the model's ladder has."""
+        deepest = max(model.depths, default=model.num_blocks)
+        shared = {"freeze.trainable_blocks": deepest, "growth.cap": 1.0, "growth.flops": 1.0}
+        return tuple({"growth.mode": mode, **shared} for mode in reversed(KINDS))
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Add the edit, unless only the last of several blocks trains: the head has no hidden width."""

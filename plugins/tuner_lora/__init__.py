@@ -5,11 +5,11 @@ The adapters are merged when training ends, so that the exported model is as sma
 Source: LoRA (Hu et al., ICLR 2022), section 4.1; a convolution's kernel is read as a matrix [out, in · height · width].
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.plugin import Draw, Lowering, ModelInfo, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
+from tuner.plugin import Draw, Lowering, ModelInfo, Scalar, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class Lora(Strategy[Knobs]):
             rate=draw.choice("rate", (1, 3, 10), start=3),
             head=draw.choice("head", ("whole", "low-rank"), start="whole"),
         )
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
+        """Return the start values, in small batches."""
+        return ({"recipe.batch_size": 16},)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the cut, and the edit where a weight has an adapter."""

@@ -7,11 +7,11 @@ Source: On-Device Training Under 256KB Memory (Lin et al., NeurIPS 2022), sectio
 a server, by contribution analysis; here on the device, by saliency.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.plugin import Draw, Lowering, ModelInfo, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
+from tuner.plugin import Draw, Lowering, ModelInfo, Scalar, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class Sparse(Strategy[Knobs]):
             trainable=draw.integer("trainable_blocks", least, most, start=min(6, most), usual=model.depths),
             share=draw.choice("share", (0.0625, 0.125, 0.25, 0.5), start=0.25),
         )
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
+        """Return the start values, in small batches."""
+        return ({"recipe.batch_size": 16},)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the cut, and the edit where a block is below the head."""

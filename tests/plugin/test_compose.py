@@ -147,7 +147,7 @@ def test_one_strategy_writes_several_parts_and_refines_what_others_decided() -> 
         example_task(),
     )
     assert (one.plan.split, one.plan.shape, one.plan.recipe.learning_rate) == (1, (TailEdit("deep"),), 0.1)
-    assert one.editors == {"deep": "wide"}
+    assert (one.editors, one.changed) == ({"deep": "wide"}, ("wide", "recipe"))
 
 
 def test_where_another_strategy_decides_the_stage_it_writes_nothing_at_all() -> None:

@@ -227,7 +227,10 @@ class Session(ABC):
 
     @abstractmethod
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix, of one precision, on every sample that `plans` need and the store lacks, in one pass."""
+        """Run the prefix, of one precision, on every sample that `plans` need and the store lacks, in one pass.
+
+        What the exits of the first plan begin with is learned too; that of the others when they are tried.
+        """
 
     @abstractmethod
     def train(self, trial: Trial) -> Outcome:

@@ -71,12 +71,14 @@ class Composed:
     Attributes:
         values: Value of every knob that was drawn, by name; `knobs` has their ranges.
         editors: Name of the strategy that wrote a tail edit, a data edit or a loss term, by its kind.
+        changed: Names of the strategies that changed the plan, in their order.
     """
 
     plan: TrialPlan
     values: dict[str, Scalar]
     knobs: dict[str, Knob]
     editors: dict[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
     @property
     def searched(self) -> dict[str, Scalar]:
@@ -110,7 +112,7 @@ def compose(
         StrategyError: A strategy raised an exception, wrote what it may not, or two strategies set one value.
     """
     taking: list[Strategy[Any]] = []
-    values, knobs, editors = dict[str, Scalar](), dict[str, Knob](), dict[str, str]()
+    values, knobs, editors, changed = dict[str, Scalar](), dict[str, Knob](), dict[str, str](), list[str]()
     recorded = recording(source, values, knobs)
     plan, owners, refiners = TrialPlan(model=model, task=task), dict[str, str](), list[tuple[Strategy[Any], Any]]()
     try:
@@ -121,12 +123,13 @@ def compose(
                     drawn = _sampled(strategy, Draw(recorded, strategy.name, wanted, task), model)
                     after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
                     editors |= dict.fromkeys(_added(plan, after), strategy.name)
+                    changed += [strategy.name] if after != plan else []
                     plan = after
                     refiners += [(strategy, drawn)] if strategy.refines else []
             owners = {}
             for strategy, drawn in refiners:
                 plan = _written(strategy, "refine", plan, drawn, strategy.refines, owners)
-            return Composed(normal_form(plan), values, knobs, editors)
+            return Composed(normal_form(plan), values, knobs, editors, tuple(changed))
     except PlanError as error:
         raise _blamed(str(error).removeprefix("plan: "), taking) from error
     except OverdueError as error:  # between two calls, or in what a strategy is, not what it does

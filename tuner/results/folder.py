@@ -88,6 +88,7 @@ class RunInfo:
         spent: Time and storage used.
         ended: Why the run ended.
         plugins: Distribution and version of each plugin that takes part, by name.
+        strategies: Names of the strategies that may take part.
         mark: What shows that the run was made on this device; see `tuner.results.records.origin`.
         classes: Names of the classes.
         device: Kind of the device, see `tuner.results.scores.likeness.device_kind`.
@@ -116,6 +117,7 @@ class RunInfo:
     kind: str = ""
     worker: str = ""
     notes: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
 
     @property
     def targets(self) -> Targets:

@@ -297,7 +297,7 @@ class Study:
                 self._strikes.count_error(error, tried=True)
             return uncomposed_record(base, error)
         plan = at_rung(composed.plan, rung)
-        base = replace(base, plan=plan, knobs=composed.values)
+        base = replace(base, plan=plan, knobs=composed.values, strategies=composed.changed)
         seen = self._seen.get(plan.key())
         if seen is not None:
             own = {**origin, "kind": setting.kind, "knobs": composed.values}

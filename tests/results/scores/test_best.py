@@ -1,6 +1,9 @@
 """The default pick, what is named next to it, and the cuts that a run tried."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.plan.plans import PLAN
 from tuner.plan.parts import EditTraits, TailEdit
@@ -8,6 +11,7 @@ from tuner.results.records.trial import TrialRecord, comparable
 from tuner.results.scores.cuts import cuts_of
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.results.scores.pareto import best, is_alike, is_worth_naming
+from tuner.results.scores.strategies import NEVER, strategies_of
 
 UNTOUCHED = {"local_accuracy": 0.1, "global_accuracy": 0.5}
 SAMPLES = {"local": 100, "global": 400}
@@ -89,3 +93,24 @@ def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:
     ]
     assert found[1].local_accuracy == 0.75, "of the highest rung"
     assert found[2].reason == "--time: needs more"
+
+
+def test_strategies_of_a_run_by_what_they_changed_and_what_the_front_would_lose_without_them() -> None:
+    def trial(number: int, local: float, *names: str, **more: Any) -> TrialRecord:
+        scores = {"local_accuracy": local, "global_accuracy": 0.5} if "reason" not in more else {}
+        return TrialRecord(number, more.pop("state", "done"), PLAN, values=scores, strategies=("cut", *names), **more)
+
+    records = [
+        trial(0, 0.7, "closed", spent_seconds=1.0),
+        trial(1, 0.9, "low-rank", spent_seconds=4.0),
+        trial(2, 0.6, "low-rank", "closed", spent_seconds=2.0),
+        trial(3, 0.0, "grows", state="rejected", reason="--memory: needs more"),
+    ]
+    closed, low, grows, never = strategies_of(("cut", "closed", "low-rank", "grows", "never"), records)
+    assert (closed.name, closed.tried, closed.trial, closed.best, closed.seconds) == ("closed", 2, 0, 0.7, 3.0)
+    assert (low.tried, low.trial, low.reason) == (2, 1, "")
+    assert (closed.adds, low.adds) == pytest.approx((0.0, 0.5 * (0.9 - 0.7)))
+    assert [(one.tried, one.trial, one.best, one.reason) for one in (grows, never)] == [
+        (0, None, None, "--memory: needs more"),
+        (0, None, None, NEVER),
+    ]

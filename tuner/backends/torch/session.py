@@ -137,15 +137,15 @@ class TorchSession(Session):
         return missing(self._of(plans[0]).access(plans[0], store), plans)
 
     def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix on what the plans need and the store lacks, then learn what their exits begin with."""
+        """Run the prefix on what the plans need and the store lacks; learn what the first one's exits begin with."""
         torch.set_num_threads(plans[0].runtime.threads)
         opened = self._of(plans[0])
         access = opened.access(plans[0], store, report)
         filling = fill(access, plans)
         for cut in {plan.split for plan in plans if plan.runtime.precision == "int8" and not filling.stopped}:
             prediction_costs(opened.task, opened.model, cut)  # here, where nothing trains
-        asked = (starts(access, plan, opened.extensions, may_stop=True).stopped for plan in plans)
-        return replace(filling, stopped=filling.stopped or any(asked))
+        begun = starts(access, plans[0], opened.extensions, may_stop=True)  # the others may never be tried
+        return replace(filling, stopped=filling.stopped or begun.stopped)
 
     def train(self, trial: Trial) -> Outcome:
         """Train the tail, and the exits where the plan has any, and take the measures of plugins around it."""

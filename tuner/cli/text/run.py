@@ -13,6 +13,7 @@ from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
 from tuner.results.scores.cuts import Cut, cuts_of
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, Objective, title_of
+from tuner.results.scores.strategies import Tried, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.answer import answer
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
@@ -48,8 +49,8 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
     for line in _picks(run):
         console.print(line, highlight=False)
-    if (cuts := cuts_of(run.records)) and len(cuts) > 1:
-        console.print(_cuts(run, cuts))
+    for part in _tried(run):
+        console.print(part, highlight=False)
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
         console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
@@ -74,6 +75,16 @@ def _picks(run: Run) -> Iterator[str]:
         yield from baselines.verdicts(run, named.values())
 
 
+def _tried(run: Run) -> Iterator[Table | str]:
+    """Yield what each cut and each strategy came to, where there are several."""
+    cuts, strategies = cuts_of(run.records), strategies_of(run.info.strategies, run.records)
+    if len(cuts) > 1:
+        yield _cuts(run, cuts)
+    if len(strategies) > 1:
+        yield _strategies(run, strategies)
+        yield from (f"{one.name} was not tried: {one.reason}" for one in strategies if one.reason)
+
+
 def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
     """Return what each number of blocks that train came to."""
     local = run.objective("local_accuracy")
@@ -83,6 +94,18 @@ def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
     for cut in cuts:
         best = "–" if cut.local_accuracy is None else f"{local.text(cut.local_accuracy)} (trial {cut.trial})"
         table.add_row(cut.name, str(cut.tried), best, f"{cut.seconds:,.1f}")
+    return table
+
+
+def _strategies(run: Run, strategies: Sequence[Tried]) -> Table:
+    """Return what each strategy that is not in all plans came to."""
+    local = run.objective("local_accuracy")
+    table = Table(box=None, pad_edge=False)
+    for title in ("strategy", "tried", f"best {local.title}", "seconds", "adds to the front"):
+        table.add_column(title, justify="left" if title == "strategy" else "right")
+    for one in strategies:
+        best = "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})"
+        table.add_row(one.name, str(one.tried), best, f"{one.seconds:,.1f}", f"{100 * one.adds:.1f} points")
     return table
 
 

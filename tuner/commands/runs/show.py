@@ -8,6 +8,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.cuts import cuts_of
+from tuner.results.scores.strategies import strategies_of
 from tuner.results.views.answer import answer
 from tuner.results.views.baselines import not_better_than
 from tuner.results.views.estimates import estimate_errors
@@ -54,6 +55,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "shortlist": list(run.shortlist),
         "picks": named_picks(run),
         "cuts": [asdict(cut) for cut in cuts_of(run.records)],
+        "strategies": [asdict(one) for one in strategies_of(info.strategies, run.records)],
         "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],
         "trials": [_trial(record) for record in run.records],
     }

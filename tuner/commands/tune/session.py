@@ -228,6 +228,7 @@ class Tuning:
             device=device_kind(),
             worker=self._worker,
             baselines=self._baselines,
+            strategies=self.setup.space.strategies or tuple(strategy.name for strategy in self.setup.strategies),
             notes=self.task.notes,
         )
 

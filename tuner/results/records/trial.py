@@ -70,6 +70,7 @@ class TrialRecord:
         prior: Number of the plan in the prior that it was taken from; None for other plans.
         kind: Kind of device that it ran on, see `tuner.results.kinds`; empty where a run has only one.
         right: See `Outcome`.
+        strategies: Names of the strategies that changed the plan.
     """
 
     trial: int
@@ -91,6 +92,7 @@ class TrialRecord:
     prior: int | None = None
     kind: str = ""
     right: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
 
     @property
     def config(self) -> int:

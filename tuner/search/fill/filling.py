@@ -27,7 +27,8 @@ from tuner.units import format_bytes, format_seconds
 class RecordSet(NamedTuple):
     """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all.
 
-    Exits that are calibrated out of fold take all local samples. A pass also learns what the exits at a cut begin with.
+    Exits that are calibrated out of fold take all local samples. A pass also learns what the exits of its first plan
+    begin with.
     """
 
     cut: int
@@ -245,6 +246,8 @@ class Filler:
             self.pace = filling.seconds / filling.records / max(expected, 1e-9)
         for plan in plans:
             for key in record_sets(plan):
+                if key.begun_with is not None and plan is not plans[0]:
+                    continue
                 folders = filling.folders.get((key.cut, key.bits))
                 if folders is not None:
                     old = self._filled.get(key, FilledRange(0.0, 0.0, ()))

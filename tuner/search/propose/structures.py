@@ -51,8 +51,9 @@ Admits = Callable[[Composed], bool]
 
 
 def structure_of(plan: TrialPlan) -> Structure:
-    """Return a plan's cut, the kinds of its edits, its exits, and whether only a head is solved for."""
-    return plan.split, tuple(edit.kind for edit in plan.shape), plan.heads.mode, plan.traits.solves
+    """Return a plan's cut, the kinds of its edits and of what it adds to the loss, its exits, and whether it solves."""
+    added = tuple(one.kind for one in (*plan.shape, *plan.loss))
+    return plan.split, added, plan.heads.mode, plan.traits.solves
 
 
 def is_head(plan: TrialPlan) -> bool:
