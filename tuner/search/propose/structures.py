@@ -52,7 +52,7 @@ Admits = Callable[[Composed], bool]
 
 def structure_of(plan: TrialPlan) -> Structure:
     """Return a plan's cut, the kinds of its edits and of what it adds to the loss, its exits, and whether it solves."""
-    added = tuple(one.kind for one in (*plan.shape, *plan.loss))
+    added = (*(edit.kind for edit in plan.shape), *(term.kind for term in plan.loss))
     return plan.split, added, plan.heads.mode, plan.traits.solves
 
 
