@@ -31,6 +31,7 @@ def page(run: Run, findings: Findings, winner: TrialRecord | None) -> str:
         section("What was asked", sections.asked(run)),
         section("The front", sections.front(run)),
         section("The search", pictures(course), sections.spent(run)),
+        section("Which strategies paid", sections.strategies(run)),
         section("Class by class", sections.classes(run, winner, findings)),
         section("Which knobs mattered", sections.knobs(findings)),
         section("Memory of a training step", sections.memory(winner, findings)),

@@ -13,6 +13,7 @@ from tuner.results.records.classes import Classes
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective, title_of
+from tuner.results.scores.strategies import strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
@@ -159,6 +160,27 @@ def spent(run: Run) -> str:
     took = f"{format_seconds(run.info.spent.seconds)} in all"
     states += f", {run.of_prior}" if run.of_prior else ""
     return note(f"Trials: {states}; {took}; the feature store holds {format_bytes(run.info.spent.storage_bytes)}.")
+
+
+def strategies(run: Run) -> str:
+    """Return what each strategy that is not in all plans came to; nothing where there is only one."""
+    found = strategies_of(run.info.strategies, run.records)
+    if len(found) < 2:  # noqa: PLR2004 - there is nothing to compare
+        return ""
+    local = run.objective("local_accuracy")
+    names = ("tried", f"best {local.title}", "seconds", "adds to the front", "strategy", "why not")
+    rows = [
+        (
+            one.tried,
+            "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})",
+            f"{one.seconds:,.1f}",
+            f"{100 * one.adds:.1f} points",
+            one.name,
+            one.reason,
+        )
+        for one in found
+    ]
+    return table(names, rows, 4) + note("A strategy adds what the area under the front would lose without its trials.")
 
 
 def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:

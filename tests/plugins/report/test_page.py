@@ -177,9 +177,15 @@ def test_several_labels_have_no_intervals_and_no_confusions() -> None:
 def test_names_are_text_and_never_markup() -> None:
     run = counted(run_of("digits"))
     hostile = ("<script>alert(1)</script>", "$x^2$", '"><img src=x onerror=alert(1)>', *"3456789")
-    info = replace(run.info, classes=replace(run.info.classes, labels=hostile, local=(0, 1, 2)), task_name="<b>")
+    info = replace(
+        run.info,
+        classes=replace(run.info.classes, labels=hostile, local=(0, 1, 2)),
+        task_name="<b>",
+        strategies=("<u>", "lora"),
+    )
     failed = replace(run.records[2], state="failed", reason="<i>$a$</i>", values={})
     elements = page_of(replace(run, info=info, records=(*run.records[:2], failed, *run.records[3:])))
-    assert not {"script", "b", "i"} & set(elements.names)
+    assert not {"script", "b", "i", "u"} & set(elements.names)
+    assert "Which strategies paid" in elements.text
     assert "<script>alert(1)</script>" in elements.text
     assert "<i>$a$</i>" in elements.text
