@@ -57,7 +57,7 @@ def test_nothing_alarms_before_the_least_number_of_values() -> None:
 
 
 IDLE = Readings(load=0.1, charging=True, celsius=40.0, minute=120)
-NIGHT = Conditions(window=(60, 330))
+NIGHT = Conditions(window=(60, 330), full=True)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,8 @@ NIGHT = Conditions(window=(60, 330))
         ({"load": 0.9}, "busy"),
         ({"charging": False}, "not charging"),
         ({"charging": None}, None),
+        ({"battery": 0.9}, "the battery is at 90 %, a round starts at 95 % or more"),
+        ({"battery": 0.97}, None),
         ({"celsius": 85.0}, "warm"),
         ({"celsius": None, "load": None}, None),
         ({"minute": 59}, "01:00-05:30"),

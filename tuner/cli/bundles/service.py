@@ -23,6 +23,7 @@ def watch(
     enough: int = 100,
     exploration: float = 0.05,
     window: str | None = None,
+    battery_full: bool = False,
     any_time: bool = False,
     round_time: Duration = "10m",
     keep: Size = "256MB",
@@ -45,8 +46,10 @@ def watch(
         For a bundle with exits: probability that all exits run on a sample, to compare them with the last exit.
     window
         Time of day within which a round of training may start, such as 01:00-05:30.
+    battery_full
+        Start rounds only when the battery is full, too.
     any_time
-        Start rounds even if the device is busy, on battery or hot; --window is then ignored.
+        Start rounds even if the device is busy, on battery or hot; --window and --battery-full are then ignored.
     round_time
         Time after which a round trains no further models to judge by, such as 10m; it trains two at least.
     keep
@@ -75,7 +78,7 @@ def watch(
     if not 0 <= exploration <= 1:
         raise UsageError(f"--exploration must be a probability from 0 to 1, got {exploration:g}")
     hours = None if window is None else read_window(window)
-    conditions = ANY_TIME if any_time else Conditions(window=hours)
+    conditions = ANY_TIME if any_time else Conditions(window=hours, full=battery_full)
     rules = Rules(seconds=parse_seconds(round_time, "--round-time"))
     policy = Policy(Watch(exploration=exploration, enough=enough), rules, conditions)
     listener = _print_json if json_output else _print_event

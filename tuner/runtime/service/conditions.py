@@ -10,6 +10,8 @@ import psutil
 from tuner.errors import UsageError
 
 MINUTES_A_DAY = 24 * 60
+#: Charge of a battery that counts as full: some stop a little short of 100 %.
+FULL = 0.95
 WINDOW = re.compile(r"(\d{1,2}):([0-5]\d)-(\d{1,2}):([0-5]\d)")
 
 
@@ -41,12 +43,14 @@ class Conditions:
         charging: Whether a device with a battery must be charging.
         celsius: Upper bound of the hottest sensor; None for none.
         window: Minutes of the day [begin, end), over midnight where end is before begin; None for all day.
+        full: Whether a battery must be full, so that training takes nothing from its charging (PersEPhonEE, 3.4).
     """
 
     load: float | None = 0.5
     charging: bool = True
     celsius: float | None = 70.0
     window: tuple[int, int] | None = None
+    full: bool = False
 
 
 ANY_TIME = Conditions(load=None, charging=False, celsius=None)
@@ -74,6 +78,8 @@ def unmet(conditions: Conditions, readings: Readings) -> str | None:
         return f"the hour is not within {hours}"
     if conditions.charging and readings.charging is False:
         return "the device is not charging"
+    if conditions.full and readings.battery is not None and readings.battery < FULL:
+        return f"the battery is at {100 * readings.battery:.0f} %, a round starts at {100 * FULL:.0f} % or more"
     hottest, celsius = readings.celsius, conditions.celsius
     if celsius is not None and hottest is not None and hottest > celsius:
         return f"the device is warm: {hottest:.0f} °C, a round starts at {celsius:.0f} °C or less"
