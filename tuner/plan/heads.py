@@ -59,6 +59,7 @@ class HeadsPlan(Part):
             2019); 0 where the tail trains without exits. Only with ``"with-tail"``.
         flips: Whether half of a batch's maps are mirrored at random, alike at all exits, where exits train by steps.
             The final head's answers stay those to the sample as it is.
+        drops: Whether an export leaves out what follows an exit at which all calibration samples have left.
     """
 
     mode: HeadsMode = "none"
@@ -75,6 +76,7 @@ class HeadsPlan(Part):
     global_weight: float = field(default=0.0, metadata=OPTIONAL)
     joint: float = field(default=0.0, metadata=OPTIONAL)
     flips: bool = field(default=False, metadata=OPTIONAL)
+    drops: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def out_of_fold(self) -> bool:

@@ -25,6 +25,7 @@ def export(
     trainable: bool = False,
     int8: bool = False,
     int8_loss: float | None = None,
+    drop_unreached: bool = False,
     web: bool = False,
     web_runtime: Path | None = None,
     task: str | None = None,
@@ -53,6 +54,8 @@ def export(
         Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
     int8_loss
         With --int8: refuse if an accuracy falls by more than this many points [default: 1].
+    drop_unreached
+        With exits: leave out what follows the first exit at which all calibration samples left.
     web
         Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
     web_runtime
@@ -83,6 +86,7 @@ def export(
             trainable=trainable,
             int8=int8,
             int8_loss=int8_loss,
+            drop_unreached=drop_unreached,
             web=web_runtime or web,
             task=task,
             plugins=plugin,

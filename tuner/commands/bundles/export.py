@@ -50,6 +50,7 @@ def export(
     trainable: bool = False,
     int8: bool = False,
     int8_loss: float | None = None,
+    drop_unreached: bool = False,
     web: Path | bool = False,
     task: str | PathLike[str] | None = None,
     plugins: Iterable[Path | str] = (),
@@ -74,6 +75,7 @@ def export(
             `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
         int8: Whether the frozen blocks are quantised to int8; the tail stays in float32.
         int8_loss: Points of an accuracy that int8 may cost at most; 1 where it is not given.
+        drop_unreached: Whether a bundle with exits ends with the first one at which all calibration samples left.
         web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
             package onnxruntime-web for it, where tuner was installed without that.
         task: The run's task, if its file has moved or the run was made on another device.
@@ -92,7 +94,8 @@ def export(
     Raises:
         RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
             this device and names code that was not given again.
-        UsageError: `pick` cannot be read, or `int8_loss` is given for a bundle in float32.
+        UsageError: `pick` cannot be read, `int8_loss` is given for a bundle in float32, or `drop_unreached` for one
+            without exits.
         BundleError: `out` is in use, the written model differs from PyTorch's, int8 costs too much, or the tail's
             training step cannot be written.
         PlanError: `int8` is given, and the trial has no frozen blocks before a tail.
@@ -104,6 +107,10 @@ def export(
     if record.plan is None or not weights.is_file():
         raise RunError(_without_weights(run, record.trial))
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
+    if drop_unreached:
+        if not plan.heads.exits:
+            raise UsageError(f"--drop-unreached is for trials with exits, and trial {record.trial} has none")
+        plan = replace(plan, heads=replace(plan.heads, drops=True))
     page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
@@ -123,7 +130,7 @@ def export(
             own = session.judge(plan, weights)
             try:
                 weights = again.carry_out(session, Path(scratch), limits, hears)
-                before, plan = own, replace(again.plan, runtime=plan.runtime)
+                before, plan = own, replace(again.plan, runtime=plan.runtime, heads=plan.heads)
             except BudgetError:
                 raise
             except (TunerError, RuntimeError) as error:

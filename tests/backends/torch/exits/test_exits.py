@@ -251,6 +251,33 @@ def test_when_every_exit_is_pruned_the_chain_is_the_model_alone(task: Task, mode
         opened(BACKEND, task).export(plan, plain / "weights.safetensors", _folder(plain), trainable=False)
 
 
+def test_what_no_sample_reaches_is_dropped_where_that_is_asked_for(
+    task: Task, model: ModelInfo, tmp_path: Path
+) -> None:
+    plan = plan_of(task, model, **LABELLED)
+    heads = replace(plan.heads, exits=(Exit(1, 0), Exit(2, 0)), ridge=1.0, tolerance=1.0, against="best")
+    plan = normal_form(replace(plan, heads=heads))
+    carried_out(task, plan, tmp_path)
+    weights, session = tmp_path / "weights.safetensors", opened(BACKEND, task)
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    for folder in (whole, part):
+        folder.mkdir()
+    before = session.export(plan, weights, whole, trainable=False)
+    dropping = replace(plan, heads=replace(plan.heads, drops=True))
+    after = session.export(dropping, weights, part, trainable=False)
+    assert before.checks["exit0_share"] == after.checks["exit0_share"] == 1.0
+    assert after.checks["local_accuracy"] == before.checks["local_accuracy"]
+    assert after.checks["mean_flops"] == pytest.approx(before.checks["mean_flops"])
+    assert list(after.sections["exits"]["segments"]) == ["segments/0.onnx"]
+    batch = normalise(np.stack([task.local.val.load(index) for index in range(8)]), task.input)
+    chains = [Chain(sorted((one / "segments").iterdir()), len(task.labels), threads=1) for one in (whole, part)]
+    np.testing.assert_allclose(chains[1].every(batch)[0], chains[0].every(batch)[0], atol=1e-4)
+    sizes = [sum(path.stat().st_size for path in one.rglob("*") if path.is_file()) for one in (whole, part)]
+    assert sizes[1] < sizes[0] / 3
+    with pytest.raises(BundleError, match="--drop-unreached leaves no final head"):
+        session.export(dropping, weights, tmp_path / "trained", trainable=True)
+
+
 def _folder(tmp_path: Path) -> Path:
     (tmp_path / "out").mkdir()
     return tmp_path / "out"

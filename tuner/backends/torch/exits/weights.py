@@ -1,8 +1,10 @@
 """The weights file of a trial with exits: the tail, the kept heads, and their calibration."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -24,13 +26,35 @@ METADATA, SUMS = Section.EXITS.value, "sums"
 class ExitWeights:
     """What a trial with exits leaves: the states of the tail, empty where only exits trained, and of each kept head.
 
-    `sums` are those of global samples that each kept head was solved for with; empty where there are none.
+    `sums` are those of global samples that each kept head was solved for with; empty where there are none. Where it
+    `ends` with the last kept head, the blocks behind that are of no use.
     """
 
     tail: dict[str, torch.Tensor]
     heads: tuple[dict[str, torch.Tensor], ...]
     calibration: ExitCalibration
     sums: tuple[dict[str, torch.Tensor], ...] = ()
+    ends: bool = False
+
+    def reached(self) -> "ExitWeights":
+        """Return the same up to the first exit at which all calibration samples have left; itself where there is none.
+
+        The source's bundles are 4.7 to 25 times smaller so (PersEPhonEE, section 4).
+        """
+        one = self.calibration
+        left = accumulate(one.rates[:-1])
+        last = next((at for at, share in enumerate(left) if math.isclose(share, 1.0)), None)
+        if last is None:
+            return self
+        calibration = replace(
+            one,
+            kept=one.kept[: last + 1],
+            thresholds=one.thresholds[:last],
+            temperatures=one.temperatures[: last + 1],
+            rates=one.rates[: last + 1],
+            sweep=(),
+        )
+        return replace(self, heads=self.heads[: last + 1], calibration=calibration, ends=True)
 
     @classmethod
     def read(cls, path: Path) -> "ExitWeights":

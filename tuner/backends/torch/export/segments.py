@@ -64,11 +64,20 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     task, model = opened.task, opened.model
     torch.set_num_threads(plan.runtime.threads)
     trained = ExitWeights.read(weights)
+    if plan.heads.drops:
+        if trainable:
+            raise BundleError("--drop-unreached leaves no final head to learn from: give it or --trainable, not both")
+        trained = trained.reached()
     kept, segments = trained.calibration.kept, restored(model, plan, trained)
     names = [f"segments/{number}.onnx" for number in range(len(segments))]
     _write_segments(segments, names, task, folder, optimize=not trainable)
     sides = [segment.side for segment in segments if isinstance(segment, Segment)]
-    save_file({name: value.contiguous() for name, value in model.model.state_dict().items()}, folder / WEIGHTS)
+    state = model.model.state_dict()
+    if trained.ends:
+        sides.append(segments[-1][-1])  # type: ignore[index]  # a body and its exit
+        used = {value.data_ptr() for segment in segments for value in segment.state_dict().values()}
+        state = {name: value for name, value in state.items() if value.data_ptr() in used}
+    save_file({name: value.contiguous() for name, value in state.items()}, folder / WEIGHTS)
     heads = {f"{at}.{name}": value for at, side in enumerate(sides) for name, value in side.state_dict().items()}
     if heads:
         save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
@@ -82,7 +91,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
 
 
 def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn.Module]:
-    """Return a trial's model as segments; the last has no exit."""
+    """Return a trial's model as segments; the last gives logits alone."""
     heads = build_heads(plan)
     if model.chain is None:
         raise BundleError("a model without cut points has no exits: export a trial without exits")
@@ -90,11 +99,13 @@ def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn
         model.tail(plan.split).load_state_dict(trained.tail)
     for index, state in zip(trained.calibration.kept, trained.heads, strict=True):
         heads[index].load_state_dict(state)
-    cuts = [0, *(plan.heads.exits[index].block for index in trained.calibration.kept), plan.model.num_blocks]
+    behind = () if trained.ends else (plan.model.num_blocks,)
+    cuts = [0, *(plan.heads.exits[index].block for index in trained.calibration.kept), *behind]
     positions = [model.chain.split_position(cut) for cut in cuts]
     bodies = [model.chain.part(begin, end) for begin, end in pairwise(positions)]
     segments = [Segment(body, heads[index]) for body, index in zip(bodies, trained.calibration.kept, strict=False)]
-    return [segment.eval() for segment in (*segments, bodies[-1])]
+    last = nn.Sequential(segments[-1].body, segments.pop().side) if trained.ends else bodies[-1]
+    return [segment.eval() for segment in (*segments, last)]
 
 
 def _write_segments(
@@ -132,9 +143,12 @@ def _checked(
             logits.append(of_exit)
         return torch.stack([*logits, segments[-1](value)])
 
-    costs = ExitCosts(seconds=_seconds(task, chain), flops=exit_flops(plan, trained.calibration.kept))
+    flops = exit_flops(plan, trained.calibration.kept)
+    if trained.ends:
+        flops = Costs(tuple(flops.cumulative()[:-1].tolist()), (0.0,) * (len(names) - 1))
+    costs = ExitCosts(seconds=_seconds(task, chain), flops=flops)
     check, calibration = Check(task, chain.every, original), trained.calibration
-    if not calibration.out_of_fold:
+    if not (calibration.out_of_fold or trained.ends):
         selection = withheld_selection(task, plan.data)
         logits = check.logits(Subset(selection.samples, selection.indices))
         truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled
