@@ -1,8 +1,7 @@
 """Adapters (bias-only, low-rank, sparse) against training all weights, and what mixed-in samples and a teacher bring.
 
-Trials on the clothing photos, 8-bit features, each in a process of its own, as in a study. Each adapter is shown next to
-the best freezing that takes no more seconds, and to the best that takes no more bytes. Differences are of the same
-seeds.
+Trials on the clothing photos, 8-bit features, each in a process of its own, as in a study. Each adapter is shown next
+to the best freezing that takes no more seconds, and to the best that takes no more bytes.
 """
 
 import sys
@@ -82,15 +81,12 @@ def forgetting(count: int, *, quick: bool) -> list[Row]:
         values = _in_all(runs)
         rows.append(
             {
-                "against forgetting": name,
-                "s": values["train_seconds"],
-                "MB": values["peak_bytes"] / 1e6,
-                "stored MB": feature_bytes(plans[name]) / 1e6,
-                "local": values["local_accuracy"],
+                "against forgetting": name, "s": values["train_seconds"], "MB": values["peak_bytes"] / 1e6,
+                "stored MB": feature_bytes(plans[name]) / 1e6, "local": values["local_accuracy"],
                 "global": values["global_accuracy"],
                 "± global": stdev(run["global_accuracy"] for run in runs) if len(runs) > 1 else 0.0,
             }
-        )
+        )  # fmt: skip
     return rows
 
 
@@ -131,14 +127,10 @@ def plan_of(model: ModelInfo, task: Task, name: str, depth: int, epochs: int) ->
 def _compared(one: tuple[str, int, int], values: Mapping[str, float], frozen: Mapping[Any, Mapping[str, float]]) -> Row:
     name, depth, epochs = one
     row: dict[str, object] = {
-        "trial": "freezing" if name == ALL else name,
-        "blocks": depth,
-        "epochs": epochs,
-        "s": values["train_seconds"],
-        "MB": values["peak_bytes"] / 1e6,
-        "local": values["local_accuracy"],
+        "trial": "freezing" if name == ALL else name, "blocks": depth, "epochs": epochs,
+        "s": values["train_seconds"], "MB": values["peak_bytes"] / 1e6, "local": values["local_accuracy"],
         "global": values["global_accuracy"],
-    }
+    }  # fmt: skip
     for key, what in (("train_seconds", "s"), ("peak_bytes", "MB")):
         within = [other for other in frozen.values() if other[key] <= values[key]]
         best = max(within, key=lambda other: other["local_accuracy"], default=None)
