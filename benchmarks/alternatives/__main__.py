@@ -15,15 +15,15 @@ search. Intervals are paired and hold for other test samples and other seeds; a 
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from benchmarks.alternatives.claims import Measured, Result, claims_of, markdown, rows_of
 from benchmarks.alternatives.problem import Problem
@@ -31,6 +31,7 @@ from benchmarks.alternatives.tasks import TASKS
 from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Row, benchmark_parser, finish
 
+RESULTS = TypeAdapter(list[Result])
 #: Groups of arms that take as long as they take.
 GROUPS = ("heads",)
 #: Groups of arms that are run for each number of seconds.
@@ -60,19 +61,14 @@ def measured(problem: Problem, seed: int, group: str, seconds: int) -> list[Resu
     return ours.searched(problem, seed, seconds)
 
 
-def prepare(problem: Problem) -> None:
-    """Train the given model on the global data, where the task asks for it: it is given to all arms, at no cost."""
-    from tuner.backends.torch.model.open.load import load
-
-    load(problem.task)
-
-
 def one(task: str, seed: int, group: str, seconds: int) -> None:
     """Run a group of arms, and print the results as JSON."""
     problem = TASKS[task](seed)
-    if problem.task.model.pretrain is not None:
-        prepare(problem)
-    print(json.dumps([asdict(result) for result in measured(problem, seed, group, seconds)]))
+    if problem.task.model.pretrain is not None:  # the given model is trained: that is at no cost for all arms
+        from tuner.backends.torch.model.open.load import load
+
+        load(problem.task)
+    print(RESULTS.dump_json(measured(problem, seed, group, seconds)).decode())
 
 
 def in_process(task: str, seed: int, group: str, seconds: int, pretrained: Path) -> list[Result]:
@@ -97,18 +93,7 @@ def in_process(task: str, seed: int, group: str, seconds: int, pretrained: Path)
             return []
         if (Path(cache) / "pretrained").exists():
             shutil.copytree(Path(cache) / "pretrained", pretrained, dirs_exist_ok=True)
-    return results_from(done.stdout.strip().splitlines()[-1])
-
-
-def results_from(text: str) -> list[Result]:
-    """Return results from JSON."""
-    return [
-        Result(
-            found["arm"], found["seconds"], tuple(found["local"]),
-            None if found["known"] is None else tuple(found["known"]), found["note"], found.get("unknown"),
-        )
-        for found in json.loads(text)
-    ]  # fmt: skip
+    return RESULTS.validate_json(done.stdout.strip().splitlines()[-1])
 
 
 def kept(task: str, seed: int, group: str, seconds: int, folder: Path) -> list[Result]:
@@ -116,11 +101,11 @@ def kept(task: str, seed: int, group: str, seconds: int, folder: Path) -> list[R
     name = f"{group}-{seconds}" if group in TIMED_GROUPS else group
     path = folder / f"{task}-{seed}-{name}.json"
     if path.exists():
-        return results_from(path.read_text(encoding="utf-8"))
+        return RESULTS.validate_json(path.read_bytes())
     results = in_process(task, seed, group, seconds, folder / "pretrained")
     if results:
         part = path.with_suffix(".part")
-        part.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
+        part.write_bytes(RESULTS.dump_json(results))
         part.replace(path)
     for result in results:
         local = 100 * sum(result.local) / len(result.local)

@@ -191,16 +191,12 @@ def rows_of(task: Measured, seconds: int) -> list[Row]:
         difference = task.difference(mine, arm) if mine in task.results and arm != mine else None
         rows.append(
             {
-                "task": task.name,
-                "arm": arm,
-                "local %": f"{local:.1f}",
+                "task": task.name, "arm": arm, "local %": f"{local:.1f}",
                 "global %": "–" if known is None else f"{known:.1f}",
-                "s": f"{np.mean([one.seconds for one in results]):.0f}",
-                "seeds": len(results),
-                **_also(task, arm),
+                "s": f"{np.mean([one.seconds for one in results]):.0f}", "seeds": len(results), **_also(task, arm),
                 **({f"{mine} − arm": "" if difference is None else str(difference)} if mine in task.results else {}),
             }
-        )
+        )  # fmt: skip
     return rows
 
 

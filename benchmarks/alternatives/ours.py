@@ -3,12 +3,10 @@
 The export refits the trial on all of the user's samples, as plain arms train on all of them.
 """
 
-import inspect
 import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -26,8 +24,6 @@ from tuner.task.data.samples import mean_of_wholes, wholes
 BEST = "max(local_accuracy)"
 #: Samples that are answered together.
 BATCH = 64
-#: Whether an export can fit its plan again on all samples.
-CAN_REFIT = "refit" in inspect.signature(tuner.export).parameters
 
 
 def searched(problem: Problem, seed: int, allowed: int) -> list[Result]:
@@ -43,13 +39,15 @@ def searched(problem: Problem, seed: int, allowed: int) -> list[Result]:
             progress=False, started=began, forget_at_most=None if problem.adds_classes else may_forget(problem),
         )  # fmt: skip
         searching = time.monotonic() - began
-        asked = [(ours(allowed, DEFAULT), "best", False), (ours(allowed, BEST_LOCAL), BEST, False)]
-        if CAN_REFIT:
-            asked.insert(1, (refitted(allowed), "best", True))
+        asked = (
+            (ours(allowed, DEFAULT), "best", False),
+            (refitted(allowed), "best", True),
+            (ours(allowed, BEST_LOCAL), BEST, False),
+        )
         results = list[Result]()
         for number, (arm, pick, refit) in enumerate(asked):
             began = time.monotonic()
-            bundle = exported(run, place / str(number), pick, refit=refit)
+            bundle = tuner.export(run, place / str(number), pick, refit=refit)
             seconds = time.monotonic() - began
             info = json.loads((bundle / FILE).read_text(encoding="utf-8"))
             note = f"trial {info['run']['trial']} of {len(run.records)} ({run.counts['done']} done)"
@@ -58,13 +56,6 @@ def searched(problem: Problem, seed: int, allowed: int) -> list[Result]:
             local, unknown = answers(bundle, problem, problem.test), separation(bundle, problem)
             results.append(Result(arm, searching + refit * seconds, local, known, note, unknown))
     return results
-
-
-def exported(run: tuner.Run, out: Path, pick: str, *, refit: bool) -> Path:
-    """Export a trial; where `tuner.export` cannot fit it again on all samples, as it was trained."""
-    export: Any = tuner.export
-    bundle: Path = export(run, out, pick, **({"refit": refit} if CAN_REFIT else {}))
-    return bundle
 
 
 def may_forget(problem: Problem) -> str | None:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from benchmarks.alternatives.arms import BATCH, Subject
 from benchmarks.alternatives.claims import Result
-from benchmarks.alternatives.problem import Problem, Together, drawn
+from benchmarks.alternatives.problem import Joined, Problem, drawn
 from benchmarks.alternatives.trained import JUDGED, SMOOTHING, TAIL_BATCH, freeze_norms, softmax
 from tuner.arrays import Array
 from tuner.backends.torch.trial.inputs import inference_prefix
@@ -41,7 +41,7 @@ class Loop:
         self.subject, self.seed, task = Subject(problem), seed, problem.task
         old = problem.mixed(len(problem.own), seed) if problem.adds_classes else None
         parts: list[Samples] = [task.local.train, task.local.val, *([] if old is None else [old])]
-        self.x, self.y = self._loaded(Together(*parts))
+        self.x, self.y = self._loaded(Joined(*parts))
         kinds = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         self.every, self.fitted = torch.arange(len(self.y)), torch.from_numpy(np.flatnonzero(kinds != 1))
         self.judges = [task.local.val]

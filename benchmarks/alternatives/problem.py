@@ -17,20 +17,6 @@ RARE = 10
 STRANGERS = 0.3
 
 
-class Together(Joined):
-    """The samples of two partitions, which still know what they were cut from."""
-
-    def origin(self, index: int) -> str:
-        """Return the recording that the sample was cut from."""
-        part, own = self._places[index]
-        return part.origin(own)
-
-    def whole(self, index: int) -> str:
-        """Return the name of the sound that the sample is a part of."""
-        part, own = self._places[index]
-        return part.whole(own)
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A task with its tests.
@@ -54,7 +40,7 @@ class Problem:
     @property
     def own(self) -> Samples:
         """All of the user's samples to train on."""
-        return Together(self.task.local.train, self.task.local.val)
+        return Joined(self.task.local.train, self.task.local.val)
 
     @property
     def adds_classes(self) -> bool:

@@ -1,7 +1,6 @@
 """The sounds of `benchmarks.alternatives`: ESC-10, and one speaker's digits."""
 
 import csv
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,8 @@ from torch import nn
 
 from benchmarks.alternatives.problem import Problem
 from benchmarks.lib.places import DATA
-from tuner.task import Domain, Task, open_task
+from benchmarks.lib.setup import opened_from
+from tuner.task import Domain, Task
 from tuner_audio.yamnet import Yamnet, yamnet_256
 
 #: Speaker whose digits are personalised to.
@@ -132,9 +132,5 @@ def spoken(seed: int) -> Problem:
 
 
 def _from_text(text: str) -> Task:
-    """Load a task file that is only text."""
-    os.environ.setdefault("TUNER_DATA", str(DATA))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.toml"
-        path.write_text("\n".join(line.strip() for line in text.splitlines()), encoding="utf-8")
-        return open_task(str(path), {})
+    """Load a task file that is only text, indented."""
+    return opened_from("\n".join(line.strip() for line in text.splitlines()))

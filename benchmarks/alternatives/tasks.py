@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.alternatives.problem import Problem, divided, drawn, thinned, with_rare_class, with_strangers
 from benchmarks.alternatives.sounds import sounds, spoken
 from benchmarks.lib.places import DATA
-from benchmarks.lib.setup import Joined, clothing
+from benchmarks.lib.setup import Joined, clothing, known_of
 from benchmarks.search.prior import person
 from tuner.task import Domain, FileSamples, InputSpec, ModelSpec, Samples, Subset, Task, stratified_holdout
 from tuner.task.builtin import digits
@@ -72,12 +72,11 @@ def cifar(seed: int) -> Problem:
 def garments(seed: int) -> Problem:
     """Return the clothing task; its tests are a third of the user's photos, and half of `global.val`."""
     task = clothing(160)
-    if task.global_ is None:
-        raise ValueError("the clothing task has global data")
+    known = known_of(task)
     all_own = Joined(task.local.train, task.local.val)
     rest, test = stratified_holdout(all_own.labels, CLOTHING_TEST)
-    val, global_test = (Subset(task.global_.val, rows) for rows in stratified_holdout(task.global_.val.labels, 0.5))
-    local, global_ = divided(Subset(all_own, rest), seed), Domain(task.global_.train, val)
+    val, global_test = (Subset(known.val, rows) for rows in stratified_holdout(known.val.labels, 0.5))
+    local, global_ = divided(Subset(all_own, rest), seed), Domain(known.train, val)
     return Problem(replace(task, local=local, global_=global_), Subset(all_own, test), global_test)
 
 

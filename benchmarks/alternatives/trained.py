@@ -14,7 +14,7 @@ from torch.nn import functional
 from benchmarks.alternatives.arms import BATCH, MIXED, Part, Subject
 from benchmarks.alternatives.claims import Result
 from benchmarks.alternatives.heads import dense_layer, ridge
-from benchmarks.alternatives.problem import Problem, Together, drawn
+from benchmarks.alternatives.problem import Joined, Problem, drawn
 from tuner.arrays import Array, Floats, Labels, RowNumbers
 from tuner.augment.maps import augment
 from tuner.backends.torch.model.head import head_of
@@ -263,7 +263,7 @@ def fastai_recipe(problem: Problem, seed: int, allowed: float) -> list[Result]:
     if not task.head_rows:
         normalise_head(model)
     old = problem.mixed(len(samples), seed) if problem.adds_classes else None
-    together = samples if old is None else Together(samples, drawn(old, len(samples), seed))
+    together = samples if old is None else Joined(samples, drawn(old, len(samples), seed))
     raw, y = np.stack([together.load(index) for index in range(len(together))]), torch.from_numpy(together.labels)
     generator, operations = np.random.default_rng(seed), frozenset(task.augment)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from optuna.trial import TrialState
 
 from benchmarks.fleet.kinds import measure_kinds
-from benchmarks.fleet.processes import Fleet, Level, fill, measure_level
+from benchmarks.fleet.processes import Fleet, fill, measure_level
 from benchmarks.fleet.servers import MariaDB, PostgreSQL, Server, running
 from benchmarks.fleet.worker import MODEL, TASK, Shape, shape_of
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
@@ -63,15 +63,6 @@ class Bench:
         """Return the model and the task of padded trials."""
         return (MODEL, TASK) if self.task is None else shape_of(self.task)
 
-    def levels(self) -> list[Level]:
-        """Return what 1 to 16 workers do with trials of 2 s, in a study that is full."""
-        url = f"{self.server.url}#full"
-        fill(self.server, url, self.folder, self.shape)
-        fleet = Fleet(url, Path(tempfile.mkdtemp(dir=self.folder)), pad=PAD, of=self.shape)
-        levels = [measure_level(fleet, workers, self.seconds) for workers in self.counts]
-        fleet.drain()
-        return levels
-
 
 DATABASES: Mapping[str, type[Server]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
@@ -94,21 +85,20 @@ def main() -> None:
 
 
 def of_throughput(bench: Bench) -> tuple[list[Row], list[Claim]]:
-    """Measure how many trials a second so many workers finish."""
-    levels = bench.levels()
-    first, last = levels[0], levels[-1]
-    rows: list[Row] = [
-        {
-            "workers": level.workers,
-            "trials of 2 s": level.trials,
-            "trials a second": level.rate,
-            "of linear": level.rate / level.workers / first.rate,
-            "worker's processor ms": 1e3 * level.processor,
-        }
-        for level in levels
-    ]
-    linear = last.rate / last.workers / first.rate
-    claim = f"{last.workers} workers finish at least {LINEAR} times {last.workers} times as many as one (2 s each)"
+    """Measure how many trials a second so many workers finish, in a study that is full."""
+    url = f"{bench.server.url}#full"
+    fill(bench.server, url, bench.folder, bench.shape)
+    fleet = Fleet(url, Path(tempfile.mkdtemp(dir=bench.folder)), pad=PAD, of=bench.shape)
+    rows, first, linear = list[Row](), 0.0, 1.0
+    for workers in bench.counts:
+        trials, rate, processor = measure_level(fleet, workers, bench.seconds)
+        first = first or rate / workers
+        linear = rate / workers / first
+        row = {"workers": workers, "trials of 2 s": trials, "trials a second": rate, "of linear": linear}
+        rows.append({**row, "worker's processor ms": 1e3 * processor})
+    fleet.drain()
+    last = bench.counts[-1]
+    claim = f"{last} workers finish at least {LINEAR} times {last} times as many as one (2 s each)"
     return rows, [Claim(claim, "linear", f"{linear:.3f}", linear >= LINEAR)]
 
 
@@ -155,11 +145,9 @@ def of_stop(bench: Bench) -> tuple[list[Row], list[Claim]]:
     first = {worker: ended - up for ended, worker in reversed(after)}
     found = fleet.losses()
     row = {
-        "seconds stopped": seconds,
-        "workers that continue": len(first),
-        "the last after s": max(first.values()),
+        "seconds stopped": seconds, "workers that continue": len(first), "the last after s": max(first.values()),
         **found,
-    }
+    }  # fmt: skip
     wrong = [found[name] for name in ("lost", "doubled", "begun, never finished")]
     claim = f"the database stopped for {seconds:.0f} s and started: all workers wait and continue, nothing is lost"
     last = max(first.values())

@@ -72,12 +72,9 @@ class Kinds:
         folders = ("--out", str(out), "--store", str(base / f"store-{name}"))
         done = subprocess.run(
             [TASKSET, "-c", cores, sys.executable, "-m", "tuner", "run", *asked, "--trials", str(trials), *folders],
-            env={**os.environ, "TUNER_CACHE": str(base / "cache")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+            env={**os.environ, "TUNER_CACHE": str(base / "cache")}, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
         end = done.stdout.partition("\nended: ")[2].partition("\n")[0]
         if done.returncode or not end.endswith("trials are done"):
             raise RuntimeError(f"the run with {kind} ended with {done.returncode}, early: {done.stdout[-2000:]}")
@@ -143,14 +140,9 @@ def _ratios(plans: Sequence[str], shown: tuple[Values, Values], measured: tuple[
     off = [found / expected for expected, found in zip(*seconds, strict=True)]
     nbytes = [median(ratios("peak_bytes", values)) for values in (shown, measured)]
     return {
-        "seconds shown, ratio": median(seconds[0]),
-        "measured": median(seconds[1]),
-        OFF: median(off),
-        "least": min(off),
-        "most": max(off),
-        "bytes shown, ratio": nbytes[0],
-        "bytes measured": nbytes[1],
-    }
+        "seconds shown, ratio": median(seconds[0]), "measured": median(seconds[1]), OFF: median(off),
+        "least": min(off), "most": max(off), "bytes shown, ratio": nbytes[0], "bytes measured": nbytes[1],
+    }  # fmt: skip
 
 
 def _values(folder: Path) -> Values:

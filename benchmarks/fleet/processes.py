@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, text
 
 from benchmarks.fleet.servers import Server
-from benchmarks.fleet.worker import (
-    DRAIN,
-    FINISHED,
-    QUEUED,
-    READY,
-    Part,
-    Shape,
-    Worker,
-    give_order,
-    work,
-)
+from benchmarks.fleet.worker import DRAIN, FINISHED, QUEUED, READY, Part, Shape, Worker, give_order, work
 from tuner.search.trials.journal import RUNG
 from tuner_fleet.address import read_address
 from tuner_fleet.storage.opening import opened
@@ -139,11 +128,9 @@ class Fleet:
             "rungs finished": len(kept),
             "on the top rung": sum(one.user_attrs[RUNG] == 0 for one in trials if one.number in kept),
             "put in the queue": sum(QUEUED in one.user_attrs for one in trained),
-            "tried again": sum("failed_trial" in one.system_attrs for one in trials),
-            "lost": len(finished - kept),
-            "doubled": sum(counted.values()) - len(counted),
-            "begun, never finished": len(begun - counted.keys()),
-        }
+            "tried again": sum("failed_trial" in one.system_attrs for one in trials), "lost": len(finished - kept),
+            "doubled": sum(counted.values()) - len(counted), "begun, never finished": len(begun - counted.keys()),
+        }  # fmt: skip
 
 
 def fill(server: Server, url: str, folder: Path, of: Shape) -> None:
@@ -182,30 +169,17 @@ def fill(server: Server, url: str, folder: Path, of: Shape) -> None:
     engine.dispose()
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """What so many workers did in some time.
+def measure_level(fleet: Fleet, workers: int, seconds: float) -> tuple[int, float, float]:
+    """Let so many workers work for some seconds: those that have joined, and others that are started.
 
-    Attributes:
-        workers: How many they are.
-        trials: That they finished.
-        rate: Trials a second.
-        processor: Seconds of the workers' processors a trial.
+    Returns:
+        Trials that they finished, trials a second, and seconds of the workers' processors a trial.
     """
-
-    workers: int
-    trials: int
-    rate: float
-    processor: float
-
-
-def measure_level(fleet: Fleet, workers: int, seconds: float) -> Level:
-    """Let so many workers work for some seconds: those that have joined, and others that are started."""
     fleet.start(workers - len(fleet.processes))
     fleet.order(f"level-{workers}", seconds)
     found = fleet.results(f"level-{workers}")
     trials, own = sum(one["trials"] for one in found), sum(one["processor"] for one in found)
-    return Level(workers, trials, sum(one["trials"] / one["seconds"] for one in found), own / trials)
+    return trials, sum(one["trials"] / one["seconds"] for one in found), own / trials
 
 
 @contextmanager

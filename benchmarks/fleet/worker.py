@@ -16,6 +16,7 @@ from pathlib import Path
 from optuna.trial import Trial, TrialState
 
 from tuner.errors import TunerError
+from tuner.files import write_private
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
@@ -140,12 +141,8 @@ class Worker:
         while time.time() < until and read_order(self._part.base)[0] == name:
             trials += self.trial()
             ended = time.time()
-        found = {
-            "trials": trials,
-            "seconds": ended - begun,
-            "processor": time.process_time() - processor,
-        }
-        write_whole(self._folder / f"{name}.json", json.dumps(found))
+        found = {"trials": trials, "seconds": ended - begun, "processor": time.process_time() - processor}
+        write_private(self._folder / f"{name}.json", json.dumps(found), durable=False)
 
     def trial(self, *, new: bool = True) -> bool:
         """Carry a trial through; return whether one ended.
@@ -169,17 +166,11 @@ class Worker:
         draw, pad = self._random.random, self._part.pad
         values = {"local_accuracy": draw(), "global_accuracy": draw(), "train_seconds": pad, "peak_bytes": 1e7 * draw()}
         record = TrialRecord(
-            trial.number,
-            "done",
-            plan,
-            composed.values,
-            values,
-            Estimate(pad, pad, 10_000_000, 100_000),
+            trial.number, "done", plan, composed.values, values, Estimate(pad, pad, 10_000_000, 100_000),
             spent_seconds=pad,
             epochs=tuple({"loss": draw(), "seconds": pad / plan.recipe.epochs} for _ in range(plan.recipe.epochs)),
-            kind=self._setting.kind,
-            **origin,
-        )
+            kind=self._setting.kind, **origin,
+        )  # fmt: skip
         if not queue.finish(trial, record, 0.0):
             return False
         self._note([record])
@@ -251,11 +242,4 @@ def read_order(base: Path) -> tuple[str, float]:
 
 def give_order(base: Path, name: str, until: float) -> None:
     """Let all workers carry an order out."""
-    write_whole(base / ORDER, f"{name} {until}")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(text)
-    part.replace(path)
+    write_private(base / ORDER, f"{name} {until}", durable=False)

@@ -3,19 +3,22 @@
 Like a backend's own module, it loads no tensor library.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
-from tuner.backends.base import Exported, Filling, Session, Trial, silent
+from tuner.backends.base import Session
 from tuner.plan.info import ModelInfo
-from tuner.plan.trial import TrialPlan
-from tuner.planner.device import FirstSteps, Rates
-from tuner.planner.memory.step import StepPlan
-from tuner.results.records.trial import Outcome
-from tuner.store.store import Store
-from tuner.training.epochs import Report
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _passed(method: Method) -> Method:
+    """Return a method that passes its call on."""
+
+    def call(self: "Delegate", *args: object, **kwargs: object) -> object:
+        return getattr(self.session, method.__name__)(*args, **kwargs)
+
+    return cast("Method", call)
 
 
 class Delegate(Session):
@@ -33,42 +36,6 @@ class Delegate(Session):
         """The model's chain of blocks."""
         return self.session.model
 
-    def measure(
-        self,
-        threads: int,
-        within: float = math.inf,
-        known: Mapping[str, float] = MappingProxyType({}),
-        report: Report = silent,
-    ) -> Rates:
-        """Return this device's speed on this model."""
-        return self.session.measure(threads, within, known, report)
-
-    def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
-        """Return what the first training step of a fresh process takes."""
-        return self.session.first_steps(threads, within)
-
-    def plan_step(self, plan: TrialPlan) -> StepPlan | None:
-        """Return a plan's training step."""
-        return self.session.plan_step(plan)
-
-    def untouched(
-        self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
-    ) -> Outcome:
-        """Return the given model's own accuracies."""
-        return self.session.untouched(store, threads, report, share, folds)
-
-    def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
-        """Return how many samples the store lacks."""
-        return self.session.missing(plans, store)
-
-    def fill(self, plans: Sequence[TrialPlan], store: Store, report: Report = silent) -> Filling:
-        """Run the prefix on what the plans need and the store lacks."""
-        return self.session.fill(plans, store, report)
-
-    def train(self, trial: Trial) -> Outcome:
-        """Carry a plan out."""
-        return self.session.train(trial)
-
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        """Write the personalised model and check it."""
-        return self.session.export(plan, weights, folder, trainable=trainable)
+    measure, first_steps, plan_step = _passed(Session.measure), _passed(Session.first_steps), _passed(Session.plan_step)
+    untouched, missing, fill = _passed(Session.untouched), _passed(Session.missing), _passed(Session.fill)
+    train, export = _passed(Session.train), _passed(Session.export)

@@ -100,11 +100,9 @@ def finish(name: str, rows: Sequence[Row], claims: Sequence[Claim], json_path: P
         print(f"    reference {claim.reference}; measured {claim.measured}{'; ' + claim.why if claim.why else ''}")
     if json_path is not None:
         content: dict[str, Any] = {
-            "name": name,
-            "machine": machine(),
-            "rows": [dict(row) for row in rows],
+            "name": name, "machine": machine(), "rows": [dict(row) for row in rows],
             "claims": [asdict(claim) for claim in claims],
-        }
+        }  # fmt: skip
         json_path.write_text(json.dumps(content, indent=1, default=np.generic.item) + "\n")
 
 

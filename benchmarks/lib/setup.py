@@ -3,21 +3,22 @@
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.torch import save_file
 
 from benchmarks.lib.places import DATA, EXAMPLES
+from tuner.arrays import Array, Labels, RowNumbers
 from tuner.backends.base import Backend, Session, silent
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import training_selections
 from tuner.backends.torch.model.open.load import OpenModel, load
-from tuner.backends.torch.trial.inputs import training_inputs
+from tuner.backends.torch.trial.inputs import TailInputs, training_inputs
 from tuner.backends.torch.trial.opened import TailTraining
 from tuner.bundle.format import WEIGHTS, new_folder
 from tuner.commands.bundles.export import write_bundle
@@ -36,55 +37,72 @@ CLOTHING = EXAMPLES / "clothing" / "task.toml"
 PAPER_CUTS = {"last 1 (after f16)": 17, "last 4 (after f13)": 14, "last 7 (after f10)": 11}
 
 
-class Held(Samples):
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Held(Subset):
     """Samples that were decoded once and stay in memory, so that an arm pays for no decoding."""
 
     def __init__(self, samples: Samples) -> None:
-        self.labels = samples.labels
-        self._names = [samples.name(index) for index in range(len(samples))]
-        self._ids = [samples.sample_id(index) for index in range(len(samples))]
+        super().__init__(samples, range(len(samples)))
         self._content = [samples.load(index) for index in range(len(samples))]
 
-    def __len__(self) -> int:
-        return len(self._content)
-
-    def load(self, index: int) -> npt.NDArray[np.generic]:
+    def load(self, index: int) -> Array:
         """Return the decoded sample."""
         return self._content[index]
 
-    def sample_id(self, index: int) -> str:
-        """Return the hash of the file it came from."""
-        return self._ids[index]
 
-    def name(self, index: int) -> str:
-        """Return its file."""
-        return self._names[index]
+def _of_part(method: Method) -> Method:
+    """Return a method of `Joined` that asks the partition which a sample is of."""
+
+    def call(self: "Joined", index: int) -> object:
+        part, own = self.places[index]
+        return getattr(part, method.__name__)(own)
+
+    return cast("Method", call)
 
 
 class Joined(Samples):
-    """The samples of two partitions."""
+    """The samples of some partitions."""
 
     def __init__(self, *parts: Samples) -> None:
         self.labels = np.concatenate([part.labels for part in parts])
-        self._places = [(part, index) for part in parts for index in range(len(part))]
+        self.places = [(part, index) for part in parts for index in range(len(part))]
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
-    def load(self, index: int) -> npt.NDArray[np.generic]:
-        """Return the decoded sample."""
-        part, own = self._places[index]
-        return part.load(own)
+    load, sample_id, name = _of_part(Samples.load), _of_part(Samples.sample_id), _of_part(Samples.name)
+    origin, whole = _of_part(Samples.origin), _of_part(Samples.whole)
 
-    def sample_id(self, index: int) -> str:
-        """Return the hash of the file it came from."""
-        part, own = self._places[index]
-        return part.sample_id(own)
 
-    def name(self, index: int) -> str:
-        """Return its file."""
-        part, own = self._places[index]
-        return part.name(own)
+def known_of(task: Task) -> Domain:
+    """Return the global data of a task that must have some."""
+    if task.global_ is None:
+        raise ValueError(f"{task.name} must have global data")
+    return task.global_
+
+
+def fewer_known(task: Task, train: slice, val: slice) -> Task:
+    """Return the task with some of the global samples, where few figures or none are of them."""
+    known = known_of(task)
+    parts = ((known.train, train), (known.val, val))
+    return replace(task, global_=Domain(*(Subset(own, np.arange(len(own))[which]) for own, which in parts)))
+
+
+def first_of_each(labels: Labels, count: int) -> RowNumbers:
+    """Return the places of the first so many samples of each class, class by class."""
+    each = [np.flatnonzero(labels == one)[:count] for one in np.unique(labels)]
+    return np.concatenate(each) if each else np.zeros(0, np.int64)
+
+
+def opened_from(text: str) -> Task:
+    """Open a task file that is only text."""
+    os.environ.setdefault("TUNER_DATA", str(DATA))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(text, encoding="utf-8")
+        return open_task(str(path), {})
 
 
 def clothing(
@@ -96,16 +114,12 @@ def clothing(
     labelled: bool = True,
 ) -> Task:
     """Return the clothing task at an image size, with samples of a seeded order, decoded once if `held`."""
-    os.environ.setdefault("TUNER_DATA", str(DATA))
     text = CLOTHING.read_text(encoding="utf-8").replace("= 160", f"= {size}")
     if not labelled:
         text = text.replace(
             'train = "${TUNER_DATA}/images/local', 'labels = "none"\ntrain = "${TUNER_DATA}/images/local'
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.toml"
-        path.write_text(text, encoding="utf-8")
-        task = open_task(str(path), {})
+    task = opened_from(text)
 
     def part(samples: Samples, count: int | None, seed: int) -> Samples:
         if count is not None and count < len(samples):
@@ -155,21 +169,15 @@ def opened(task: Task, kind: str | None = None, loaded: OpenModel | None = None,
     return Access(task, loaded, store, usable_processors(), silent)
 
 
-def spread(values: Sequence[float]) -> str:
-    """Return mean and range for people."""
-    return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
 def open_session(backend: Backend, task: Task) -> Session:
     """Open a task in this process, with all that installed plugins add; a session trains one plan at most."""
     return backend.open(task, build_host().extensions(backend.name))
 
 
-def stepper(here: Access, plan: TrialPlan) -> Callable[[], float]:
-    """Return what runs one eager step of a plan on samples drawn at random, stored where the plan stores them."""
-    picks = training_selections(here.task, plan)
-    rows = training_inputs(here, plan, picks)
+def stepper(here: Access, plan: TrialPlan, rows: TailInputs | None = None) -> Callable[[], float]:
+    """Return what runs one eager step of a plan on samples drawn at random, stored as the plan stores them."""
+    rows = rows or training_inputs(here, plan, training_selections(here.task, plan))
     steps = EagerSteps(TailTraining(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0))
     steps.begin_epoch()
-    generator, recipe = np.random.default_rng(0), plan.recipe
-    return lambda: steps.step(generator.permutation(len(rows.labels))[: recipe.batch_size], recipe.learning_rate)
+    generator, recipe, count = np.random.default_rng(0), plan.recipe, len(rows.labels)
+    return lambda: steps.step(generator.permutation(count)[: recipe.batch_size], recipe.learning_rate)

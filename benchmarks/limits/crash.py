@@ -29,8 +29,8 @@ CUT_BYTES = 400
 PARTS = ("kills", "cuts", "disks")
 
 
-def cut(home: Path, step: int) -> tuple[list[Row], int]:
-    """Cut the files of the undisturbed run at their last bytes; return rows, and how much was lost or did not open."""
+def of_cuts(home: Path, step: int) -> tuple[list[Row], list[Claim]]:
+    """Cut the files of the undisturbed run at their last bytes; return a row for each, and what they show."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     whole, folder = home / "whole", home / "cut"
     folder.mkdir()
@@ -52,7 +52,8 @@ def cut(home: Path, step: int) -> tuple[list[Row], int]:
             {"file": name, "cuts": len(range(1, CUT_BYTES + 1, step)), **results, "s": time.monotonic() - begun}
         )
     shutil.rmtree(folder)
-    return rows, bad
+    measured = f"{bad} of {2 * len(range(1, CUT_BYTES + 1, step))} cuts failed"
+    return rows, [Claim("cut files open, and no finished trial is lost", "all", measured, bad == 0)]
 
 
 def _by_tuner(folder: Path, template: Any, count: int, lost_bytes: int) -> str:
@@ -100,16 +101,12 @@ def full_disks(runs: Runs, count: int, draw: random.Random) -> list[Row]:
         resumed = runs.finish(out)
         rows.append(
             {
-                "full disk": f"{size / 1e3:,.0f} kB",
-                "code": process.returncode,
-                "records": len(before),
-                "traceback": "Traceback" in error + resumed,
-                "lost": before != runs.lines(out)[: len(before)],
-                "identical": runs.outcomes(out) == wanted,
-                "says": (error.splitlines() or [""])[-1][-60:],
+                "full disk": f"{size / 1e3:,.0f} kB", "code": process.returncode, "records": len(before),
+                "traceback": "Traceback" in error + resumed, "lost": before != runs.lines(out)[: len(before)],
+                "identical": runs.outcomes(out) == wanted, "says": (error.splitlines() or [""])[-1][-60:],
                 "resumed says": (resumed.splitlines() or [""])[-1][-60:],
             }
-        )
+        )  # fmt: skip
     return rows
 
 
@@ -117,17 +114,12 @@ def of_kills(tallies: dict[str, Tally]) -> tuple[list[Row], list[Claim]]:
     """Return a row for each target, and what they show."""
     rows: list[Row] = [
         {
-            "killed": name,
-            **{number.name: tally.kills[number.name] for number in ENDING},
-            "runs": tally.runs,
-            "identical": tally.identical,
-            "lost": tally.lost,
-            "repeated": tally.repeated,
-            "failed trials": tally.failed,
-            "tracebacks": tally.tracebacks,
+            "killed": name, **{number.name: tally.kills[number.name] for number in ENDING}, "runs": tally.runs,
+            "identical": tally.identical, "lost": tally.lost, "repeated": tally.repeated,
+            "failed trials": tally.failed, "tracebacks": tally.tracebacks,
         }
         for name, tally in tallies.items()
-    ]
+    ]  # fmt: skip
     kills = sum(sum(tally.kills.values()) for tally in tallies.values())
     lost, twice, traces = (
         sum(getattr(one, name) for one in tallies.values()) for name in ("lost", "repeated", "tracebacks")
@@ -141,13 +133,6 @@ def of_kills(tallies: dict[str, Tally]) -> tuple[list[Row], list[Claim]]:
         ("the sequence of trials is the undisturbed run's", f"{identical} of {ran} runs", identical == ran),
     ]
     return rows, [Claim(claim, "all", measured, met) for claim, measured, met in answers]
-
-
-def of_cuts(home: Path, step: int) -> tuple[list[Row], list[Claim]]:
-    """Return a row for each file, and what they show."""
-    rows, bad = cut(home, step)
-    measured = f"{bad} of {sum(int(str(row['cuts'])) for row in rows)} cuts failed"
-    return rows, [Claim("cut files open, and no finished trial is lost", "all", measured, bad == 0)]
 
 
 def of_disks(rows: list[Row]) -> tuple[list[Row], list[Claim]]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,13 +95,9 @@ def watched(misdeed: str, arguments: Sequence[str], folder: Path) -> Watched:
         printed.seek(0)
         text = printed.read()
         seen.counts = json.loads(text)["counts"] if text else {}
-    seen.left = sum(mark in one.info["environ"].get("WATCHED", "") for one in alive())
+    there = filter(None, (one.info["environ"] for one in psutil.process_iter(["environ"])))  # those that may be read
+    seen.left = sum(mark in variables.get("WATCHED", "") for variables in there)
     return seen
-
-
-def alive() -> Iterable[psutil.Process]:
-    """Return the processes whose environment may be read and that have not ended."""
-    return [one for one in psutil.process_iter(["environ"]) if one.info["environ"]]
 
 
 def look(parent: int, out: Path, seen: Watched) -> None:
@@ -126,17 +122,12 @@ def hostile_row(misdeed: str, budget: float, folder: Path) -> Row:
     limits = ["--time", f"{budget:g}s", "--memory", f"{LIMIT_BYTES}B", "--storage", "1GB", "--trials", "100000"]
     seen = watched(misdeed, limits, folder)
     return {
-        "misdeed": misdeed,
-        "budget s": budget,
-        "over s": round(seen.seconds - budget, 2),
-        "allowed s": round(TIME_SHARE * budget + TIME_SECONDS, 2),
-        "group MB": round(seen.group_bytes / 1e6),
-        "parent MB": round(seen.parent_bytes / 1e6),
-        "exit": seen.exit_code,
-        **{state: seen.counts.get(state, 0) for state in ("done", "killed", "failed")},
-        "left": seen.left,
+        "misdeed": misdeed, "budget s": budget, "over s": round(seen.seconds - budget, 2),
+        "allowed s": round(TIME_SHARE * budget + TIME_SECONDS, 2), "group MB": round(seen.group_bytes / 1e6),
+        "parent MB": round(seen.parent_bytes / 1e6), "exit": seen.exit_code,
+        **{state: seen.counts.get(state, 0) for state in ("done", "killed", "failed")}, "left": seen.left,
         "line": seen.line[:200],
-    }
+    }  # fmt: skip
 
 
 def trivial_row(trials: int, folder: Path) -> Row:
@@ -146,13 +137,10 @@ def trivial_row(trials: int, folder: Path) -> Row:
     numbers = np.arange(len(readings))
     slope = float(np.polyfit(numbers, readings, 1)[0]) if len(readings) > 1 else float("nan")
     return {
-        "trivial trials": seen.counts.get("done", 0),
-        "seconds": round(seen.seconds, 1),
-        "parent MB": round(seen.parent_bytes / 1e6, 1),
-        "kB a trial": round(slope / 1e3, 2),
-        "exit": seen.exit_code,
+        "trivial trials": seen.counts.get("done", 0), "seconds": round(seen.seconds, 1),
+        "parent MB": round(seen.parent_bytes / 1e6, 1), "kB a trial": round(slope / 1e3, 2), "exit": seen.exit_code,
         "line": seen.line[:200],
-    }
+    }  # fmt: skip
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
@@ -165,43 +153,23 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     odd = [row for row in rows if row["left"] or row["exit"] not in {0, 1} or (row["exit"] == 1 and not row["line"])]
     limit, bound = "project's bound", (1 + MEMORY_SHARE) * LIMIT_BYTES / 1e6
     return [
-        Claim(
-            f"no command exceeds its deadline by more than {TIME_SHARE:.0%} + {TIME_SECONDS:g} s",
-            limit,
-            f"{len(late)} of {len(rows)} do; {most:.2f} s at most",
-            not late,
-            "; ".join(f"{row['misdeed']}: {row['over s']} s" for row in late),
-        ),
-        Claim(
-            f"a job's processes never take more than the limit and {MEMORY_SHARE:.0%}",
-            limit,
-            f"{group} MB at most, {bound:.0f} MB are allowed",
-            group <= bound,
-        ),
-        Claim(
-            f"the parent's resident memory is at most {PARENT_BYTES / 1e6:.0f} MB",
-            limit,
-            f"{parent} MB at most",
-            parent <= PARENT_BYTES / 1e6,
-        ),
-        Claim(
-            "a command ends with its result or with one line, and leaves no process",
-            limit,
-            f"{len(odd)} of {len(rows)} do not",
-            not odd,
-            "; ".join(f"{row['misdeed']}: exit {row['exit']}, {row['left']} left" for row in odd),
-        ),
+        Claim(f"no command exceeds its deadline by more than {TIME_SHARE:.0%} + {TIME_SECONDS:g} s", limit,
+              f"{len(late)} of {len(rows)} do; {most:.2f} s at most", not late,
+              "; ".join(f"{row['misdeed']}: {row['over s']} s" for row in late)),
+        Claim(f"a job's processes never take more than the limit and {MEMORY_SHARE:.0%}", limit,
+              f"{group} MB at most, {bound:.0f} MB are allowed", group <= bound),
+        Claim(f"the parent's resident memory is at most {PARENT_BYTES / 1e6:.0f} MB", limit, f"{parent} MB at most",
+              parent <= PARENT_BYTES / 1e6),
+        Claim("a command ends with its result or with one line, and leaves no process", limit,
+              f"{len(odd)} of {len(rows)} do not", not odd,
+              "; ".join(f"{row['misdeed']}: exit {row['exit']}, {row['left']} left" for row in odd)),
         *(
-            Claim(
-                f"a trial that sleeps is killed, and what was done before it is kept ({row['budget s']:g} s)",
-                limit,
-                f"{row['done']} done, {row['killed']} killed",
-                bool(row["done"] and row["killed"]),
-                "" if row["done"] or row["killed"] else "no trial began in this time: the machine is busy",
-            )
+            Claim(f"a trial that sleeps is killed, and what was done before it is kept ({row['budget s']:g} s)",
+                  limit, f"{row['done']} done, {row['killed']} killed", bool(row["done"] and row["killed"]),
+                  "" if row["done"] or row["killed"] else "no trial began in this time: the machine is busy")
             for row in kept
         ),
-    ]
+    ]  # fmt: skip
 
 
 def slope_claim(row: Row, trials: int) -> Claim:

@@ -73,14 +73,10 @@ class Runs:
         resume = ["--resume"] if (self.home / out / "run.json").exists() else []
         command = [sys.executable, "-m", "tuner", "run", "digits", *self._arguments, "--json", *resume]
         return subprocess.Popen(
-            [*wrap, *command, "--out", out],
-            cwd=self.home,
-            env={**os.environ, "TUNER_CACHE": str(self.home / "cache")},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            [*wrap, *command, "--out", out], cwd=self.home,
+            env={**os.environ, "TUNER_CACHE": str(self.home / "cache")}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
 
     def finish(self, out: str) -> str:
         """Resume a run to its end; return what it wrote to stderr if it failed."""

@@ -7,15 +7,13 @@ expected of it and those it took. With ``--out``, a run there goes on, and its t
 """
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
-from benchmarks.lib.setup import clothing
+from benchmarks.lib.setup import clothing, fewer_known
 from tuner.commands.tune.run import run
 from tuner.results.records.trial import TrialRecord
-from tuner.task import Domain, Subset, Task
 
 LIMIT_BYTES = 300_000_000
 TRIALS, QUICK_TRIALS = 40, 5
@@ -33,20 +31,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = asked.out or Path(folder) / "run"
         made = run(
-            few(clothing(160, TRAIN, VAL, held=True)),
+            fewer_known(clothing(160, TRAIN, VAL, held=True), slice(VAL), slice(VAL)),
             space=str(SPACE), memory=f"{LIMIT_BYTES}B", trials=trials, out=out, store=out.parent / "store",
             resume=out.exists(),
         )  # fmt: skip
     rows = [row(one) for one in made.records if one.same_as is None]
     finish("memory_limit", rows, claims(made.records, trials), asked.json)
-
-
-def few(task: Task) -> Task:
-    """Return the task with a few of the global photos, which are only for scoring here."""
-    if task.global_ is None:
-        raise ValueError("the clothing task has global data")
-    some = (Subset(samples, range(VAL)) for samples in (task.global_.train, task.global_.val))
-    return replace(task, global_=Domain(*some))
 
 
 def row(record: TrialRecord) -> Row:
@@ -57,17 +47,12 @@ def row(record: TrialRecord) -> Row:
     taken = record.values.get("peak_bytes")
     loop = next((note.partition(":")[0] for note in record.notes if note.startswith("run by")), "")
     return {
-        "trial": record.trial,
-        "state": record.state,
-        "blocks": plan.model.num_blocks - plan.split,
-        "batch": plan.recipe.batch_size,
-        "optimiser": plan.recipe.optimiser,
-        "norms": "frozen" if plan.recipe.freeze_bn else "training",
-        "expected MB": record.estimate.peak_bytes / 1e6,
-        "taken MB": "" if taken is None else taken / 1e6,
-        "loop": loop.removeprefix("run by "),
+        "trial": record.trial, "state": record.state, "blocks": plan.model.num_blocks - plan.split,
+        "batch": plan.recipe.batch_size, "optimiser": plan.recipe.optimiser,
+        "norms": "frozen" if plan.recipe.freeze_bn else "training", "expected MB": record.estimate.peak_bytes / 1e6,
+        "taken MB": "" if taken is None else taken / 1e6, "loop": loop.removeprefix("run by "),
         "reason": record.reason,
-    }
+    }  # fmt: skip
 
 
 def claims(records: tuple[TrialRecord, ...], trials: int) -> list[Claim]:
@@ -86,13 +71,9 @@ def claims(records: tuple[TrialRecord, ...], trials: int) -> list[Claim]:
             len(ran) >= trials and not killed and not failed,
             "; ".join(f"trial {one.trial}: {one.reason}" for one in killed + failed),
         ),
-        Claim(
-            "plans that do not fit are refused unrun, by the planner's figure",
-            "project's bound",
-            f"{len(refused)} of {len(records)} plans",
-            bool(refused),
-        ),
-    ]
+        Claim("plans that do not fit are refused unrun, by the planner's figure", "project's bound",
+              f"{len(refused)} of {len(records)} plans", bool(refused)),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -171,14 +171,10 @@ def one_run(arguments: Sequence[str], folder: Path) -> dict[str, float]:
     in_children = sum(job["seconds"] for job in jobs)
     loading = sum(job.get("loading", 0.0) for job in jobs)
     return {
-        "trials": float(counts["done"] + counts["stopped"]),
-        "wall": wall,
-        "start-up": start_up,
-        **work,
-        "loading the model": loading,
-        "rest of the children": in_children - loading - sum(work.values()),
+        "trials": float(counts["done"] + counts["stopped"]), "wall": wall, "start-up": start_up, **work,
+        "loading the model": loading, "rest of the children": in_children - loading - sum(work.values()),
         "the study": wall - start_up - in_children,
-    }
+    }  # fmt: skip
 
 
 def run_rows(parts: Mapping[str, float]) -> list[Row]:
@@ -226,28 +222,20 @@ def judge(
     for name in ("import tuner", "tuner --help"):
         said = f"{median(seconds[name]):.3f} s of medians, {min(seconds[name]):.3f} s at least; loaded: "
         claims.append(
-            Claim(
-                f"{name} takes under {START_SECONDS} s and loads no tensor library",
-                "project's bound",
-                said + (", ".join(libraries[name]) or "none"),
-                median(seconds[name]) < START_SECONDS and not libraries[name],
-                busy(),
-            )
-        )
+            Claim(f"{name} takes under {START_SECONDS} s and loads no tensor library", "project's bound",
+                  said + (", ".join(libraries[name]) or "none"),
+                  median(seconds[name]) < START_SECONDS and not libraries[name], busy())
+        )  # fmt: skip
     if parts is None:
         return claims
     whole = parts["wall"] - parts["start-up"]
     own, work = (sum(parts[name] for name in names) for names in (OWN, WORK))
     claims.append(
-        Claim(
-            f"the host's own time is at most {OWN_SHARE:.0%} of a run of {TRIALS} trials",
-            "project's bound",
-            f"{own:.1f} s of {whole:.1f} s, {100 * own / whole:.1f} %, on clothing photos ({parts['trials']:.0f} "
-            f"trials ended, warm store, work {work:.1f} s); start-up {parts['start-up']:.1f} s beside it",
-            own <= OWN_SHARE * whole,
-            busy(),
-        )
-    )
+        Claim(f"the host's own time is at most {OWN_SHARE:.0%} of a run of {TRIALS} trials", "project's bound",
+              f"{own:.1f} s of {whole:.1f} s, {100 * own / whole:.1f} %, on clothing photos ({parts['trials']:.0f} "
+              f"trials ended, warm store, work {work:.1f} s); start-up {parts['start-up']:.1f} s beside it",
+              own <= OWN_SHARE * whole, busy())
+    )  # fmt: skip
     return claims
 
 

@@ -67,9 +67,7 @@ HUGGING_FACE: Mapping[str, tuple[str, str, Mapping[str, Any], tuple[int, ...]]] 
         (3, SIDE, SIDE),
     ),
     "ConvNext": (
-        "ForImageClassification",
-        "ConvNext",
-        {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]},
+        "ForImageClassification", "ConvNext", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]},
         (3, SIDE, SIDE),
     ),
     "MobileViT": ("ForImageClassification", "MobileViT", {"image_size": SIDE}, (3, SIDE, SIDE)),
@@ -86,7 +84,7 @@ HUGGING_FACE: Mapping[str, tuple[str, str, Mapping[str, Any], tuple[int, ...]]] 
         {**_SMALL, "conv_dim": [16] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2},
         (4000,),
     ),
-}
+}  # fmt: skip
 #: Networks of torchvision whose ONNX files are brought, with the version of the operators; None is the new exporter's.
 ONNX: Mapping[str, tuple[str, int | None]] = {
     "mobilenet_v2": ("mobilenet_v2", None),

@@ -120,15 +120,11 @@ def compared(task: Task, folder: Path, *, quick: bool) -> tuple[list[Row], list[
         raise RuntimeError("the bundle is not in int8")
     rows: list[Row] = [
         {
-            "precision": arm,
-            "local": values["local_accuracy"],
-            "global": values["global_accuracy"],
-            "ms": 1000 * median(times[arm]),
-            "MB": sizes[arm] / 1e6,
-            "float layers": kept,
+            "precision": arm, "local": values["local_accuracy"], "global": values["global_accuracy"],
+            "ms": 1000 * median(times[arm]), "MB": sizes[arm] / 1e6, "float layers": kept,
         }
         for arm, values, kept in (("float32", info.float32, ""), ("int8", info.int8, info.float_layers))
-    ]
+    ]  # fmt: skip
     rows.append({"precision": "int8, naive", **plainly})
     share, faster = sizes["int8"] / sizes["float32"], median(times["int8"]) / median(times["float32"])
     return rows, [
@@ -184,14 +180,9 @@ def losses(task: Task, folder: Path) -> list[Row]:
             answers = [np.array([right[one][domain] for one in ("float32", arm)], np.float64) for right in found]
             whole, own = np.concatenate(answers, axis=1) if domain == "local" else np.mean(answers, axis=0)
             rows.append({
-                "loss of": arm,
-                "domain": domain,
-                "photos": len(own),
-                "float32": float(whole.mean()),
-                "int8": float(own.mean()),
-                "lost": float(np.maximum(whole - own, 0).sum()),
-                "won": float(np.maximum(own - whole, 0).sum()),
-                "points": 100 * float(whole.mean() - own.mean()),
+                "loss of": arm, "domain": domain, "photos": len(own), "float32": float(whole.mean()),
+                "int8": float(own.mean()), "lost": float(np.maximum(whole - own, 0).sum()),
+                "won": float(np.maximum(own - whole, 0).sum()), "points": 100 * float(whole.mean() - own.mean()),
                 "at most": 100 * most_drop(whole, own, CONFIDENCE),
             })  # fmt: skip
     return rows

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.alternatives.arms import Subject
 from benchmarks.alternatives.tasks import TASKS
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
-from benchmarks.lib.setup import Joined
+from benchmarks.lib.setup import Joined, first_of_each
 from tuner.arrays import Array, Flags, Labels
 from tuner.metrics import wilson
 from tuner.ridge.solve import LinearHead
@@ -68,8 +68,7 @@ def pool_of(name: str, folder: Path | None) -> Pool:
     known = local[0][:0], local[1][:0]
     if problem.task.global_ is not None:
         known = features("known", problem.task.global_.train)
-    first = [np.flatnonzero(known[1] == row)[:MIXED] for row in np.unique(known[1])]
-    places = np.concatenate(first) if first else np.zeros(0, np.int64)
+    places = first_of_each(known[1], MIXED)
     return Pool(name, LinearHead(weight, bias), local, (known[0][places], known[1][places]))
 
 
@@ -131,16 +130,12 @@ def rows_of(pool: Pool) -> Iterator[tuple[Row, Claim]]:
         mean, half = interval(every - test)
         widths = [_width(part) for part in (found[0].val, found[0].every)]
         row = {
-            "task": pool.name,
-            "head": name,
-            "test": f"{100 * test.mean():.1f} %",
-            "all local": f"{100 * every.mean():.1f} %",
-            "less test": f"{100 * mean:+.2f} ± {100 * half:.2f}",
+            "task": pool.name, "head": name, "test": f"{100 * test.mean():.1f} %",
+            "all local": f"{100 * every.mean():.1f} %", "less test": f"{100 * mean:+.2f} ± {100 * half:.2f}",
             "off by": f"{100 * np.abs(every - test).mean():.1f}",
             "local.val off by": f"{100 * np.abs(val - test).mean():.1f}",
-            "interval of local.val": f"{100 * widths[0]:.1f}",
-            "of all local": f"{100 * widths[1]:.1f}",
-        }
+            "interval of local.val": f"{100 * widths[0]:.1f}", "of all local": f"{100 * widths[1]:.1f}",
+        }  # fmt: skip
         if name == "λ = 300" and len(pool.known[1]):
             anew = [seed.hopeful(USUAL, one) for seed, one in zip(seeds, usual, strict=True)]
             row["less solved anew"] = "{:+.2f} ± {:.2f}".format(*(100 * one for one in interval(anew)))

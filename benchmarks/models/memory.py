@@ -11,6 +11,7 @@ The planned executor's process has transparent huge pages where the kernel offer
 process, so that these are not counted as planning.
 """
 
+import copy
 import json
 import os
 import subprocess
@@ -27,7 +28,7 @@ from torch.nn import functional
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
-from tuner.backends.torch.model.graph.nodes import chain
+from tuner.backends.torch.model.graph.nodes import Chain, chain
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.planned.bound_step import bound, held_by
 from tuner.backends.torch.planned.library_memory import measured
@@ -70,14 +71,17 @@ class Unrolled(nn.Module):
         return logits
 
 
+def cut_off(found: Chain, split: int) -> Built:
+    """Return the blocks of a network from `split` on, and the shape of one input of theirs."""
+    with torch.inference_mode():
+        shape = found.prefix(split).eval()(torch.zeros(1, 3, SIZE, SIZE)).shape[1:]
+    return copy.deepcopy(found.tail(split)), tuple(shape)
+
+
 def mobilenet(split: int) -> Built:
     """Return the blocks of MobileNetV2 from `split` on, and the shape of one input."""
     found = chain(torchvision().models.mobilenet_v2(num_classes=OUTPUTS), torch.zeros(1, 3, SIZE, SIZE))
-    if split == 0:
-        return found.tail(0), (3, SIZE, SIZE)
-    with torch.inference_mode():
-        shape = found.prefix(split).eval()(torch.zeros(1, 3, SIZE, SIZE)).shape[1:]
-    return found.tail(split), tuple(shape)
+    return cut_off(found, split) if split else (found.tail(0), (3, SIZE, SIZE))
 
 
 ROWS: Mapping[str, Callable[[], Built]] = {
@@ -121,25 +125,14 @@ def _row(name: str, rounds: int, steps: int) -> Row:
     ms = {arm: 1e3 * median(ones) for arm, ones in seconds.items()}
     least = {arm: 1e3 * min(ones) for arm, ones in seconds.items()}
     return {
-        "model": name,
-        "planned MB": plan["planned_bytes"] / 1e6,
-        "measured MB": ours / 1e6,
-        "off by": ours / plan["planned_bytes"] - 1,
-        "eager MB": eager / 1e6,
-        "of eager": ours / eager,
-        "tuned eager MB": tuned / 1e6,
-        "of tuned eager": ours / tuned,
-        "planned ms": ms["planned"],
-        "eager ms": ms["eager"],
-        "tuned eager ms": ms["tuned"],
-        "time of eager": ms["planned"] / ms["eager"],
+        "model": name, "planned MB": plan["planned_bytes"] / 1e6, "measured MB": ours / 1e6,
+        "off by": ours / plan["planned_bytes"] - 1, "eager MB": eager / 1e6, "of eager": ours / eager,
+        "tuned eager MB": tuned / 1e6, "of tuned eager": ours / tuned, "planned ms": ms["planned"],
+        "eager ms": ms["eager"], "tuned eager ms": ms["tuned"], "time of eager": ms["planned"] / ms["eager"],
         "time of tuned eager": ms["planned"] / ms["tuned"],
-        "least ms": f"{least['planned']:.0f} / {least['eager']:.0f}",
-        "pool MB": plan["pool_bytes"] / 1e6,
-        "trace s": plan["trace_seconds"],
-        "plan s": plan["plan_seconds"],
-        "largest at the peak": plan["largest"],
-    }
+        "least ms": f"{least['planned']:.0f} / {least['eager']:.0f}", "pool MB": plan["pool_bytes"] / 1e6,
+        "trace s": plan["trace_seconds"], "plan s": plan["plan_seconds"], "largest at the peak": plan["largest"],
+    }  # fmt: skip
 
 
 def _apart(name: str, arm: str, steps: int) -> dict[str, Any]:
@@ -158,24 +151,20 @@ def plan(name: str, _steps: int) -> dict[str, Any]:
     tensors = [one for one in program(step, measured).tensors if one.kind not in {"weight", "input"}]
     largest = largest_at(tensors, peak_step(tensors), 3)
     return {
-        "planned_bytes": max_live(tensors),
-        "pool_bytes": by_size(tensors).pool_bytes,
-        "trace_seconds": traced_in,
+        "planned_bytes": max_live(tensors), "pool_bytes": by_size(tensors).pool_bytes, "trace_seconds": traced_in,
         "plan_seconds": time.perf_counter() - started,
         "largest": ", ".join(f"{one.name} ({one.kind}) {one.nbytes / 1e6:.1f}" for one in largest),
-    }
+    }  # fmt: skip
 
 
 def batch_of(step: Step) -> dict[str, torch.Tensor]:
     """Return what a step takes anew, by port."""
     return {
-        "input": spatial(torch.randn(step.inputs[0].shape)),
-        "label": torch.randint(0, OUTPUTS, (BATCH,)),
-        "sample_weight": torch.ones(BATCH),
-        "learning_rate": torch.tensor(RECIPE.learning_rate),
+        "input": spatial(torch.randn(step.inputs[0].shape)), "label": torch.randint(0, OUTPUTS, (BATCH,)),
+        "sample_weight": torch.ones(BATCH), "learning_rate": torch.tensor(RECIPE.learning_rate),
         "step_count": torch.tensor(1.0),
         **{port.name: torch.rand(port.shape) for port in step.inputs if port.kind == "noise"},
-    }
+    }  # fmt: skip
 
 
 def planned(name: str, steps: int) -> dict[str, Any]:
@@ -256,14 +245,10 @@ def claims(rows: list[Row]) -> list[Claim]:
     far = [name for name, (here, allowed) in off.items() if here > allowed]
     worst = max(off, key=lambda name: off[name][0] / off[name][1])
     found = [
-        Claim(
-            "planned and measured peak within 10 % or 16 MB on every row",
-            "bound of the project",
-            f"{len(rows) - len(far)} of {len(rows)} rows; furthest {worst}, {off[worst][0] / 1e6:.1f} MB",
-            not far,
-            f"outside: {', '.join(far)}" if far else "",
-        )
-    ]
+        Claim("planned and measured peak within 10 % or 16 MB on every row", "bound of the project",
+              f"{len(rows) - len(far)} of {len(rows)} rows; furthest {worst}, {off[worst][0] / 1e6:.1f} MB",
+              not far, f"outside: {', '.join(far)}" if far else "")
+    ]  # fmt: skip
     for row in rows:
         if row["model"] not in BOUNDED:
             continue

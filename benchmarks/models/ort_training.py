@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,7 +25,8 @@ from torch.nn import functional
 
 from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, times_faster
-from benchmarks.lib.setup import PAPER_CUTS, clothing, plan_for, untrained_bundle
+from benchmarks.lib.setup import PAPER_CUTS, clothing, fewer_known, plan_for, untrained_bundle
+from benchmarks.models.memory import Built, cut_off
 from tuner.backends.torch.model.graph.layout import channels_last
 from tuner.backends.torch.model.graph.nodes import chain
 from tuner.backends.torch.model.open.load import load
@@ -38,7 +38,6 @@ from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
 from tuner.processors import usable_processors
-from tuner.task import Domain, Subset
 
 OUTPUTS, BATCH, SIZE = 210, 32, 160
 RECIPE, RATE, COMPARED = RecipePlan(optimiser="sgd", batch_size=BATCH), 1e-3, 20
@@ -73,19 +72,11 @@ import torch
 from benchmarks.models.ort_training import Eager, tails
 from tuner.plan.parts import RecipePlan
 torch.set_num_threads(1)
-tail = tails()["last 1 (after f16)"]
-eager = Eager(tail.module, RecipePlan(optimiser="sgd"), last=True)
+tail, shape = tails()["last 1 (after f16)"]
+eager = Eager(tail, RecipePlan(optimiser="sgd"), last=True)
 for _ in range(10):
-    eager.step(torch.randn(16, *tail.shape), torch.zeros(16, dtype=torch.int64), 1e-3)
+    eager.step(torch.randn(16, *shape), torch.zeros(16, dtype=torch.int64), 1e-3)
 """
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tail:
-    """What trains, and the shape of one of its inputs."""
-
-    module: nn.Module
-    shape: tuple[int, ...]
 
 
 class Eager:
@@ -109,7 +100,7 @@ class Eager:
         return float(loss.detach())
 
 
-def tails() -> Mapping[str, Tail]:
+def tails() -> Mapping[str, Built]:
     """Return the six tails, seeded."""
     torch.manual_seed(0)
     models = torchvision().models
@@ -119,26 +110,19 @@ def tails() -> Mapping[str, Tail]:
         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, OUTPUTS),
     )  # fmt: skip
     return {
-        "last 1 (after f16)": _after(mobile, 3),
-        "last 4 (after f13)": _after(mobile, 6),
-        "last 7 (after f10)": _after(mobile, 9),
-        "ResNet-18, last 2": _after(residual, 2),
-        "LeNet": Tail(lenet, (1, 28, 28)),
-        "linear head": Tail(nn.Linear(1280, OUTPUTS), (1280,)),
-    }
+        "last 1 (after f16)": _after(mobile, 3), "last 4 (after f13)": _after(mobile, 6),
+        "last 7 (after f10)": _after(mobile, 9), "ResNet-18, last 2": _after(residual, 2),
+        "LeNet": (lenet, (1, 28, 28)), "linear head": (nn.Linear(1280, OUTPUTS), (1280,)),
+    }  # fmt: skip
 
 
-def _after(model: nn.Module, blocks: int) -> Tail:
-    sample = torch.zeros(1, 3, SIZE, SIZE)
-    found = chain(model, sample)
-    split = len(found.blocks) - blocks
-    with torch.no_grad():
-        shape = found.prefix(split).eval()(sample).shape[1:]
-    tail = copy.deepcopy(found.tail(split))
-    for module in tail.modules():
+def _after(model: nn.Module, blocks: int) -> Built:
+    found = chain(model, torch.zeros(1, 3, SIZE, SIZE))
+    tail, shape = cut_off(found, len(found.blocks) - blocks)
+    for module in tails():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    return Tail(tail, tuple(shape))
+    return tail, shape
 
 
 def main() -> None:
@@ -149,7 +133,7 @@ def main() -> None:
     claims: list[Claim] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, tail in tails().items():
-            rows.append(_measured(name, tail, Path(folder), 5 if asked.quick else 20))
+            rows.append(_measured(name, *tail, Path(folder), 5 if asked.quick else 20))
         memory = _memory(Path(folder))
     for row in rows:
         name = str(row["tail"])
@@ -170,17 +154,17 @@ def _claim(row: Row, text: str, key: str, bound: float) -> Claim:
     return Claim(text, "design", said, value <= bound, why)
 
 
-def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:
+def _measured(name: str, tail: nn.Module, shape: tuple[int, ...], folder: Path, steps: int) -> Row:
     generator = np.random.default_rng(0)
-    value = generator.standard_normal((BATCH, *tail.shape), np.float32)
+    value = generator.standard_normal((BATCH, *shape), np.float32)
     label = generator.integers(0, OUTPUTS, BATCH)
     given = torch.from_numpy(value), torch.from_numpy(label)
     path = folder / "step.onnx"
-    step = trace(tail.module, RECIPE, loss=CROSS_ENTROPY, input_shape=tail.shape, outputs=OUTPUTS, batch_size=BATCH)
+    step = trace(tail, RECIPE, loss=CROSS_ENTROPY, input_shape=shape, outputs=OUTPUTS, batch_size=BATCH)
     write(step, path)
-    state = {key: value.numpy(force=True) for key, value in tail.module.state_dict().items()}
+    state = {key: value.numpy(force=True) for key, value in tail.state_dict().items()}
     session = StepSession(path, state, usable_processors())
-    last, first = (Eager(copy.deepcopy(tail.module), RECIPE, last=is_last) for is_last in (True, False))
+    last, first = (Eager(copy.deepcopy(tail), RECIPE, last=is_last) for is_last in (True, False))
     pairs = [(session.step(value, label, RATE), last.step(*given, RATE)) for _ in range(COMPARED)]
     arms: dict[str, Callable[[], object]] = {
         "ort": lambda: session.step(value, label, RATE),
@@ -193,16 +177,11 @@ def _measured(name: str, tail: Tail, folder: Path, steps: int) -> Row:
     best = min(("channels last", "channels first"), key=lambda arm: median(seconds[arm]))
     times, _, most = times_faster(seconds, "ort", best)
     return {
-        "tail": name,
-        "loss difference": max(abs(ours - theirs) / theirs for ours, theirs in pairs),
-        "ort ms": median(seconds["ort"]),
-        "torch ms": median(seconds[best]),
-        "torch layout": best,
-        "least ms": f"{min(seconds['ort']):.2f} / {min(seconds[best]):.2f}",
-        "ratio": times,
-        "ratio, upper end": most,
-        "artefact bytes": path.stat().st_size,
-    }
+        "tail": name, "loss difference": max(abs(ours - theirs) / theirs for ours, theirs in pairs),
+        "ort ms": median(seconds["ort"]), "torch ms": median(seconds[best]), "torch layout": best,
+        "least ms": f"{min(seconds['ort']):.2f} / {min(seconds[best]):.2f}", "ratio": times,
+        "ratio, upper end": most, "artefact bytes": path.stat().st_size,
+    }  # fmt: skip
 
 
 def _repeat(step: Callable[[], object], times: int) -> None:
@@ -212,11 +191,7 @@ def _repeat(step: Callable[[], object], times: int) -> None:
 
 def _memory(folder: Path) -> dict[str, float]:
     """Return VmHWM in bytes of both fresh processes."""
-    task = clothing(SIZE, CHECKED, CHECKED)
-    known = task.global_
-    if known is None:
-        raise ValueError("the clothing task has global data")
-    task = replace(task, global_=Domain(known.train, Subset(known.val, np.arange(0, len(known.val), 4))))
+    task = fewer_known(clothing(SIZE, CHECKED, CHECKED), slice(None), slice(None, None, 4))
     recipe = RecipePlan(optimiser="sgd", batch_size=MEMORY_BATCH)
     plan = plan_for(task, load(task), PAPER_CUTS["last 1 (after f16)"], bits=8, recipe=recipe, alpha=0.05)
     bundle = untrained_bundle(task, plan, folder)

@@ -86,14 +86,11 @@ def written(folder: Path, parts: list[tuple[Segment, torch.Tensor]]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_onnx(segment, sample, folder / name, ["logits"] if segment.last else ["features", "logits"])
     content = {
-        "format": FORMAT,
-        "name": "mobilenet_v2",
-        "labels": [str(label) for label in range(CLASSES)],
+        "format": FORMAT, "name": "mobilenet_v2", "labels": [str(label) for label in range(CLASSES)],
         "input": {"kind": "images", "size": SIZE, "resize": SIZE, "mean": [0.485, 0.456, 0.406], "std": [0.229] * 3},
-        "input_shape": [3, SIZE, SIZE],
-        "loss": "single-label",
+        "input_shape": [3, SIZE, SIZE], "loss": "single-label",
         "files": {name: file_hash(folder / name) for name in names},
-    }
+    }  # fmt: skip
     if len(parts) > 1:
         shares = [(index + 1) / len(parts) for index in range(len(parts))]
         stay = {"thresholds": [0.9999] * (len(parts) - 1), "temperatures": [1.0] * len(parts), "tolerance": 0.01}
@@ -123,15 +120,10 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
     memory, high = max(own) / min(theirs), median_interval(excess)[1]
     most = MOST_MILLISECONDS[name]
     row = {
-        "model": name,
-        "segments": len(bundle.models),
-        "ours ms": 1e3 * median(seconds["ours"]),
-        "bare ms": 1e3 * median(seconds["bare"]),
-        "overhead ms": median(excess),
-        "of minima ms": least,
-        "ours MB": median(own) / 1e6,
-        "bare MB": median(theirs) / 1e6,
-    }
+        "model": name, "segments": len(bundle.models), "ours ms": 1e3 * median(seconds["ours"]),
+        "bare ms": 1e3 * median(seconds["bare"]), "overhead ms": median(excess), "of minima ms": least,
+        "ours MB": median(own) / 1e6, "bare MB": median(theirs) / 1e6,
+    }  # fmt: skip
     return row, [
         Claim(
             f"{name}: a prediction costs at most {most} ms more than bare ONNX Runtime",
@@ -139,13 +131,10 @@ def measured(name: str, folder: Path, repetitions: int) -> tuple[Row, list[Claim
             f"{median(excess):.3f} ms, at most {high:.3f} ms (95 %, median of paired differences; minima {least:.3f})",
             high <= most,
         ),
-        Claim(
-            f"{name}: resident memory is at most {MOST_MEMORY} × bare ONNX Runtime's",
-            f"the bound, {MOST_MEMORY} ×",
-            f"{memory:.2f} × (the most of three processes over the least of three)",
-            memory <= MOST_MEMORY,
-        ),
-    ]
+        Claim(f"{name}: resident memory is at most {MOST_MEMORY} × bare ONNX Runtime's",
+              f"the bound, {MOST_MEMORY} ×",
+              f"{memory:.2f} × (the most of three processes over the least of three)", memory <= MOST_MEMORY),
+    ]  # fmt: skip
 
 
 def main() -> None:

@@ -170,22 +170,16 @@ def measured(name: str, bundle: Bundle, folder: Path, repetitions: int) -> tuple
         if runtime in NEEDED and name != "digits":  # the page has the shape of MobileNetV2's input
             logits = np.stack([by_the_page(runtime, bundle, folder, samples[:1]), *logits[1:]])
         rows.append({
-            "model": name,
-            "runtime": runtime,
+            "model": name, "runtime": runtime,
             "logits differ by": f"{np.abs(logits - wanted).max() / np.abs(wanted).max():.1e}",
-            "ONNX Runtime ms": 1e3 * median(seconds["ours"]),
-            "its ms": 1e3 * median(seconds["theirs"]),
+            "ONNX Runtime ms": 1e3 * median(seconds["ours"]), "its ms": 1e3 * median(seconds["theirs"]),
             "faster": f"{faster:.2f} × ({low:.2f}-{high:.2f})",
         })  # fmt: skip
     claims = [
-        Claim(
-            f"{name}: {row['runtime']} gives the same logits",
-            f"{TOLERANCE:g} of the largest",
-            str(row["logits differ by"]),
-            float(str(row["logits differ by"])) <= TOLERANCE,
-        )
+        Claim(f"{name}: {row['runtime']} gives the same logits", f"{TOLERANCE:g} of the largest",
+              str(row["logits differ by"]), float(str(row["logits differ by"])) <= TOLERANCE)
         for row in rows
-    ]
+    ]  # fmt: skip
     if bundle.info.train is not None:
         pairs = np.array(
             [losses(bundle, bundle.file(STEP)), losses(bundle, (folder / "phones" / STEP).with_suffix(".ort"))]

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
-from benchmarks.lib.setup import clothing, untrained_bundle
+from benchmarks.lib.setup import clothing, first_of_each, known_of, untrained_bundle
 from tuner.backends.torch.model.open.load import load
 from tuner.bundle.format import Bundle
 from tuner.metrics import wilson
@@ -103,12 +103,12 @@ def main() -> None:
 
 def store_features(given: Task, path: Path, per_class: int) -> None:
     """Run the global images through the frozen blocks once; at most `per_class` training images of each class."""
-    if given.global_ is None:
-        raise ValueError("the clothing task has global data")
-    model, train, known = load(given).model.eval(), given.global_.train, len(given.head_rows)
-    classes = [np.flatnonzero(train.labels == one)[:per_class] for one in np.unique(train.labels)]
-    val = np.random.default_rng(0).permutation(len(given.global_.val))
-    parts = {"train": (train, np.concatenate(classes)), "val": (given.global_.val, val[: 4 * CHECKED])}
+    model, known, photos = load(given).model.eval(), len(given.head_rows), known_of(given)
+    val = np.random.default_rng(0).permutation(len(photos.val))
+    parts = {
+        "train": (photos.train, first_of_each(photos.train.labels, per_class)),
+        "val": (photos.val, val[: 4 * CHECKED]),
+    }
     arrays: dict[str, npt.NDArray[np.generic]] = {"labels": np.array(given.labels[:known])}
     state = model.state_dict()
     arrays |= {name: state[f"classifier.1.{name}"].numpy()[:known] for name in ("weight", "bias")}
@@ -235,13 +235,9 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
     kept, lost = float((gains * accepted).mean() / gains.mean()), interval(forgotten[accepted])
     own = "none published: the bound is this project's"
     return [
-        Claim(
-            "at most 2 % of the users are worse off with the gate, at the upper end of the interval",
-            own,
-            f"{harmed} of {len(figures)}, at most {100 * most_harmed:.1f} % (Wilson); deploying every round "
-            f"{int((gains < 0).sum())} ({users})",
-            most_harmed <= HARMED,
-        ),
+        Claim("at most 2 % of the users are worse off with the gate, at the upper end of the interval", own,
+              f"{harmed} of {len(figures)}, at most {100 * most_harmed:.1f} % (Wilson); deploying every round "
+              f"{int((gains < 0).sum())} ({users})", most_harmed <= HARMED),
         Claim(
             "with the gate, the mean gain is at least 90 % of deploying every round, at the lower end of the interval",
             own,
@@ -256,7 +252,7 @@ def judged(figures: Sequence[Lived]) -> list[Claim]:
             f"{100 * lost[0]:+.2f} ± {100 * lost[1]:.2f} points; deployed always {100 * float(forgotten.mean()):+.2f}",
             lost[0] - lost[1] >= -FORGOTTEN,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _missed(figures: Sequence[Lived]) -> str:

@@ -19,7 +19,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +28,9 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.lib.places import DATA, EXAMPLES
+from benchmarks.lib.places import EXAMPLES
 from benchmarks.lib.report import Claim, Row, at_most, benchmark_parser, cheaper, finish, interleave, interval, points
-from benchmarks.lib.setup import Held, Joined, opened, plan_for, stepper
+from benchmarks.lib.setup import Held, Joined, known_of, opened, opened_from, plan_for, stepper
 from benchmarks.papers.moil_chain import scored
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
@@ -39,7 +38,7 @@ from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.plan.parts import DataPlan, RecipePlan
 from tuner.plan.trial import TrialPlan
-from tuner.task import Domain, Task, open_task
+from tuner.task import Domain, Task
 from tuner.task.data.samples import Subset
 from tuner.task.partition import recording_folds
 from tuner_audio.bands import RATE, read_clip, seconds_of
@@ -146,37 +145,28 @@ def _train(
     here = in_memory(fold, part) if missing else None
     for key in missing:
         name, rate = key.partition(" ")[2].rpartition(" ")[::2]
-        if here is not None:
-            kept[key] = trained(here, ARMS[name], float(rate), epochs, fold) if name else given_scores(here)
+        if here is not None and name:
+            kept[key] = [*scored(here, plan_of(here, ARMS[name], float(rate), epochs), fold)]
+        elif here is not None:
+            values = untouched(here, DataPlan()).values
+            kept[key] = [values["local_accuracy"], values["global_accuracy"]]
         print(f"fold {key}: {kept[key][0]:.3f} local, {kept[key][1]:.3f} global", file=sys.stderr, flush=True)
         if file:
             file.write_text(json.dumps(kept, indent=1))
 
 
-def given_scores(here: Access) -> list[float]:
-    """Return the local and global AUC of the untouched network."""
-    values = untouched(here, DataPlan()).values
-    return [values["local_accuracy"], values["global_accuracy"]]
-
-
 def task_of(fold: int) -> Task:
     """Return the example with a fold of ESC-10 as the user's."""
-    os.environ.setdefault("TUNER_DATA", str(DATA))
     others = "".join(str(other) for other in FOLDS if other != fold)
     text = EXAMPLE.read_text(encoding="utf-8").replace("#[1-4]-*", f"#[{others}]-*").replace("#5-*", f"#{fold}-*")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.toml"
-        text = text.replace('"classes.tsv"', f'"{EXAMPLE.parent}/classes.tsv"').replace("[input]", "[input]\nhop = 96")
-        path.write_text(text, encoding="utf-8")
-        return open_task(str(path), {})
+    text = text.replace('"classes.tsv"', f'"{EXAMPLE.parent}/classes.tsv"').replace("[input]", "[input]\nhop = 96")
+    return opened_from(text)
 
 
 def in_memory(fold: int, part: int) -> Access:
     """Return a fold's task with an empty store, its samples decoded once, and a part of the user's to judge."""
     task = task_of(fold)
-    known = task.global_
-    if known is None:
-        raise ValueError("the example has global data")
+    known = known_of(task)
     return opened(replace(task, local=without(part, task.local), global_=Domain(Held(known.train), Held(known.val))))
 
 
@@ -193,11 +183,6 @@ def plan_of(here: Access, arm: Arm, rate: float, epochs: int) -> TrialPlan:
     """Return an arm's plan."""
     recipe = RecipePlan(epochs=epochs, batch_size=BATCH, learning_rate=rate, freeze_bn=False)
     return plan_for(here.task, here.loaded, arm.split, bits=arm.bits, recipe=recipe, alpha=arm.alpha)
-
-
-def trained(here: Access, arm: Arm, rate: float, epochs: int, seed: int) -> list[float]:
-    """Return local and global AUC after training from the given network."""
-    return [*scored(here, plan_of(here, arm, rate, epochs), seed)]
 
 
 def best(kept: Mapping[str, Sequence[float]], name: str, folds: Sequence[int], rates: Sequence[float]) -> list[float]:
@@ -219,13 +204,10 @@ def costs(rounds: int) -> tuple[dict[str, list[float]], Row]:
     partitions = [samples for domain in (task.local, task.global_) if domain for samples in (domain.train, domain.val)]
     whole = {samples.whole(index) for samples in partitions for index in range(len(samples))}
     stored: Row = {
-        "a patch": "0.975 s",
-        "samples at 16 kHz, float32": PATCH_BYTES,
-        "features of LF(3), float32": feature,
-        "with 4 bits": feature // 8,
-        "thesis, 10 s": "625 kB of samples, 960 kB of features",
+        "a patch": "0.975 s", "samples at 16 kHz, float32": PATCH_BYTES, "features of LF(3), float32": feature,
+        "with 4 bits": feature // 8, "thesis, 10 s": "625 kB of samples, 960 kB of features",
         "all sounds": f"{len(whole)} clips, {sum(Path(file).stat().st_size for file in whole) / 1e6:.1f} MB of files",
-    }
+    }  # fmt: skip
     return seconds, stored
 
 

@@ -33,7 +33,7 @@ from benchmarks.lib.report import (
     interval,
     points,
 )
-from benchmarks.lib.setup import clothing, opened, plan_for, stepper
+from benchmarks.lib.setup import clothing, first_of_each, known_of, opened, plan_for, stepper
 from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.engines.eager import EagerSteps
@@ -148,9 +148,7 @@ def draw(photos: Task, lane: Lane, seed: int, *, tested: bool) -> Task:
         seed: Of the draw.
         tested: Whether scores are of test photos; otherwise, of photos that are drawn after those to train on.
     """
-    known = photos.global_
-    if known is None:
-        raise ValueError("the clothing task has global data")
+    known = known_of(photos)
     random = np.random.default_rng(seed)
     own, held = np.split(random.permutation(len(photos.local.train))[: lane.local + lane.held], [lane.local])
     each, each_held, each_tested = lane.known
@@ -158,8 +156,7 @@ def draw(photos: Task, lane: Lane, seed: int, *, tested: bool) -> Task:
     mixed = np.concatenate([order[:each] for order in orders])
     train, local_val = (Subset(photos.local.train, np.sort(rows)) for rows in (own, held))
     if tested:
-        classes = np.unique(known.val.labels)
-        rows = np.concatenate([np.flatnonzero(known.val.labels == row)[:each_tested] for row in classes])
+        rows = first_of_each(known.val.labels, each_tested)
         return replace(
             photos,
             local=Domain(train, photos.local.val),
@@ -226,14 +223,12 @@ def _chain_rows(seconds: Mapping[str, Sequence[float]], totals: Mapping[str, flo
     before = [None, *totals.values()]
     return [
         {
-            "chain": name,
-            "ms an iteration": 1e3 * median(seconds[name]),
-            "epochs counted": SCRATCH_EPOCHS if name == FULL else EPOCHS,
-            "total": format_seconds(total),
+            "chain": name, "ms an iteration": 1e3 * median(seconds[name]),
+            "epochs counted": SCRATCH_EPOCHS if name == FULL else EPOCHS, "total": format_seconds(total),
             "times less": "" if last is None else f"{last / total:.1f}×",
         }
         for last, (name, total) in zip(before, totals.items(), strict=False)
-    ]
+    ]  # fmt: skip
 
 
 def _score_rows(scores: Scores, given: float, rates: Mapping[str, float]) -> list[Row]:

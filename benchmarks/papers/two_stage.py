@@ -15,28 +15,23 @@ test photos.
 The full lane takes about 25 minutes of one core, of which speed 4.
 """
 
-import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interleave, median_interval
-from benchmarks.lib.setup import PAPER_CUTS, clothing, opened, plan_for
+from benchmarks.lib.setup import PAPER_CUTS, clothing, opened, plan_for, stepper
 from benchmarks.papers import two_stage_accuracy as accuracy
 from benchmarks.papers.two_stage_accuracy import pixel_inputs
-from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.reader import Reader
 from tuner.backends.torch.features.selection import training_selections
-from tuner.backends.torch.trial.inputs import TailInputs, augmenting, stored_inputs
-from tuner.backends.torch.trial.opened import TailTraining
+from tuner.backends.torch.trial.inputs import augmenting, stored_inputs
 from tuner.plan.parts import RecipePlan
-from tuner.plan.trial import TrialPlan
-from tuner.task import Task
 from tuner.task.spec import ModelSpec
 
 PAPER_RATIOS = {"last 1 (after f16)": 6.6, "last 4 (after f13)": 2.9, "last 7 (after f10)": 1.9}
@@ -46,15 +41,11 @@ BATCH, STRENGTH = 64, 0.5
 EPOCHS = (1, 10, 50)
 RECIPE = RecipePlan(epochs=1, batch_size=BATCH, learning_rate=1e-3, freeze_bn=False)
 STAGE, STAGE_SIZE = "blocks.3.", 160
-MAXVIT: Mapping[str, object] = {
-    "block_channels": [32, 64, 128, 256],
-    "block_layers": [1, 1, 2, 1],
-    "head_dim": 32,
-    "input_size": (STAGE_SIZE, STAGE_SIZE),
-    "partition_size": STAGE_SIZE // 32,
-    "stem_channels": 32,
-    "stochastic_depth_prob": 0.0,
-}
+MAXVIT = (
+    ("block_channels", [32, 64, 128, 256]), ("block_layers", [1, 1, 2, 1]), ("head_dim", 32),
+    ("input_size", (STAGE_SIZE, STAGE_SIZE)), ("partition_size", STAGE_SIZE // 32), ("stem_channels", 32),
+    ("stochastic_depth_prob", 0.0),
+)  # fmt: skip
 #: Seconds of each arm's rounds.
 Seconds = Mapping[str, Sequence[float]]
 
@@ -86,7 +77,8 @@ def speed(*, quick: bool) -> tuple[list[Row], list[Claim]]:
         rows.append({"cut": name, **row, "paper": paper})
         text = f"{name}: a two-stage step is as many times faster as the paper's, {paper}×"
         claims.append(ratio_claim(text, f"paper {paper}×", seconds, paper))
-    transformer = opened(_transformer(clothing(STAGE_SIZE, samples, 32, held=True)))
+    photos, network = clothing(STAGE_SIZE, samples, 32, held=True), ModelSpec("torchvision.models:MaxVit", MAXVIT)
+    transformer = opened(replace(photos, model=network))
     split = next(at for at, block in enumerate(transformer.loaded.info.blocks) if block.name.startswith(STAGE))
     seconds, row = _speed(transformer, split, max(6, steps // 2))
     name, least = "MaxViT, last stage", by_flops(transformer, split)
@@ -117,39 +109,25 @@ def _ratios(seconds: Seconds) -> list[float]:
     return [single / two for single, two in zip(seconds["single"], seconds["two"], strict=True)]
 
 
-def _transformer(task: Task) -> Task:
-    return replace(task, model=ModelSpec("torchvision.models:MaxVit", tuple(MAXVIT.items())))
-
-
 def _speed(here: Access, split: int, steps: int) -> tuple[Seconds, Row]:
     """Return the seconds of both arms' steps, and a row of them."""
     task, loaded = here.task, here.loaded
     plan = plan_for(task, loaded, split, bits=4, recipe=RECIPE, augment=STRENGTH)
-    filling, picks, count = fill(here, [plan]), training_selections(task, plan), len(task.local.train)
+    filling, picks = fill(here, [plan]), training_selections(task, plan)
     stored = stored_inputs(Reader(here, split, 4, picks), picks, augmenting(task, plan, np.random.default_rng((0, 1))))
     arms = {"single": pixel_inputs(here, split, STRENGTH, 0), "two": stored}
-    seconds = interleave({name: _stepper(here, plan, rows, count) for name, rows in arms.items()}, steps, warmup=8)
+    seconds = interleave({name: stepper(here, plan, rows) for name, rows in arms.items()}, steps, warmup=8)
     per_image = {name: median(values) / BATCH for name, values in seconds.items()}
     fill_each = filling.seconds / max(filling.records, 1)
     row: dict[str, object] = {
-        "single ms/img": 1e3 * per_image["single"],
-        "two-stage ms/img": 1e3 * per_image["two"],
+        "single ms/img": 1e3 * per_image["single"], "two-stage ms/img": 1e3 * per_image["two"],
         "least": f"{1e3 * min(seconds['single']) / BATCH:.2f} / {1e3 * min(seconds['two']) / BATCH:.2f}",
-        "ratio": median(_ratios(seconds)),
-        "by FLOPs": by_flops(here, split),
-        "fill ms/img": 1e3 * fill_each,
-    }
+        "ratio": median(_ratios(seconds)), "by FLOPs": by_flops(here, split), "fill ms/img": 1e3 * fill_each,
+    }  # fmt: skip
     for epochs in EPOCHS:
         whole = epochs * per_image["single"] / (fill_each + epochs * per_image["two"])
         row[f"end to end, {epochs} epochs (extrapolated)"] = whole
     return seconds, row
-
-
-def _stepper(here: Access, plan: TrialPlan, rows: TailInputs, count: int) -> Callable[[], float]:
-    steps = EagerSteps(TailTraining(here.task, plan, copy.deepcopy(here.loaded.tail(plan.split)), rows, 0))
-    steps.begin_epoch()
-    generator = np.random.default_rng(0)
-    return lambda: steps.step(generator.permutation(count)[:BATCH], RECIPE.learning_rate)
 
 
 if __name__ == "__main__":

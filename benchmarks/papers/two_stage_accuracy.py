@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.lib.report import Claim, Row, at_least, at_most
-from benchmarks.lib.setup import PAPER_CUTS, clothing, opened, plan_for, spread
+from benchmarks.lib.setup import PAPER_CUTS, clothing, fewer_known, opened, plan_for
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
@@ -179,7 +179,7 @@ class Found:
 
 def measure(lane: Lane) -> Found:
     """Choose the learning rate, train every arm, solve for the layer."""
-    task = _few_known(clothing(lane.size, lane.photos, lane.tested, held=True))
+    task = fewer_known(clothing(lane.size, lane.photos, lane.tested, held=True), slice(1), slice(1))
     rate = _chosen(task, lane)
     here = opened(task)
     fill(here, [_plan(here, arm, _recipe(lane, rate)) for arm in ARMS.values() if arm.bits])
@@ -195,13 +195,11 @@ def measure(lane: Lane) -> Found:
 def rows_of(found: Found) -> list[Row]:
     """Return the table of accuracies."""
     solved: Row = {"trained": "a layer solved for on pooled features", "local accuracy": f"{found.solved:.3f}"}
-    return [
-        solved,
-        *(
-            {"trained": name, "local accuracy": spread(values), "seeds": len(values), "rate": f"{found.rate:g}"}
-            for name, values in found.scores.items()
-        ),
-    ]
+    rows = [solved]
+    for name, values in found.scores.items():
+        accuracy = f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+        rows.append({"trained": name, "local accuracy": accuracy, "seeds": len(values), "rate": f"{found.rate:g}"})
+    return rows
 
 
 def claims_of(found: Found) -> list[Claim]:
@@ -230,15 +228,6 @@ def _lost(scores: Mapping[str, Sequence[float]], before: str, after: str) -> npt
     """Return what an arm loses against another, of the seeds that both have."""
     pairs = list(zip(scores[before], scores[after], strict=False))
     return np.array([first - second for first, second in pairs])
-
-
-def _few_known(task: Task) -> Task:
-    """Return the task with few photos of the classes that the model knows: nothing here reads them."""
-    known = task.global_
-    if known is None:
-        raise ValueError("the clothing task has global data")
-    few: list[Samples] = [Subset(part, np.arange(1)) for part in (known.train, known.val)]
-    return replace(task, global_=Domain(*few))
 
 
 def _recipe(lane: Lane, rate: float) -> RecipePlan:

@@ -8,8 +8,7 @@ Arms, all on the clothing task and the search space `board-10min`:
 - Optuna, PyTorch: the same without a store, as a plain training loop has it: the frozen blocks run in every epoch.
 
 Every arm starts in a new process with an empty cache; start-up counts. Only scores on all validation samples count in
-the hypervolume, so that a trial on a lower rung adds nothing to it. With `--busy`, as many processes spin as there are
-cores.
+the hypervolume, so that a trial on a lower rung adds nothing to it.
 """
 
 import argparse
@@ -20,8 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -149,30 +147,15 @@ def arm(name: str, seconds: float, seed: int) -> None:
     def note(local: float, global_: float) -> None:
         print(json.dumps([time.monotonic() - STARTED, local, global_]), flush=True)
 
-    if name == ARMS[0]:
-        tuned(seconds, seed, rungs=True, note=note)
-    elif name == ARMS[1]:
-        tuned(seconds, seed, rungs=False, note=note)
+    if name in ARMS[:2]:
+        tuned(seconds, seed, rungs=name == ARMS[0], note=note)
     else:
         plain(seconds, seed, stored=name == ARMS[2], note=note)
 
 
-@contextmanager
-def load(*, busy: bool) -> Iterator[None]:
-    """Let as many processes spin as there are cores, while the block runs."""
-    count = len(os.sched_getaffinity(0)) if busy else 0
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
-
-
-def had_by(name: str, seconds: float, seed: int, *, busy: bool) -> Had:
+def had_by(name: str, seconds: float, seed: int) -> Had:
     """Run an arm in a new process with an empty cache."""
-    with tempfile.TemporaryDirectory() as cache, load(busy=busy):
+    with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "TUNER_CACHE": cache, "TUNER_DATA": str(DATA)}
         command = [sys.executable, "-m", "benchmarks.search.anytime", "--arm", name, "--seconds", str(seconds)]
         done = subprocess.run(
@@ -216,7 +199,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=960.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=ARMS)
-    parser.add_argument("--busy", action="store_true", help="as many processes spin as there are cores")
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -227,7 +209,7 @@ def main() -> None:
     seeds = 1 if asked.quick else asked.seeds
     arms = [ARMS[0], ARMS[3]] if asked.quick else asked.arms
     lengths = {name: min(seconds, LONGEST) if name in ARMS[:2] else seconds for name in arms}
-    had = {name: [had_by(name, lengths[name], seed, busy=asked.busy) for seed in range(seeds)] for name in arms}
+    had = {name: [had_by(name, lengths[name], seed) for seed in range(seeds)] for name in arms}
     curves = {name: [curve(one.points) for one in own] for name, own in had.items()}
     marks = [mark for mark in MARKS if mark <= seconds]
     rows: list[Row] = [
@@ -235,13 +217,11 @@ def main() -> None:
          **{f"{mark} s": round(median(at(one, mark) for one in own), 3) for mark in marks}}
         for name, own in curves.items()
     ]  # fmt: skip
-    finish(
-        "anytime", rows, claims(had[ARMS[0]], curves, seconds, busy=asked.busy) if ARMS[0] in had else [], asked.json
-    )
+    finish("anytime", rows, claims(had[ARMS[0]], curves, seconds) if ARMS[0] in had else [], asked.json)
 
 
 def claims(
-    ours: Sequence[Had], curves: Mapping[str, Sequence[Sequence[tuple[float, float]]]], seconds: float, *, busy: bool
+    ours: Sequence[Had], curves: Mapping[str, Sequence[Sequence[tuple[float, float]]]], seconds: float
 ) -> list[Claim]:
     """Compare the figures with the bounds."""
     mine, firsts = curves[ARMS[0]], [one.first for one in ours]
@@ -250,13 +230,6 @@ def claims(
     def claim(text: str, said: str, *, met: bool) -> None:
         found.append(Claim(text, "project's bound", said, met))
 
-    if busy:
-        claim(
-            "a front within 30 % of the time", f"{max(firsts):.0f} s of {seconds:.0f}", met=max(firsts) <= 0.3 * seconds
-        )
-        best = [max((local for _, local, _ in one.points), default=0.0) for one in ours]
-        claim("local ≥ 0.80 at the end", f"{min(best):.3f}", met=min(best) >= 0.8)
-        return found
     claim("the first member of the front ≤ 20 s after the start", f"{max(firsts):.0f} s", met=max(firsts) <= 20)
     for local, limit in ((0.80, 60.0), (0.85, 240.0)):
         if limit <= seconds:

@@ -28,7 +28,7 @@ from sklearn.datasets import load_digits
 
 from benchmarks.lib.places import DATA, EXAMPLES
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
-from benchmarks.lib.setup import Held, clothing
+from benchmarks.lib.setup import Held, clothing, first_of_each, known_of, opened_from
 from tuner.arrays import RowNumbers
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup
@@ -46,7 +46,7 @@ from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.search.setting import objectives_for
 from tuner.search.space import load_space
 from tuner.search.trials.access import StudyAccess
-from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task, open_task
+from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task
 from tuner.task.data.samples import ArraySamples
 from tuner.task.partition import stratified_holdout
 from tuner.task.spec import Pretrain
@@ -79,33 +79,27 @@ def digits(shift: int, per_class: int) -> Task:
 
     return Task(
         name=f"digits-{shift}",
-        model=ModelSpec("tuner.models.digits:build", pretrain=Pretrain(epochs=12, learning_rate=3e-3)),
-        input=SPEC,
+        model=ModelSpec("tuner.models.digits:build", pretrain=Pretrain(epochs=12, learning_rate=3e-3)), input=SPEC,
         loss="single-label",
         local=Domain(Subset(samples, np.sort(few)), part(val, local=True), part(test, local=True)),
         global_=Domain(part(train, local=False), part(val, local=False), part(test, local=False)),
-        labels=tuple(str((one - shift) % 10) for one in range(10)),
-        head_rows=tuple(range(KNOWN)),
-        local_labels=tuple(range(KNOWN, 10)),
-        augment=("shift",),
-    )
+        labels=tuple(str((one - shift) % 10) for one in range(10)), head_rows=tuple(range(KNOWN)),
+        local_labels=tuple(range(KNOWN, 10)), augment=("shift",),
+    )  # fmt: skip
 
 
 def person(name: str) -> Task:
     """Return one person's muscle signals, on a network that knows the gestures of others."""
     example = EXAMPLES / "emg"
-    text = (example / "task.toml").read_text().replace("male13", name).replace("${TUNER_DATA}", str(DATA.resolve()))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.toml"
-        path.write_text(text.replace("gestures.tsv", str(example / "gestures.tsv")), encoding="utf-8")
-        return replace(open_task(str(path), {}), name=f"emg-{name}")
+    text = (example / "task.toml").read_text().replace("male13", name)
+    text = text.replace("gestures.tsv", str(example / "gestures.tsv"))
+    return replace(opened_from(text), name=f"emg-{name}")
 
 
 def half(which: int) -> Task:
     """Return the clothing task with every other one of the user's classes."""
     task = clothing(SIZE)
-    if task.global_ is None:
-        raise ValueError("the clothing task has global data")
+    known = known_of(task)
     rows = task.local_labels[which::2]
 
     def own(samples: Samples, most: int) -> Samples:
@@ -114,18 +108,14 @@ def half(which: int) -> Task:
         return Held(Subset(samples, np.sort(chosen)))
 
     def old(samples: Samples, per_class: int, most: int) -> Samples:
-        chosen = np.concatenate(
-            [np.flatnonzero(samples.labels == one)[:per_class] for one in np.unique(samples.labels)]
-        )
+        chosen = first_of_each(samples.labels, per_class)
         return Held(Subset(samples, np.sort(np.random.default_rng(0).permutation(chosen)[:most])))
 
     return replace(
-        task,
-        name=f"clothing-{which}",
-        local=Domain(own(task.local.train, PHOTOS), own(task.local.val, PHOTOS)),
-        global_=Domain(old(task.global_.train, OLD_PER_CLASS, 10**6), old(task.global_.val, OLD_PER_CLASS, OLD_SCORED)),
+        task, name=f"clothing-{which}", local=Domain(own(task.local.train, PHOTOS), own(task.local.val, PHOTOS)),
+        global_=Domain(old(known.train, OLD_PER_CLASS, 10**6), old(known.val, OLD_PER_CLASS, OLD_SCORED)),
         local_labels=tuple(rows),
-    )
+    )  # fmt: skip
 
 
 TASKS: Mapping[str, Callable[[], Task]] = {
@@ -202,13 +192,9 @@ class Bench:
             space = replace(load_space("board-10min"), rungs=False, limits={})
             outline = self._sessions["torch"].task
             request = RunRequest(
-                space=space.name,
-                seed=seed,
-                backend="torch",
-                deterministic=True,
-                earlier=NO_RUN,
+                space=space.name, seed=seed, backend="torch", deterministic=True, earlier=NO_RUN,
                 store=self._keep / "store",
-            )
+            )  # fmt: skip
             config = RunConfig.of(request, task=self._name, folds=0, plugins=(), study="", limits=Budget(trials=TRIALS))
             setup = RunSetup(request)
             setup.space, setup.host = space, self._host
@@ -244,15 +230,12 @@ def claims(differences: Mapping[str, Sequence[float]]) -> list[Claim]:
     worse = [name for name, (middle, half) in found.items() if middle + half < 0]
     needed = min(BETTER, max(1, len(found) - 1))
     return [
-        Claim(
-            f"with a prior of the other tasks, the hypervolume after {SHARE:.0%} of the budget is larger on at least "
-            f"{needed} of {len(found)} tasks, and certainly smaller on none",
-            "project's bound; 95 % intervals of differences paired by seed",
-            f"larger on {len(better)} ({', '.join(better) or 'none'}), certainly so on {len(sure)}; "
-            f"certainly smaller on {', '.join(worse) or 'none'}",
-            len(better) >= needed and not worse,
-        )
-    ]
+        Claim(f"with a prior of the other tasks, the hypervolume after {SHARE:.0%} of the budget is larger on at least "
+              f"{needed} of {len(found)} tasks, and certainly smaller on none",
+              "project's bound; 95 % intervals of differences paired by seed",
+              f"larger on {len(better)} ({', '.join(better) or 'none'}), certainly so on {len(sure)}; "
+              f"certainly smaller on {', '.join(worse) or 'none'}", len(better) >= needed and not worse)
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -279,14 +262,11 @@ def main() -> None:
             middle, half = interval(differences[name])
             rows.append(
                 {
-                    "task": name,
-                    "seeds": seeds,
-                    "without": mean(found[WITHOUT]),
-                    "with a prior": mean(found[WITH]),
-                    "difference": f"{middle:+.4f} ± {half:.4f}",
+                    "task": name, "seeds": seeds, "without": mean(found[WITHOUT]),
+                    "with a prior": mean(found[WITH]), "difference": f"{middle:+.4f} ± {half:.4f}",
                     "all 30 trials": reached(sources[name], math.inf),
                 }
-            )
+            )  # fmt: skip
     finish("prior", rows, claims(differences), asked.json)
 
 

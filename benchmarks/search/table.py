@@ -1,8 +1,5 @@
 """Which sampler and which scheduler of trials find a good front soonest: replayed on recorded tables.
 
-`python -m benchmarks.search.table [--quick] [--seeds N] [--tasks NAME ...] [--arms NAME ...] [--json FILE]`
-`python -m benchmarks.search.table --record NAME` trains the plans of a table anew: minutes to half an hour
-
 A table holds every plan of a grid, really trained on every rung. A replay asks, looks the scores up, and lets the clock
 go on by the recorded seconds; what an arm draws is rounded to the grid. Arms:
 
@@ -76,7 +73,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--tasks", nargs="*", default=known, choices=known)
     parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=ARMS)
-    parser.add_argument("--record", choices=TASKS, help="train every plan of this table on every rung, and write it")
+    parser.add_argument(
+        "--record",
+        choices=TASKS,
+        help="train all plans of this table anew: up to half an hour",
+    )
     asked = parser.parse_args()
     if asked.record:
         write(asked.record)

@@ -31,7 +31,7 @@ def test_every_seed_is_read(tmp_path: Path) -> None:
 
 def test_changed_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     findings, counts = fuzz(4.0, 1, tmp_path)
-    assert [(one.room, one.says) for one in findings] == []
+    assert findings == []
     assert sum(counts.values()) > 10
 
 

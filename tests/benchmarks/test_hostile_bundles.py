@@ -70,7 +70,8 @@ def test_a_child_is_judged_by_what_it_does(body: str, kind: str, tmp_path: Path)
         exec(body, names)  # noqa: S102 - a line of this test
         return int(str(names["code"]))
 
-    assert confined(action, tmp_path, seconds=0.5, most_bytes=10**9).kind == kind
+    seconds = 0.5 if kind == "hang" else 20.0  # a busy machine is slow with the others
+    assert confined(action, tmp_path, seconds, 10**9).kind == kind
 
 
 def test_a_case_that_is_accepted_is_well_only_where_it_is_harmless(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ next to a canary folder that must stay as it is. The claims: every one is refuse
 more than 20 s or 1 GB.
 """
 
+import importlib
 import os
 import tempfile
 from collections import Counter
@@ -17,6 +18,8 @@ from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confine
 from benchmarks.limits.hostile.malformed import Case
 
 MOST_SECONDS, MOST_BYTES = 20.0, 10**9
+#: What the children inherit; no session is opened, as its threads do not survive a fork.
+WARM = ("onnxruntime", "pydantic", "tuner.cli.app", "tuner.commands.bundles.watch", "tuner.runtime.train.exits")
 
 
 def judged(case: Case, canary: Path) -> Outcome:
@@ -43,7 +46,8 @@ def main() -> None:
     slowest, largest = ("", 0.0), ("", 0)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TUNER_CACHE"] = str(Path(folder, "cache"))
-        warm()
+        for name in WARM:
+            importlib.import_module(name)
         for number, case in enumerate(cases(Path(folder), arguments.seed)):
             if arguments.quick and number % 4:
                 continue
@@ -57,30 +61,12 @@ def main() -> None:
     rows: list[Row] = [{"outcome": kind, "bundles": number} for kind, number in kinds.most_common()]
     within = slowest[1] <= MOST_SECONDS and largest[1] <= MOST_BYTES
     claims = [
-        Claim(
-            "every hostile bundle is refused in one line, or harmless; nothing outside is read or written",
-            "project's bound",
-            f"{count - len(wrong)} of {count}",
-            not wrong,
-        ),
-        Claim(
-            f"none takes more than {MOST_SECONDS:.0f} s or {MOST_BYTES / 1e9:.0f} GB",
-            "project's bound",
-            f"{slowest[1]:.1f} s ({slowest[0]}), {largest[1] / 1e6:.0f} MB ({largest[0]})",
-            within,
-        ),
-    ]
+        Claim("every hostile bundle is refused in one line, or harmless; nothing outside is read or written",
+              "project's bound", f"{count - len(wrong)} of {count}", not wrong),
+        Claim(f"none takes more than {MOST_SECONDS:.0f} s or {MOST_BYTES / 1e9:.0f} GB", "project's bound",
+              f"{slowest[1]:.1f} s ({slowest[0]}), {largest[1] / 1e6:.0f} MB ({largest[0]})", within),
+    ]  # fmt: skip
     finish("hostile_bundles", [*rows, *wrong], claims, arguments.json)
-
-
-def warm() -> None:
-    """Import what the commands import, once; no session is opened, as its threads do not survive a fork."""
-    import onnxruntime  # noqa: F401 - the children inherit it
-    import pydantic  # noqa: F401
-
-    import tuner.cli.app
-    import tuner.commands.bundles.watch
-    import tuner.runtime.train.exits  # noqa: F401
 
 
 if __name__ == "__main__":

@@ -55,11 +55,9 @@ def _all(draw: random.Random) -> Iterator[tuple[str, str, Edit, bool]]:
         yield name, command, edit, False
     for name, content in STATES:
         yield (
-            f"state.json: {name}",
-            draw.choice(["status", "watch"]),
-            partial(_device, "state.json", text=content),
+            f"state.json: {name}", draw.choice(["status", "watch"]), partial(_device, "state.json", text=content),
             False,
-        )
+        )  # fmt: skip
     for name, content in POINTERS:
         command = draw.choice(["predict", "status", "rollback", "watch"])
         yield f"device/current: {name}", command, partial(_device, "current", text=content), False
@@ -73,10 +71,6 @@ def _json(bundle: Path) -> dict[str, Any]:
     return content
 
 
-def _write(bundle: Path, content: object) -> None:
-    (bundle / "bundle.json").write_text(json.dumps(content))
-
-
 def _field(bundle: Path, key: str, value: object) -> None:
     content = _json(bundle)
     *tables, last = key.split(".")
@@ -84,7 +78,7 @@ def _field(bundle: Path, key: str, value: object) -> None:
     for table in tables:
         place = place[table]
     place[last] = value
-    _write(bundle, content)
+    (bundle / "bundle.json").write_text(json.dumps(content))
 
 
 def _text(bundle: Path, text: bytes) -> None:
@@ -141,35 +135,20 @@ DEEP = "[" * 100_000
 LONG = "9" * 5001
 NAMES = (
     ("../../canary/secret", "../../canary/secret"),
-    ("train/../../../canary/secret", "train/../../../canary/secret"),
-    ("/etc/passwd", "/etc/passwd"),
-    ("//etc/passwd", "//etc/passwd"),
-    ("", ""),
-    (".", "."),
-    ("..", ".."),
-    ("with a backslash", "..\\..\\canary\\secret"),
-    ("with a NUL", "plan.toml\0"),
-    ("with a line's end", "plan.toml\n"),
-    ("with half a letter", "\ud800"),
-    ("with 5,000 letters", "x" * 5000),
-    ("of a folder", "train"),
-    ("of a device", "/dev/zero"),
-)
+    ("train/../../../canary/secret", "train/../../../canary/secret"), ("/etc/passwd", "/etc/passwd"),
+    ("//etc/passwd", "//etc/passwd"), ("", ""), (".", "."), ("..", ".."),
+    ("with a backslash", "..\\..\\canary\\secret"), ("with a NUL", "plan.toml\0"),
+    ("with a line's end", "plan.toml\n"), ("with half a letter", "\ud800"), ("with 5,000 letters", "x" * 5000),
+    ("of a folder", "train"), ("of a device", "/dev/zero"),
+)  # fmt: skip
 TEXTS = (
-    ("empty", b""),
-    ("cut", b'{"format": 1, "name": "dig'),
-    ("binary", bytes(range(256))),
-    ("UTF-16", '{"format": 1}'.encode("utf-16")),
-    ("nested lists", DEEP.encode()),
-    ("nested tables", b'{"a":' * 100_000),
-    ("nested inside", b'{"format": 1, "files": ' + DEEP.encode()),
-    ("20 MB", b'{"format": 1, "x": "' + b"x" * 20_000_000 + b'"}'),
-    ("a list", b"[1, 2]"),
-    ("a number", b"1"),
-    ("an integer of 5,001 digits", f'{{"format": {LONG}}}'.encode()),
-    ("nothing but its format", b'{"format": 1}'),
+    ("empty", b""), ("cut", b'{"format": 1, "name": "dig'), ("binary", bytes(range(256))),
+    ("UTF-16", '{"format": 1}'.encode("utf-16")), ("nested lists", DEEP.encode()),
+    ("nested tables", b'{"a":' * 100_000), ("nested inside", b'{"format": 1, "files": ' + DEEP.encode()),
+    ("20 MB", b'{"format": 1, "x": "' + b"x" * 20_000_000 + b'"}'), ("a list", b"[1, 2]"), ("a number", b"1"),
+    ("an integer of 5,001 digits", f'{{"format": {LONG}}}'.encode()), ("nothing but its format", b'{"format": 1}'),
     ("no files", b'{"format": 1, "files": {}}'),
-)
+)  # fmt: skip
 VALUES: Mapping[str, Sequence[object]] = {
     "format": (2, "1", None, [1], {"1": 1}, 1.5),
     "files": ([], "x", None, {}, {"model.onnx": 3}, {"a": None}),
@@ -188,10 +167,8 @@ VALUES: Mapping[str, Sequence[object]] = {
 }
 FIELDS: Sequence[tuple[str, str, object]] = (
     *((f"{key} is {value!r:.30}", key, value) for key, values in VALUES.items() for value in values),
-    ("100,001 labels", "labels", ["x"] * 100_001),
-    ("a label of 1 MB", "labels", ["x" * 10**6]),
-    ("an unknown key of input", "input.factory", "os:system"),
-    ("a hop for arrays", "input.hop", 1),
+    ("100,001 labels", "labels", ["x"] * 100_001), ("a label of 1 MB", "labels", ["x" * 10**6]),
+    ("an unknown key of input", "input.factory", "os:system"), ("a hop for arrays", "input.hop", 1),
     ("exits without a number in thresholds", "exits.thresholds", [float("nan")]),
     ("exits with a threshold of 2", "exits.thresholds", [2.0]),
     ("exits with a threshold as text", "exits.thresholds", ["0.5"]),
@@ -207,7 +184,7 @@ FIELDS: Sequence[tuple[str, str, object]] = (
     ("exits in the wrong order", "exits.segments", ["segments/1.onnx", "segments/0.onnx"]),
     ("exits without a front's numbers", "exits.front", [{"threshold": "a"}]),
     ("exits with times of one exit only", "exits.seconds", [1.0]),
-)
+)  # fmt: skip
 FILES: tuple[tuple[str, str, Edit], ...] = (
     ("bundle.json is a link", "predict", _linked("bundle.json", "../canary/bundle/bundle.json")),
     ("bundle.json is a pipe", "predict", partial(_replaced, name="bundle.json", put=os.mkfifo)),
@@ -252,23 +229,13 @@ FILES: tuple[tuple[str, str, Edit], ...] = (
     ),
 )
 STATES: Sequence[tuple[str, str | bytes]] = (
-    ("nested", DEEP),
-    ("empty", ""),
-    ("a list", "[]"),
-    ("no keys", '{"format": 1}'),
-    ("an unknown format", '{"format": 2}'),
-    ("a format of 5,001 digits", f'{{"format": {LONG}}}'),
-    ("binary", bytes(range(256))),
-    ("20 MB", '{"format": 1, "x": "' + "x" * 20_000_000 + '"}'),
-)
+    ("nested", DEEP), ("empty", ""), ("a list", "[]"), ("no keys", '{"format": 1}'),
+    ("an unknown format", '{"format": 2}'), ("a format of 5,001 digits", f'{{"format": {LONG}}}'),
+    ("binary", bytes(range(256))), ("20 MB", '{"format": 1, "x": "' + "x" * 20_000_000 + '"}'),
+)  # fmt: skip
 POINTERS: Sequence[tuple[str, str | bytes]] = (
-    ("above the folder", "../../../canary/bundle 0000\n1\n"),
-    ("absolute", "/etc 0000\n1\n"),
-    ("digits that are not ASCII", "٠٠٠١ 0000\n1\n"),
-    ("a count of 5,001 digits", f"0001 0000\n{LONG}\n"),
-    ("a negative count", "0001 0000\n-5\n"),
-    ("empty", ""),
-    ("binary", bytes(range(256))),
-    ("a round that is not there", "0007 0000\n9\n"),
-    ("a million rounds", "0001 " * 10**6 + "0000\n1\n"),
-)
+    ("above the folder", "../../../canary/bundle 0000\n1\n"), ("absolute", "/etc 0000\n1\n"),
+    ("digits that are not ASCII", "٠٠٠١ 0000\n1\n"), ("a count of 5,001 digits", f"0001 0000\n{LONG}\n"),
+    ("a negative count", "0001 0000\n-5\n"), ("empty", ""), ("binary", bytes(range(256))),
+    ("a round that is not there", "0007 0000\n9\n"), ("a million rounds", "0001 " * 10**6 + "0000\n1\n"),
+)  # fmt: skip

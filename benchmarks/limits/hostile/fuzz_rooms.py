@@ -8,9 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
 
 from benchmarks.lib.places import FIXTURES, ROOT
-from tuner.bundle.format import file_hash
+from tuner.bundle.format import FILE, PLAN, file_hash
+from tuner.bundle.rounds import device_folder
+from tuner.cli.text.bundles import format_bundle, format_status
+from tuner.cli.text.run import print_run
+from tuner.commands.bundles.watch import status
+from tuner.commands.runs.show import as_json
+from tuner.plan.text import describe
+from tuner.results.folder import open_records, read_run
+from tuner.results.prior.file import read_prior
+from tuner.results.records.config import RunRequest
+from tuner.results.run import Run
+from tuner.results.views.pick import pick_trial
+from tuner.runtime import Bundle, Personaliser, Trainer
+from tuner.runtime.service.watch.drift import PageHinkley
+from tuner.runtime.service.watch.state import Problem, Round, ServiceState, write_state
+from tuner.search.budget import budget
+from tuner.search.space import load_space
+from tuner.task import InputSpec, cut_windows, open_task, read_npy
+from tuner_priors.portfolio import portfolio
 
 TASK = """
 [model]
@@ -63,12 +82,16 @@ def rooms(folder: Path) -> tuple[Room, ...]:
     serve(served)
     migrated = folder / "migrated"
     shutil.copytree(runs[0], migrated)
-    migrate(migrated)
+    open_records(migrated, read_run(migrated).template)  # it is old, and has no file of them
+
+    def windows(path: Path) -> object:
+        return cut_windows(read_npy(path), InputSpec("signals", window=100, hop=50), "recording")
+
     return (
-        Room("task", (folder / "task.toml",), "", read_task),
+        Room("task", (folder / "task.toml",), "", lambda path: open_task(str(path)).fingerprint()),
         Room("space", tuple(sorted((ROOT / "search_spaces").glob("*.toml"))), "", read_space),
         Room("plan", tuple(bundle / "plan.toml" for bundle in bundles), "", read_plan),
-        Room("prior", (folder / "prior.toml",), "", read_prior_file),
+        Room("prior", (folder / "prior.toml",), "", read_prior),
         Room("bundle.json", bundles, "bundle.json", read_bundle),
         Room("model", bundles[:1], "model.onnx", read_sealed),
         Room("step", bundles[:1], "train/step.onnx", read_trainer),
@@ -81,33 +104,18 @@ def rooms(folder: Path) -> tuple[Room, ...]:
         Room("run", (*runs, migrated), "run.json", read_run_folder),
         Room("records", (migrated,), "trials.jsonl", read_run_folder),
         Room("journal", runs, "journal.log", read_run_folder),
-        Room("recording", tuple(sorted((FIXTURES / "inputs").glob("tone*.npy"))), "", read_recording),
+        Room("recording", tuple(sorted((FIXTURES / "inputs").glob("tone*.npy"))), "", windows),
     )
-
-
-def read_task(path: Path) -> None:
-    """Open a task file, and its samples."""
-    from tuner.task import open_task
-
-    task = open_task(str(path))
-    task.fingerprint()
 
 
 def read_space(path: Path) -> None:
     """Read a search space and its limits."""
-    from tuner.results.records.config import RunRequest
-    from tuner.search.budget import budget
-    from tuner.search.space import load_space
-
     space = load_space(str(path))
     budget(RunRequest(), space.limits)
 
 
 def read_plan(path: Path) -> None:
     """Read a plan, and say what it does."""
-    from tuner.bundle.format import FILE, PLAN, Bundle
-    from tuner.plan.text import describe
-
     folder = path.parent / "bundle"
     shutil.copytree(FIXTURES / "digits" / "bundle", folder)
     shutil.move(path, folder / PLAN)
@@ -115,18 +123,8 @@ def read_plan(path: Path) -> None:
     describe(Bundle.open(folder).plan())
 
 
-def read_prior_file(path: Path) -> None:
-    """Read plans to be tried first."""
-    from tuner.results.prior.file import read_prior
-
-    read_prior(path)
-
-
 def read_bundle(folder: Path) -> None:
     """Open a bundle, predict, and print what it says of itself."""
-    from tuner.cli.text.bundles import format_bundle
-    from tuner.runtime import Personaliser
-
     model = Personaliser(folder, 1)
     model.predict_file(min((FIXTURES / "inputs").glob("digit*.npy")))
     format_bundle(folder, model.bundle.info, {"local_accuracy": 30})
@@ -141,8 +139,6 @@ def read_sealed(folder: Path) -> None:
 
 def read_trainer(folder: Path) -> None:
     """Train with files whose hashes are right."""
-    from tuner.runtime import Bundle, Trainer
-
     seal(folder, folder / "bundle.json", *json.loads((folder / "bundle.json").read_text())["files"])
     bundle = Bundle.open(folder)
     if bundle.plan().recipe.epochs > 100:
@@ -155,36 +151,17 @@ def read_trainer(folder: Path) -> None:
 
 def read_status(folder: Path) -> None:
     """Show a bundle in service, and open its round in use."""
-    from tuner.cli.text.bundles import format_status
-    from tuner.commands.bundles.watch import status
-    from tuner.runtime import Bundle
-
     format_status(status(folder))
     Bundle.open(folder)
 
 
 def read_run_folder(folder: Path) -> None:
     """Show a run as text and as JSON, pick of it, and make a prior of it."""
-    from rich.console import Console
-
-    from tuner.cli.text.run import print_run
-    from tuner.commands.runs.show import as_json
-    from tuner.results.run import Run
-    from tuner.results.views.pick import pick_trial
-    from tuner_priors.portfolio import portfolio
-
     run = Run.open(folder)
     print_run(run, Console(file=io.StringIO(), markup=False), whole=True)
     json.dumps(as_json(run))
     portfolio([run])
     pick_trial(run, "max(local_accuracy)")
-
-
-def read_recording(path: Path) -> None:
-    """Cut a recording into windows."""
-    from tuner.task import InputSpec, cut_windows, read_npy
-
-    cut_windows(read_npy(path), InputSpec("signals", window=100, hop=50), "recording")
 
 
 def seal(folder: Path, path: Path, *names: str) -> None:
@@ -196,24 +173,10 @@ def seal(folder: Path, path: Path, *names: str) -> None:
 
 def serve(bundle: Path) -> None:
     """Leave what a service leaves in a bundle."""
-    from tuner.bundle.rounds import device_folder
-    from tuner.runtime.service.watch.drift import PageHinkley
-    from tuner.runtime.service.watch.state import Problem, Round, ServiceState, write_state
-
     (device_folder(bundle) / "current").write_text("0000\n3\n")
     state = ServiceState(
-        answers=3,
-        left=(1, 2),
-        losses=(0.5,),
-        tests={"doubt": PageHinkley().after(0.3)},
+        answers=3, left=(1, 2), losses=(0.5,), tests={"doubt": PageHinkley().after(0.3)},
         rounds=(Round(1e9, 60, "new samples", accepted=True, reason="better"),),
         problems=(Problem(1e9, "the disk was full"),),
-    )
+    )  # fmt: skip
     write_state(bundle, state)
-
-
-def migrate(run: Path) -> None:
-    """Give an old run a file of records."""
-    from tuner.results.folder import open_records, read_run
-
-    open_records(run, read_run(run).template)

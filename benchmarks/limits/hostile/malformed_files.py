@@ -31,12 +31,9 @@ def bad_images() -> dict[str, bytes]:
     thin = saved(Image.new("L", (1, 2 * 10**7)), "PNG")
     return {
         **{f"half-a-{kind.lower()}": content[: len(content) // 2] for kind, content in whole.items()},
-        **{f"an-{kind.lower()}": saved(noise, kind) for kind in ("EPS", "TIFF", "PDF", "ICO", "PCX")},
-        "empty": b"",
-        "text": b"not pixels",
-        "a-bomb": bytes(bomb),
-        "thin": thin,
-    }
+        **{f"an-{kind.lower()}": saved(noise, kind) for kind in ("EPS", "TIFF", "PDF", "ICO", "PCX")}, "empty": b"",
+        "text": b"not pixels", "a-bomb": bytes(bomb), "thin": thin,
+    }  # fmt: skip
 
 
 def bad_arrays(draw: random.Random) -> dict[str, bytes]:
@@ -47,35 +44,25 @@ def bad_arrays(draw: random.Random) -> dict[str, bytes]:
         "a-header-that-lies": zipped(x=header((10**11,)) + bytes(99), y=npy(y)),
         "objects": zipped(x=npy(np.array([{}] * 6)), y=npy(y)),
         "zero-bytes-wide": zipped(x=npy(x), y=npy(y), classes=header((10**12,), "<U0")),
-        "no-labels": zipped(x=npy(x)),
-        "fewer-labels": zipped(x=npy(x), y=npy(y[:4])),
+        "no-labels": zipped(x=npy(x)), "fewer-labels": zipped(x=npy(x), y=npy(y[:4])),
         "negative-labels": zipped(x=npy(x), y=npy(y - 1)),
         "labels-of-nan": zipped(x=npy(x), y=npy(np.full(6, np.nan))),
         "labels-of-2-to-60": zipped(x=npy(x), y=npy(y * 2**60)),
-        "text": zipped(x=npy(np.array(["a"] * 6)), y=npy(y)),
-        "no-samples": zipped(x=npy(x[:0]), y=npy(y[:0])),
-        "one-number": zipped(x=npy(np.array(1.0)), y=npy(y)),
-        "half-a-file": good[: len(good) // 2],
-        "noise": draw.randbytes(3000),
-        "not-zipped": npy(x),
-    }
+        "text": zipped(x=npy(np.array(["a"] * 6)), y=npy(y)), "no-samples": zipped(x=npy(x[:0]), y=npy(y[:0])),
+        "one-number": zipped(x=npy(np.array(1.0)), y=npy(y)), "half-a-file": good[: len(good) // 2],
+        "noise": draw.randbytes(3000), "not-zipped": npy(x),
+    }  # fmt: skip
 
 
 def bad_recordings() -> dict[str, bytes]:
     """Return files named ``.npy`` that hold no recording [2, time]."""
     signal = np.random.default_rng(0).normal(size=(2, 20))
     return {
-        "nan": npy(np.full((2, 20), np.nan)),
-        "short": npy(signal[:, :5]),
-        "three-axes": npy(signal[None]),
-        "three-channels": npy(np.concatenate([signal, signal[:1]])),
-        "cut": npy(signal)[:-9],
-        "a-header-that-lies": header((2, 10**12)),
-        "a-nested-header": b"\x93NUMPY\x01\x00\xff\x00" + b"(" * 255,
-        "text": b"1 2 3",
-        "zipped": zipped(x=npy(signal)),
-        "empty": b"",
-    }
+        "nan": npy(np.full((2, 20), np.nan)), "short": npy(signal[:, :5]), "three-axes": npy(signal[None]),
+        "three-channels": npy(np.concatenate([signal, signal[:1]])), "cut": npy(signal)[:-9],
+        "a-header-that-lies": header((2, 10**12)), "a-nested-header": b"\x93NUMPY\x01\x00\xff\x00" + b"(" * 255,
+        "text": b"1 2 3", "zipped": zipped(x=npy(signal)), "empty": b"",
+    }  # fmt: skip
 
 
 def write_task(path: Path, train: str, kind: str = "images") -> None:

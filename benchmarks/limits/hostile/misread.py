@@ -49,11 +49,7 @@ def misread(folder: Path) -> Iterator[Case]:
     rows = (
         ("a NaN in an array", "build", "nan.npz", "", "", r"x\[7\]"),
         (
-            "mean of pixels to 255",
-            "build",
-            "pixels.npz",
-            "",
-            "[input]\nmean = [128.0]\nstd = [50.0]",
+            "mean of pixels to 255", "build", "pixels.npz", "", "[input]\nmean = [128.0]\nstd = [50.0]",
             "pixels from 0 to 1",
         ),
         ("a softmax at the end", "build", "fine.npz", 'arguments = { end = "softmax" }', "", "Softmax"),
@@ -66,7 +62,7 @@ def misread(folder: Path) -> Iterator[Case]:
         ("weights in an entry", "build", "fine.npz", 'weights = "entry.ckpt"', "", "'model'"),
         ("integers for weights", "build", "fine.npz", 'weights = "codes.ckpt"', "", "int8"),
         ("a NaN in a weight", "build", "fine.npz", 'weights = "nan.ckpt"', "", r"'4\.bias'"),
-    )
+    )  # fmt: skip
     for number, (name, factory, data, model, more, wanted) in enumerate(rows):
         file = folder / f"misread-{number}.toml"
         file.write_text(TASK.format(factory=factory, data=data, model=model, more=more))

@@ -25,6 +25,12 @@ def plain(
     return made
 
 
+def packed(model: ModelProto) -> bytes:
+    """Return a model's bytes."""
+    content: bytes = model.SerializeToString()
+    return content
+
+
 def numbers(name: str, *values: int) -> TensorProto:
     """Return a constant of whole numbers."""
     made: TensorProto = numpy_helper.from_array(np.array(values, np.int64), name)
@@ -38,8 +44,7 @@ def sized(operator: str, inputs: Sequence[str], *constants: TensorProto, **attri
     model = plain([node, total], constants)
     model.graph.node[-1].output[0] = "raw"
     model.graph.node.append(helper.make_node("Add", ["raw", "total"], ["logits"]))
-    packed: bytes = model.SerializeToString()
-    return packed
+    return packed(model)
 
 
 def outside(location: str, **entries: str) -> bytes:
@@ -50,16 +55,14 @@ def outside(location: str, **entries: str) -> bytes:
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in {"location": location, **entries}.items():
         tensor.external_data.add(key=key, value=value)
-    packed: bytes = model.SerializeToString()
-    return packed
+    return packed(model)
 
 
 def changed(change: Callable[[ModelProto], object]) -> bytes:
     """Return the plain model after a change."""
     model = plain()
     change(model)
-    packed: bytes = model.SerializeToString()
-    return packed
+    return packed(model)
 
 
 def _first(model: ModelProto) -> TensorProto:
@@ -71,29 +74,23 @@ def _subgraph(operator: str, attribute: str) -> bytes:
     body = helper.make_graph([], "body", [], [])
     node = helper.make_node(operator, ["input"], ["other"])
     node.attribute.append(AttributeProto(name=attribute, type=AttributeProto.GRAPH, g=body))
-    packed: bytes = plain([node]).SerializeToString()
-    return packed
+    return packed(plain([node]))
 
 
 def _typed(operator: str, domain: str = "", inputs: Sequence[str] = ("input",), **attributes: Any) -> bytes:
-    packed: bytes = plain(
-        [helper.make_node(operator, inputs, ["other"], domain=domain, **attributes)]
-    ).SerializeToString()
-    return packed
+    return packed(plain([helper.make_node(operator, inputs, ["other"], domain=domain, **attributes)]))
 
 
 def _squares() -> bytes:
     """A size that each of forty nodes squares."""
     nodes = [helper.make_node("Mul", [f"s{at}", f"s{at}"], [f"s{at + 1}"]) for at in range(40)]
     nodes.append(helper.make_node("ConstantOfShape", ["s40"], ["large"]))
-    packed: bytes = plain(nodes, [numbers("s0", 9, 9)]).SerializeToString()
-    return packed
+    return packed(plain(nodes, [numbers("s0", 9, 9)]))
 
 
 def _loop() -> bytes:
     nodes = [helper.make_node("Add", ["b", "input"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
-    packed: bytes = plain(nodes).SerializeToString()
-    return packed
+    return packed(plain(nodes))
 
 
 def _with(model: ModelProto, name: str, values: Sequence[Any]) -> None:
@@ -130,7 +127,7 @@ def models(canary: str) -> Iterator[tuple[str, bytes]]:
         canary: Path from a bundle to a file outside it.
     """
     yield from ((name, changed(change)) for name, change in CHANGES.items())
-    yield from ((name, model.SerializeToString()) for name, model in _made().items())
+    yield from ((name, packed(model)) for name, model in _made().items())
     yield from _packed(canary).items()
 
 
@@ -149,7 +146,7 @@ def _made() -> Mapping[str, ModelProto]:
 
 def _packed(canary: str) -> Mapping[str, bytes]:
     """Return files that are hostile by their operators, their sizes, or their bytes."""
-    packed = plain().SerializeToString()
+    whole = packed(plain())
     scales, kernel = (np.array([1, 1, 1e6, 1e6], np.float32), np.ones((1, 1, 1, 1), np.float32))
     ends = [numbers(name, value) for name, value in zip("abc", (0, HUGE**2, 1), strict=True)]
     return {
@@ -179,13 +176,13 @@ def _packed(canary: str) -> Mapping[str, bytes]:
         "Conv with pads of 10⁸": sized("Conv", ["input", "k"], numpy_helper.from_array(kernel, "k"), pads=[10**8] * 4),
         "AveragePool with a kernel of 10⁸": _typed("AveragePool", kernel_shape=[10**8] * 2, pads=[10**7] * 4),
         "nodes in a circle": _loop(),
-        "two graphs, merged by who reads them": packed * 2,
-        "text that is not UTF-8": packed.replace(b"MatMul", b"Mat\xff\xfel"),
-        "a graph that ends too early": packed[: len(packed) // 2],
-        "a length beyond the file": b"\x3a\xff\xff\xff\xff\x7f" + packed,
+        "two graphs, merged by who reads them": whole * 2,
+        "text that is not UTF-8": whole.replace(b"MatMul", b"Mat\xff\xfel"),
+        "a graph that ends too early": whole[: len(whole) // 2],
+        "a length beyond the file": b"\x3a\xff\xff\xff\xff\x7f" + whole,
         "a number without an end": b"\xff" * 200,
         "groups in groups": b"\x0b" * 100_000,
-        "an unknown field": packed + b"\xfa\x01\x01x",
+        "an unknown field": whole + b"\xfa\x01\x01x",
         "text instead of a model": b"not a model at all\n" * 20,
         "nothing": b"",
         "graphs in graphs in graphs": _nested(),
@@ -198,5 +195,4 @@ def _nested() -> bytes:
         node = helper.make_node("If", ["input"], ["x"])
         node.attribute.append(AttributeProto(name="then_branch", type=AttributeProto.GRAPH, g=graph))
         graph = GraphProto(name="g", node=[node])
-    packed: bytes = plain(list(graph.node)).SerializeToString()
-    return packed
+    return packed(plain(list(graph.node)))

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from benchmarks.lib.report import Row, benchmark_parser, finish, table
-from benchmarks.lib.setup import clothing, open_session, plan_for
+from benchmarks.lib.setup import clothing, fewer_known, open_session, plan_for
 from tuner.arrays import Floats
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
@@ -34,7 +34,7 @@ from tuner.plan.parts import RecipePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.runtime.infer.chain import Chain
 from tuner.store.store import Store
-from tuner.task import Subset, Task, normalise
+from tuner.task import Task, normalise
 from tuner_exits import placed
 
 LABELS = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=100.0)
@@ -52,7 +52,8 @@ def main() -> None:
     """Train, export, time, print."""
     asked = benchmark_parser(__doc__).parse_args()
     counts = (300, 60) if asked.quick else (None, None)
-    tasks = {arm: fewer_scored(clothing(160, *counts, labelled=arm == "with labels")) for arm in ARMS}
+    scored = slice(None), slice(None, None, 10)  # of the global photos, which no figure here is of
+    tasks = {arm: fewer_known(clothing(160, *counts, labelled=arm == "with labels"), *scored) for arm in ARMS}
     with tempfile.TemporaryDirectory(prefix="tuner-benchmark-") as folder:
         rows = []
         for confidence in CONFIDENCES:
@@ -60,14 +61,6 @@ def main() -> None:
                 rows.append(measured(tasks[arm], arm, replace(heads, confidence=confidence), Path(folder)))
                 print(table(rows[-1:]), flush=True)
     finish("exits_clothing", rows, [], asked.json)
-
-
-def fewer_scored(task: Task) -> Task:
-    """Return the task with every tenth of the global validation photos, which no figure here is of."""
-    if task.global_ is None:
-        raise ValueError("the clothing task has global data")
-    val = task.global_.val
-    return replace(task, global_=replace(task.global_, val=Subset(val, range(0, len(val), 10))))
 
 
 def measured(task: Task, arm: str, heads: HeadsPlan, folder: Path) -> Row:
@@ -84,17 +77,13 @@ def measured(task: Task, arm: str, heads: HeadsPlan, folder: Path) -> Row:
     photos = [normalise(val.load(index)[None], task.input) for index in range(0, len(val), EVERY)]
     one, chain = latencies(whole_model(task, plan, weights, out), chain_of(out, policy, plan), policy, photos)
     return {
-        "exits": arm,
-        "confidence": heads.confidence,
+        "exits": arm, "confidence": heads.confidence,
         "cost (share of FLOPs)": " ".join(f"{share:.2f}" for share in policy.shares),
         "thresholds": " ".join(f"{threshold:.2f}" for threshold in policy.thresholds),
         "leave there (%)": " ".join(f"{100 * checks[f'exit{at}_share']:.0f}" for at in range(len(policy.segments))),
-        "accuracy before": trained["final_local_accuracy"],
-        "after": checks["local_accuracy"],
-        "one session (ms)": 1e3 * one,
-        "chain (ms)": 1e3 * chain,
-        "times faster": one / chain,
-    }
+        "accuracy before": trained["final_local_accuracy"], "after": checks["local_accuracy"],
+        "one session (ms)": 1e3 * one, "chain (ms)": 1e3 * chain, "times faster": one / chain,
+    }  # fmt: skip
 
 
 def planned(task: Task, heads: HeadsPlan) -> TrialPlan:

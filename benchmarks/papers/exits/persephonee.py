@@ -22,17 +22,9 @@ from statistics import median
 import numpy as np
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval, ratio, table
-from benchmarks.lib.setup import clothing, opened
+from benchmarks.lib.setup import clothing, first_of_each, opened
 from benchmarks.papers.exits.costs import WHOLE, exits_plan, flops_of, leaving_seconds, step_seconds
-from benchmarks.papers.exits.users import (
-    LABELLED,
-    POLICIES,
-    Outcome,
-    Policy,
-    known_task,
-    lived,
-    store_features,
-)
+from benchmarks.papers.exits.users import LABELLED, POLICIES, Outcome, Policy, known_task, lived, store_features
 from tuner.arrays import Doubles
 from tuner.backends.torch.model.open.load import load
 from tuner.processors import usable_processors
@@ -113,20 +105,16 @@ def user_rows(
                 share = np.mean([one.policies[number].shares for one in own], axis=0)
                 rows.append(
                     {
-                        "classes": classes,
-                        "samples": samples,
-                        "different": float(np.mean([one.images for one in own])),
-                        "users": len(own),
-                        "personalised": arm,
-                        "tolerance": heads.tolerance,
-                        "certain": heads.confidence,
+                        "classes": classes, "samples": samples,
+                        "different": float(np.mean([one.images for one in own])), "users": len(own),
+                        "personalised": arm, "tolerance": heads.tolerance, "certain": heads.confidence,
                         "exits right (%)": " ".join(f"{value:.1f}" for value in exits),
                         "leave (%)": " ".join(f"{100 * value:.0f}" for value in share),
                         "drop (points)": f"{100 * found.drop[0]:.2f} ± {100 * found.drop[1]:.2f}",
                         "times faster": "{:.2f} ({:.2f} to {:.2f})".format(*found.times),
                         "fewer FLOPs": found.flops,
                     }
-                )
+                )  # fmt: skip
     return rows
 
 
@@ -239,10 +227,7 @@ def shown(rows: list[Row]) -> list[Row]:
 
 def fewer(task: Task, most: int) -> Task:
     """Return a task with at most so many images of each class."""
-    train, val = (
-        Subset(own, np.concatenate([np.flatnonzero(own.labels == one)[:most] for one in np.unique(own.labels)]))
-        for own in (task.local.train, task.local.val)
-    )
+    train, val = (Subset(own, first_of_each(own.labels, most)) for own in (task.local.train, task.local.val))
     return replace(task, local=Domain(train, val))
 
 

@@ -105,20 +105,15 @@ def said(outcomes: Sequence[Outcome], full: Sequence[Outcome], steps: int) -> Ro
     """
     parameters, flops = of(outcomes, "parameters"), of(outcomes, "flops")
     last = np.median([epoch["seconds"] for one in outcomes for epoch in one.epochs[-LAST:]])
-    widths = final_widths(outcomes[0])
+    widths, near = final_widths(outcomes[0]), reached(outcomes, full)
     return {
-        "runs": len(outcomes),
-        "accuracy": f"{100 * of(outcomes, 'local_accuracy'):.2f} %",
-        "parameters": round(parameters),
-        "fewer": f"{of(full, 'parameters') / parameters:.1f}×",
-        "MFLOPs": flops / 1e6,
-        "less": f"{of(full, 'flops') / flops:.1f}×",
-        "train s": of(outcomes, "train_seconds"),
-        "s to near full": _text(reached(outcomes, full)),
-        "ms a batch": 1e3 * float(last) / steps,
-        "controller": f"{100 * control(outcomes):.1f} %",
+        "runs": len(outcomes), "accuracy": f"{100 * of(outcomes, 'local_accuracy'):.2f} %",
+        "parameters": round(parameters), "fewer": f"{of(full, 'parameters') / parameters:.1f}×",
+        "MFLOPs": flops / 1e6, "less": f"{of(full, 'flops') / flops:.1f}×",
+        "train s": of(outcomes, "train_seconds"), "s to near full": "–" if near is None else f"{near:.1f}",
+        "ms a batch": 1e3 * float(last) / steps, "controller": f"{100 * control(outcomes):.1f} %",
         "widths, first run": "-".join(map(str, widths.values())),
-    }
+    }  # fmt: skip
 
 
 def of(outcomes: Sequence[Outcome], name: str) -> float:
@@ -154,7 +149,3 @@ def control(outcomes: Sequence[Outcome]) -> float:
     """Return the controller's share of the training seconds."""
     spent = sum(epoch.get("controller_seconds", 0.0) for one in outcomes for epoch in one.epochs)
     return spent / sum(one.values["train_seconds"] for one in outcomes)
-
-
-def _text(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds:.1f}"

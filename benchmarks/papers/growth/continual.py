@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.lib.kept import Kept
 from benchmarks.lib.places import DATA, EXAMPLES
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
-from benchmarks.lib.setup import open_session
+from benchmarks.lib.setup import known_of, open_session, opened_from
 from benchmarks.papers.growth.arms import of, starting_from, trained
 from tuner.backends.base import silent
 from tuner.backends.torch.backend import TorchBackend
@@ -116,15 +116,11 @@ def before(name: str, tasks: Sequence[Task]) -> Row:
 def row(name: str, arm: str, outcomes: Sequence[Outcome]) -> Row:
     """Return an arm's figures after stage 2, means over seeds."""
     return {
-        "scenario": name,
-        "arm": arm,
-        "old data": f"{100 * of(outcomes, 'global_accuracy'):.2f} %",
+        "scenario": name, "arm": arm, "old data": f"{100 * of(outcomes, 'global_accuracy'):.2f} %",
         "new data": f"{100 * of(outcomes, 'local_accuracy'):.2f} %",
-        "both": f"{100 * np.mean([both(one) for one in outcomes]):.2f} %",
-        "MFLOPs": of(outcomes, "flops") / 1e6,
-        "parameters": round(of(outcomes, "parameters")),
-        "train s": of(outcomes, "train_seconds"),
-    }
+        "both": f"{100 * np.mean([both(one) for one in outcomes]):.2f} %", "MFLOPs": of(outcomes, "flops") / 1e6,
+        "parameters": round(of(outcomes, "parameters")), "train s": of(outcomes, "train_seconds"),
+    }  # fmt: skip
 
 
 def both(outcome: Outcome) -> float:
@@ -140,21 +136,16 @@ def recovered(name: str, found: Found) -> list[Claim]:
     fixed_lost = float((scores["full size"] - scores["fixed, pruned"]).mean())
     count = f"95 %, {len(lost)} seeds"
     return [
-        Claim(
-            f"{name}: after stage 2, growth is better than the fixed pruned network on the mean of old and new data",
-            "this benchmark's own bound; MDLdroidLite, text: the fixed network loses 14.72 (domain) and 10.98 points "
-            "(classes), growth recovers",
-            f"{100 * gain:+.2f} ± {100 * half:.2f} points ({count}) of {100 * fixed_lost:.2f} lost, "
-            f"with {of(found['RIC'], 'flops') / of(found['full size'], 'flops'):.2f} of the full FLOPs",
-            gain - half > 0,
-        ),
-        Claim(
-            f"{name}: after stage 2, growth is at most {100 * BEHIND:.0f} point behind full size",
-            "this benchmark's own bound",
-            f"{-100 * behind:+.2f} ± {100 * behind_half:.2f} points ({count})",
-            behind + behind_half <= BEHIND,
-        ),
-    ]
+        Claim(f"{name}: after stage 2, growth is better than the fixed pruned network on the mean of old and new data",
+              "this benchmark's own bound; MDLdroidLite, text: the fixed network loses 14.72 (domain) and 10.98 points "
+              "(classes), growth recovers",
+              f"{100 * gain:+.2f} ± {100 * half:.2f} points ({count}) of {100 * fixed_lost:.2f} lost, "
+              f"with {of(found['RIC'], 'flops') / of(found['full size'], 'flops'):.2f} of the full FLOPs",
+              gain - half > 0),
+        Claim(f"{name}: after stage 2, growth is at most {100 * BEHIND:.0f} point behind full size",
+              "this benchmark's own bound", f"{-100 * behind:+.2f} ± {100 * behind_half:.2f} points ({count})",
+              behind + behind_half <= BEHIND),
+    ]  # fmt: skip
 
 
 def replayed(task: Task, seed: int, path: Path) -> Task:
@@ -165,9 +156,7 @@ def replayed(task: Task, seed: int, path: Path) -> Task:
         seed: Of the choice.
         path: Where the weights after stage 1 are written.
     """
-    stage = task.global_
-    if stage is None:
-        raise ValueError("a second stage needs a first one")
+    stage = known_of(task)
     task = starting_from(task, load(task).model, path)
     kept = np.random.default_rng(seed).permutation(len(stage.train))[: len(stage.train) // REPLAYED]
     return replace(task, global_=replace(stage, train=Subset(stage.train, np.repeat(np.sort(kept), REPLAYED))))
@@ -177,10 +166,7 @@ def another(old: str, new: str) -> Task:
     """Return the example of two people for others of them."""
     text = (EXAMPLES / "new_person.toml").read_text(encoding="utf-8")
     text = text.replace("eval/female0", "eval/OLD").replace("eval/male0", f"eval/{new}").replace("OLD", old)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.toml"
-        path.write_text(text.replace("../emg", str(EXAMPLES.parent / "emg")), encoding="utf-8")
-        return open_task(str(path), {})
+    return opened_from(text.replace("../emg", str(EXAMPLES.parent / "emg")))
 
 
 if __name__ == "__main__":

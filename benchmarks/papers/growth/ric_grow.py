@@ -37,20 +37,12 @@ import torch
 from benchmarks.lib.kept import Kept
 from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
-from benchmarks.papers.growth.arms import (
-    control,
-    epochs_to,
-    final_widths,
-    fresh,
-    of,
-    reached,
-    said,
-    trained,
-)
+from benchmarks.lib.setup import opened_from
+from benchmarks.papers.growth.arms import control, epochs_to, final_widths, fresh, of, reached, said, trained
 from tuner.plan.parts import RecipePlan
 from tuner.processors import usable_processors
 from tuner.results.records.trial import Outcome
-from tuner.task import Domain, Task, open_task
+from tuner.task import Domain, Task
 from tuner.task.data.samples import ArraySamples
 from tuner.task.spec import InputSpec, ModelSpec
 from tuner_growth.edit import Edit
@@ -128,11 +120,9 @@ def judged(network: str, title: str, found: Arms, steps: int) -> list[Claim]:
     """Return the claims of one network."""
     full, ric, opt = (list(found[arm].values()) for arm in (FULL, RIC, OPT))
     return [
-        small(network, title, (full, ric, opt)),
-        ends_well(title, opt, ric),
-        of_speed(title, full, ric),
+        small(network, title, (full, ric, opt)), ends_well(title, opt, ric), of_speed(title, full, ric),
         of_control(title, ric, steps),
-    ]
+    ]  # fmt: skip
 
 
 def lost(first: Sequence[Outcome], second: Sequence[Outcome]) -> tuple[float, float]:
@@ -167,12 +157,8 @@ def small(network: str, title: str, arms: tuple[Sequence[Outcome], ...]) -> Clai
 def ends_well(title: str, opt: Sequence[Outcome], ric: Sequence[Outcome]) -> Claim:
     """Compare RIC with its own final widths, trained from scratch."""
     loss, half = lost(opt, ric)
-    return Claim(
-        f"{title}: growing costs at most 0.5 points against the final widths trained from scratch",
-        "MDLdroidLite's arm _Opt",
-        points(loss, half, len(ric)),
-        loss + half <= OPT_LOSS,
-    )
+    return Claim(f"{title}: growing costs at most 0.5 points against the final widths trained from scratch",
+                 "MDLdroidLite's arm _Opt", points(loss, half, len(ric)), loss + half <= OPT_LOSS)  # fmt: skip
 
 
 def same(lenet: Arms, mobilenet: Arms) -> Claim:
@@ -180,12 +166,9 @@ def same(lenet: Arms, mobilenet: Arms) -> Claim:
     pairs = [(lenet[FULL][one], outcome) for one, outcome in mobilenet[FULL].items() if one in lenet[FULL]]
     first, second = zip(*pairs, strict=True)
     loss, half = lost(first, second)
-    return Claim(
-        f"full MobileNet-1D is within {100 * SAME:.0f} points of full LeNet-1D",
-        "MDLdroidLite Tables 4 and 5, sEMG: 87.15 against 87.8",
-        points(loss, half, len(pairs)),
-        loss + half <= SAME,
-    )
+    return Claim(f"full MobileNet-1D is within {100 * SAME:.0f} points of full LeNet-1D",
+                 "MDLdroidLite Tables 4 and 5, sEMG: 87.15 against 87.8", points(loss, half, len(pairs)),
+                 loss + half <= SAME)  # fmt: skip
 
 
 def learnt(full: Sequence[Outcome], ric: Sequence[Outcome]) -> str:
@@ -233,12 +216,10 @@ def edits(network: str) -> dict[str, Edit | None]:
     (cap, flops), horizon = CAPS[network], HORIZONS[network]
     ric = Edit(start=0.1, cap=cap, controller="ric", horizon=horizon, penalty=0.4, adapter="dspa", flops=flops)
     return {
-        FULL: None,
-        RIC: ric,
-        "linear (NeST)": replace(ric, controller="linear", adapter="nest"),
+        FULL: None, RIC: ric, "linear (NeST)": replace(ric, controller="linear", adapter="nest"),
         "exponential (CGaP)": replace(ric, controller="exponential", adapter="cgap"),
         "fixed, start": replace(ric, controller="fixed"),
-    }
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -339,10 +320,7 @@ def mnist(*, quick: bool) -> Task:
 def emg(person: str, factory: str) -> Task:
     """Return one person's muscle signals as a task with a fresh network of full size, a MobileNet with norms."""
     more = ", norms = true" if factory.startswith("mobilenet") else ""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.toml"
-        path.write_text(EMG_TASK.format(factory=factory, data=DATA.resolve(), person=person, more=more))
-        return open_task(str(path), {})
+    return opened_from(EMG_TASK.format(factory=factory, data=DATA.resolve(), person=person, more=more))
 
 
 if __name__ == "__main__":
