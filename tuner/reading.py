@@ -128,6 +128,20 @@ def path_from(text: str) -> str:
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with a home folder in place of ``~`` or ``~user``, but where a file has that name.
+
+    Raises:
+        TunerError: There is no such home, and no such file.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        if kind_of(path) != "nothing":
+            return Path(path)
+        raise TunerError(f"{path}: its ~ leads to no home folder: set HOME, or give the whole path") from None
+
+
 def same_form(name: str) -> str:
     """Return a class's name in Unicode's composed form (NFC): macOS writes another, which looks alike."""
     return unicodedata.normalize("NFC", name)

@@ -24,7 +24,7 @@ def shared_samples(task: Task) -> Iterator[str]:
         TaskError: Partitions of one domain hold the same files, whatever the paths; or a sample cannot be read.
     """
     for (first, samples), (scored, others) in combinations(_learned_first(task), 2):
-        if scored.endswith(".train"):
+        if _stage(first) == _stage(scored):  # neither is learned from before the other is scored
             continue
         places = copies(samples, others)
         if places:
@@ -40,8 +40,9 @@ def shared_samples(task: Task) -> Iterator[str]:
         elif (sessions := _sessions(samples) & (theirs := _sessions(others))) and first.endswith(".train"):
             of_these = sum(others.origin(index) in sessions for index in range(len(others)))
             yield (
-                f"warning: {of_these:,} of the {len(others):,} samples of {scored} are of a session of which {first} has "
-                f"others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; give a session to one"
+                f"warning: {of_these:,} of the {len(others):,} samples of {scored} are of a session of which {first} "
+                f"has others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; "
+                "give each session to one of them"
             )
     conflicts, _ = repeats(task.local.train)
     if conflicts and task.labelled:
@@ -92,7 +93,11 @@ def named(pairs: Sequence[tuple[str, str]]) -> str:
 def _learned_first(task: Task) -> list[tuple[str, Samples]]:
     """Return the partitions: those that are trained on, those that guide the search, those that are scored once."""
     order = ("train", "val", "test")
-    return sorted(task.partitions(), key=lambda item: order.index(item[0].rpartition(".")[2]))
+    return sorted(task.partitions(), key=lambda item: order.index(_stage(item[0])))
+
+
+def _stage(partition: str) -> str:
+    return partition.rpartition(".")[2]
 
 
 def _sessions(samples: Samples) -> set[str]:
