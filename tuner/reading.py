@@ -113,7 +113,7 @@ def kinds_of(files: Iterable[Path]) -> str:
     counts = Counter(map(_kind, files))
     kinds = ", ".join(f"{count:,} {text_from(kind)}" for kind, count in counts.most_common())
     is_extra = HEIC_SUFFIXES & counts.keys() and not READS_HEIC
-    return f"{kinds} ({install_command('heic')} reads HEIC)" if is_extra else kinds
+    return f"{kinds} (to read HEIC: {install_command('heic')})" if is_extra else kinds
 
 
 def _kind(file: Path) -> str:

@@ -93,14 +93,16 @@ def test_a_copy_that_makes_a_score_too_good_is_counted(tmp_path: Path, first: st
     shutil.copy(tmp_path / first / "cat/0.bmp", tmp_path / second / "cat/a copy.bmp")
     lines = list(shared_samples(task_from_values(values, tmp_path / "task.toml")))
     assert len(lines) == said
-    assert all(line.startswith(f"warning: 1 of the 5 samples of {second} are also in {first}, ") for line in lines)
+    assert all(line.startswith(f"warning: 1 of the 5 samples of {second} is also in {first}, ") for line in lines)
 
 
 def test_a_sample_under_two_labels_is_named(photos: Path) -> None:
     shutil.copy(photos / "cat/0.png", photos / "dog/again.png")
     values = {"model": MODEL, "local": {"kind": "images", "train": "photos"}, "input": INPUT}
     lines = list(shared_samples(task_from_values(values, photos.parent / "task.toml")))
-    assert any("in it twice, under different labels; remove the wrong one" in line for line in lines) or any(
-        "of local.val are also in local.train" in line
+    assert any(
+        "local.train has 1 sample under two labels; remove the wrong one of each" in line for line in lines
+    ) or any(
+        "of local.val is also in local.train" in line
         for line in lines  # where one of the two was held out
     )

@@ -29,7 +29,7 @@ def shared_samples(task: Task) -> Iterator[str]:
         places = copies(samples, others)
         if places:
             pairs = [(samples.name(one), others.name(other)) for one, other in places]
-            count = f"{len(pairs):,} of the {len(others):,} samples of {scored} are"
+            count = f"{len(pairs):,} of the {len(others):,} samples of {scored} {'is' if len(pairs) == 1 else 'are'}"
             is_one_domain = first.partition(".")[0] == scored.partition(".")[0]
             if is_one_domain and any(is_same_file(samples.whole(one), others.whole(other)) for one, other in places):
                 raise TaskError(
@@ -46,10 +46,8 @@ def shared_samples(task: Task) -> Iterator[str]:
             )
     conflicts, _ = repeats(task.local.train)
     if conflicts and task.labelled:
-        yield (
-            f"warning: {len(conflicts):,} samples of local.train are in it twice, under different labels; remove the "
-            f"wrong one: {named(conflicts)}"
-        )
+        what = "1 sample" if len(conflicts) == 1 else f"{len(conflicts):,} samples"
+        yield f"warning: local.train has {what} under two labels; remove the wrong one of each: {named(conflicts)}"
 
 
 def copies(samples: Samples, others: Samples) -> list[tuple[int, int]]:
