@@ -113,7 +113,7 @@ def kinds_of(files: Iterable[Path]) -> str:
     counts = Counter(map(_kind, files))
     kinds = ", ".join(f"{count:,} {text_from(kind)}" for kind, count in counts.most_common())
     is_extra = HEIC_SUFFIXES & counts.keys() and not READS_HEIC
-    return f"{kinds} ({install_command('heic')} reads HEIC)" if is_extra else kinds
+    return f"{kinds} (to read HEIC: {install_command('heic')})" if is_extra else kinds
 
 
 def _kind(file: Path) -> str:
@@ -126,6 +126,20 @@ def _kind(file: Path) -> str:
 def path_from(text: str) -> str:
     """Return the path that a text in UTF-8 means, as this process spells it, whose locale may know ASCII only."""
     return os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path with a home folder in place of ``~`` or ``~user``, but where a file has that name.
+
+    Raises:
+        TunerError: There is no such home, and no such file.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        if kind_of(path) != "nothing":
+            return Path(path)
+        raise TunerError(f"{path}: its ~ leads to no home folder: set HOME, or give the whole path") from None
 
 
 def same_form(name: str) -> str:

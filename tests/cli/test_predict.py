@@ -54,7 +54,7 @@ def test_a_bad_file_costs_only_itself(bundle: Path, samples: Path, capsys: pytes
     content = json.loads(captured.out)
     assert [Path(one["file"]).name for one in content["predictions"]] == ["1.npy", "3.npy", "2.npy"]
     assert [Path(one["file"]).name for one in content["refused"]] == ["0.npy", "wide.npy", "missing.npy"]
-    assert content["left_out"] == [{"folder": str(samples), "kinds": "1 .txt"}]
+    assert content["left_out"] == [{"folder": str(samples), "kinds": "1 .txt, 1 special file"}]
     lines = captured.err.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["warning", "warning", "warning", "note", "tuner"]
     assert "takes numbers of shape [3], got float64 [7]" in lines[1]

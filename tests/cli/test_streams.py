@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tests.cli.tiny_task import Cli
 from tuner.errors import StoreError, TunerError, UsageError
 from tuner.files import cache_folder
+from tuner.task.file.load import open_task
 
 
 def closed(folder: Path, streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,14 +60,15 @@ def test_a_home_that_cannot_be_written_names_the_variable(monkeypatch: pytest.Mo
         cache_folder()
 
 
-def test_a_tilde_without_a_home_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(_: Path) -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr("pathlib.Path.expanduser", nowhere)
-    code, line = cli("describe", "~/task.toml")
-    assert code == 1
-    assert "home" in line
+@pytest.mark.parametrize("task", ["~no-such-user/task.toml", "~no-such-user/mine.py:task"])
+def test_a_tilde_without_a_home_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    with pytest.raises(TunerError, match=r"^~no-such-user/.*: its ~ leads to no home folder: set HOME, or give the wh"):
+        open_task(task)
+    monkeypatch.chdir(tmp_path)
+    Path("~no-such-user").mkdir()
+    Path(task.rpartition(":")[0] or task).write_text("def task(): return 5")
+    with pytest.raises(TunerError, match=r"missing|must return a tuner\.Task"):  # such a name may be a file's own
+        open_task(task)
 
 
 @pytest.mark.parametrize("task", [Path("nowhere.toml"), Path("nowhere"), Path("net.py:build")])

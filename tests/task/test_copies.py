@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,3 +60,49 @@ def test_copies_are_counted_in_a_warning(photos: Path) -> None:
     shutil.rmtree(photos.parent / "val" / "dog")
     (photos.parent / "val" / "cat" / "copy.png").unlink()
     assert found(photos, "val") == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("local.train", "local.val", True),
+        ("local.train", "local.test", True),
+        ("local.val", "local.test", True),
+        ("local.train", "global.val", True),
+        ("global.train", "local.val", True),
+        ("global.train", "global.val", True),
+        ("global.val", "local.test", True),
+        ("local.train", "global.train", False),  # both are learned from
+        ("local.val", "global.val", False),
+    ],
+)
+def test_a_copy_that_makes_a_score_too_good_is_counted(tmp_path: Path, first: str, second: str, *, said: bool) -> None:
+    (tmp_path / "net.py").write_text("def build(): ...")
+    parts = ["local.train", "local.val", "local.test", "global.train", "global.val"]
+    values: dict[str, Any] = {"model": MODEL, "input": INPUT, "local": {"kind": "images"}, "global": {"kind": "images"}}
+    draw = np.random.default_rng(0)
+    for part in parts:
+        section, key = part.split(".")
+        values[section][key] = part
+        for name in ("cat", "dog"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(2):
+                Image.fromarray(draw.integers(0, 256, (8, 8, 3), np.uint8)).save(
+                    tmp_path / part / name / f"{number}.bmp"
+                )
+    shutil.copy(tmp_path / first / "cat/0.bmp", tmp_path / second / "cat/a copy.bmp")
+    lines = list(shared_samples(task_from_values(values, tmp_path / "task.toml")))
+    assert len(lines) == said
+    assert all(line.startswith(f"warning: 1 of the 5 samples of {second} is also in {first}, ") for line in lines)
+
+
+def test_a_sample_under_two_labels_is_named(photos: Path) -> None:
+    shutil.copy(photos / "cat/0.png", photos / "dog/again.png")
+    values = {"model": MODEL, "local": {"kind": "images", "train": "photos"}, "input": INPUT}
+    lines = list(shared_samples(task_from_values(values, photos.parent / "task.toml")))
+    assert any(
+        "local.train has 1 sample under two labels; remove the wrong one of each" in line for line in lines
+    ) or any(
+        "of local.val is also in local.train" in line
+        for line in lines  # where one of the two was held out
+    )

@@ -182,9 +182,6 @@ def _line(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError | OSError):
         hint = disk_error(error) if isinstance(error, OSError) else missing_extra(error)
         return None if hint is None else str(hint)
-    if isinstance(error, RuntimeError):
-        is_homeless = "home directory" in str(error)  # of a path that begins with ~
-        return "there is no home folder: set HOME, or give whole paths" if is_homeless else None
     if isinstance(error, SystemExit):
         return f"code of a plugin called sys.exit({error.code!r}), which ended the command: remove the call"
     return str(error)

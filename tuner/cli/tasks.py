@@ -75,7 +75,9 @@ def format_found(prepared: "Prepared") -> str:
 def _photos(prepared: "Prepared") -> Iterator[str]:
     counts = prepared.survey.classes
     train, val, test = (sum(getattr(count, part) for count in counts) for part in ("train", "val", "test"))
-    source = f"from {printable(str(prepared.val))}" if prepared.val else "held out of these, a fifth of each class"
+    source = (
+        f"from {printable(str(prepared.val))}" if prepared.val else "held out of these, about a fifth of each class"
+    )
     tested = f", {test:,} to test once" if test else ""
     place = printable(str(prepared.train))
     yield f"{place}: {len(counts)} classes, {train:,} photos to train on, {val:,} to validate with ({source}){tested}"

@@ -24,12 +24,12 @@ def shared_samples(task: Task) -> Iterator[str]:
         TaskError: Partitions of one domain hold the same files, whatever the paths; or a sample cannot be read.
     """
     for (first, samples), (scored, others) in combinations(_learned_first(task), 2):
-        if scored.endswith(".train"):
+        if _stage(first) == _stage(scored):  # neither is learned from before the other is scored
             continue
         places = copies(samples, others)
         if places:
             pairs = [(samples.name(one), others.name(other)) for one, other in places]
-            count = f"{len(pairs):,} of the {len(others):,} samples of {scored} are"
+            count = f"{len(pairs):,} of the {len(others):,} samples of {scored} {'is' if len(pairs) == 1 else 'are'}"
             is_one_domain = first.partition(".")[0] == scored.partition(".")[0]
             if is_one_domain and any(is_same_file(samples.whole(one), others.whole(other)) for one, other in places):
                 raise TaskError(
@@ -38,17 +38,16 @@ def shared_samples(task: Task) -> Iterator[str]:
                 )
             yield f"warning: {count} also in {first}, so scores are too good; remove one of each: {named(pairs)}"
         elif (sessions := _sessions(samples) & (theirs := _sessions(others))) and first.endswith(".train"):
-            shared = sum(others.origin(index) in sessions for index in range(len(others)))
+            of_these = sum(others.origin(index) in sessions for index in range(len(others)))
             yield (
-                f"warning: {shared:,} of the {len(others):,} samples of {scored} are of a session of which {first} has "
-                f"others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; give a session to one"
+                f"warning: {of_these:,} of the {len(others):,} samples of {scored} are of a session of which {first} "
+                f"has others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; "
+                "give each session to one of them"
             )
     conflicts, _ = repeats(task.local.train)
     if conflicts and task.labelled:
-        yield (
-            f"warning: {len(conflicts):,} samples of local.train are in it twice, under different labels; remove the "
-            f"wrong one: {named(conflicts)}"
-        )
+        what = "1 sample" if len(conflicts) == 1 else f"{len(conflicts):,} samples"
+        yield f"warning: local.train has {what} under two labels; remove the wrong one of each: {named(conflicts)}"
 
 
 def copies(samples: Samples, others: Samples) -> list[tuple[int, int]]:
@@ -92,7 +91,11 @@ def named(pairs: Sequence[tuple[str, str]]) -> str:
 def _learned_first(task: Task) -> list[tuple[str, Samples]]:
     """Return the partitions: those that are trained on, those that guide the search, those that are scored once."""
     order = ("train", "val", "test")
-    return sorted(task.partitions(), key=lambda item: order.index(item[0].rpartition(".")[2]))
+    return sorted(task.partitions(), key=lambda item: order.index(_stage(item[0])))
+
+
+def _stage(partition: str) -> str:
+    return partition.rpartition(".")[2]
 
 
 def _sessions(samples: Samples) -> set[str]:

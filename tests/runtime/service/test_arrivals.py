@@ -1,5 +1,7 @@
 """Waiting for files: a change ends it at once, time ends it where nothing can say that something changed."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -100,6 +102,26 @@ def test_a_file_settles() -> None:
     assert seconds_until_settled(file, 10**18 + half) == pytest.approx(SETTLED_SECONDS / 2)
     assert seconds_until_settled(file, 10**18 + 2 * half) == 0
     assert seconds_until_settled(file, 10**18 - 1) == 0  # the clock was set back
+
+
+def test_a_folder_that_cannot_be_read_is_told_of_and_a_removed_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("closed", "gone", "open"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "1.npy")
+    reasons, scandir = {"closed": errno.EACCES, "gone": errno.ENOENT}, os.scandir
+
+    def refusing(folder: str) -> object:  # root may read every folder
+        if (reason := reasons.get(Path(folder).name)) is not None:
+            raise OSError(reason, os.strerror(reason), folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    refused = list[OSError]()
+    files, _ = files_in(tmp_path, frozenset({".npy"}), refused.append)
+    assert [file.label for file in files] == ["open"]
+    assert [error.filename for error in refused] == [str(tmp_path / "closed")]
 
 
 def test_what_was_never_predicted_is_new_whatever_its_dates(tmp_path: Path) -> None:

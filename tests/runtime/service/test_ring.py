@@ -119,7 +119,7 @@ def test_a_kill_loses_at_most_the_sample_being_written(tmp_path: Path) -> None:
         for sample in samples:
             number = int(sample.label or -1)
             assert (sample.sample == number % 251 + number % 7).all()
-    assert len(samples) >= 10
+    assert len(samples) >= 5  # one in each life, however slow the machine
 
 
 def test_a_ring_that_is_emptied_while_samples_come_keeps_whole_ones_alone(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_kinds_are_counted_and_what_would_read_them_is_said(tmp_path: Path, monk
     for name in ("1.HEIC", "2.heic", "3.txt"):
         (tmp_path / name).write_bytes(b"")
     os.mkfifo(tmp_path / "4.png")
-    for reads, hint in ((True, ""), (False, ' (pip install "device-tuner[heic]"')):
+    for reads, hint in ((True, ""), (False, ' (to read HEIC: pip install "device-tuner[heic]"')):
         monkeypatch.setattr("tuner.reading.READS_HEIC", reads)
         text = kinds_of(files_below(tmp_path))
         assert text.startswith(f"2 .heic, 1 .txt, 1 special file{hint}")

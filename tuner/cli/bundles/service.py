@@ -145,6 +145,7 @@ def _print_event(event: Mapping[str, Any]) -> None:
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     elif "left_out" in event:
-        note(f"note: {event['left_out']:,} files are left out, of no kind that the model reads: {event['kinds']}")
+        what = "1 file is" if event["left_out"] == 1 else f"{event['left_out']:,} files are"
+        note(f"note: {what} left out, of no kind that the model reads: {event['kinds']}")
     else:
         print(f"tuner: {one_line(event.get('refused') or event['problem'])}", file=sys.stderr, flush=True)

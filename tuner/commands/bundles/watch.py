@@ -267,7 +267,12 @@ def _incoming(
     with Arrivals() as arrivals:
         while True:
             arrivals.follow(folders_in(folder))  # before the files are listed: none comes unnoticed
-            files, others = files_in(folder, suffixes)
+            closed = list[OSError]()
+            files, others = files_in(folder, suffixes, closed.append)
+            for error in closed:
+                if error.filename not in told:
+                    told.add(error.filename)
+                    listener({"problem": f"{error.filename}: cannot be read ({error.strerror}): check its permissions"})
             if endings := {path.suffix.lower() for path in others} - told:
                 told |= endings
                 listener({"left_out": len(others), "kinds": kinds_of(others)})

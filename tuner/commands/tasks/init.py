@@ -12,7 +12,7 @@ from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import write_private
 from tuner.plugin.core import build_host
 from tuner.processors import usable_processors
-from tuner.reading import kind_of, parse_toml, read_toml
+from tuner.reading import expanded, kind_of, parse_toml, read_toml
 from tuner.results.views.plausible import suspicion
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import open_store
@@ -188,7 +188,7 @@ def _weight_folders(model: str, photos: Path) -> Iterable[tuple[Path, str]]:
     data = os.environ.get(DATA_VARIABLE) or default_data(Path.cwd()) or default_data(photos.absolute())
     if data is not None:
         yield Path(data, "models"), f"{model}[_.]*"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or expanded("~/.cache"))
     home = Path(os.environ.get("TORCH_HOME") or cache / "torch")
     yield home / "hub" / "checkpoints", f"{model}-*"
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tuner.distribution import NAME, PLUGINS, SWITCH
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
-from tuner.reading import kind_of
+from tuner.reading import expanded, kind_of
 
 V = TypeVar("V")
 
@@ -78,7 +78,7 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
         raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
     if "\0" in str(place):
         raise PluginError(f"there is no file {str(place)!r}: check the path")
-    path = Path(os.path.abspath(Path(place).expanduser()))  # noqa: PTH100 - `absolute` keeps ``..``
+    path = Path(os.path.abspath(expanded(place)))  # noqa: PTH100 - `absolute` keeps ``..``
     if kind_of(path) == "folder":
         path /= "__init__.py"
     package = path.name == "__init__.py"

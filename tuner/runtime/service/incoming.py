@@ -1,11 +1,12 @@
 """Files that come to a watched bundle: in a folder that people or programs put files into, or as a list of paths."""
 
+import errno
 import hashlib
 import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +97,15 @@ def folders_in(folder: Path) -> list[Path]:
     return [above for above, _ in _walk(folder)]
 
 
-def files_in(folder: Path, suffixes: frozenset[str]) -> tuple[list[IncomingFile], list[Path]]:
+def files_in(
+    folder: Path, suffixes: frozenset[str], refused: Callable[[OSError], object] | None = None
+) -> tuple[list[IncomingFile], list[Path]]:
     """Return the files of a folder and of the class folders in it, at any depth, in the order of their arrival.
 
     Args:
         folder: Folder of files without a label, and of class folders, whose names are the labels of their files.
         suffixes: Endings of files that count, in lower case.
+        refused: Called for a folder below that cannot be read.
 
     Returns:
         The files that count, and the paths of the others.
@@ -110,7 +114,7 @@ def files_in(folder: Path, suffixes: frozenset[str]) -> tuple[list[IncomingFile]
         TaskError: The folder does not exist or cannot be read.
     """
     files, others = list[IncomingFile](), list[Path]()
-    for above, paths in _walk(folder):
+    for above, paths in _walk(folder, refused):
         inside = above.relative_to(folder)
         label = inside.parts[0] if inside.parts else None
         for path in paths:
@@ -140,10 +144,12 @@ def seconds_until_settled(file: IncomingFile, now_ns: int) -> float:
     return SETTLED_SECONDS - age if 0 <= age < SETTLED_SECONDS else 0.0
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+def _walk(folder: Path, refused: Callable[[OSError], object] | None = None) -> Iterator[tuple[Path, list[Path]]]:
     def refuse(error: OSError) -> None:
-        if Path(error.filename) == folder:  # another one was removed after it was listed
+        if Path(error.filename) == folder:
             raise TaskError(f"--samples {folder} cannot be read ({error.strerror}): give a folder of files") from None
+        if refused is not None and error.errno not in {errno.ENOENT, errno.ENOTDIR}:  # it was removed meanwhile
+            refused(error)
 
     return walk(folder, refuse)
 

@@ -71,7 +71,7 @@ class FileCheck:
     def count(self, place: Path, files: Sequence[Path], others: Sequence[Path]) -> None:
         """Note of which kinds the files of an entry are, if of several, and the others, which do not count."""
         if len({file.suffix.lower() for file in files}) > 1:
-            self.findings.append(f"note: {text_from(place)}: of several kinds: {kinds_of(files)}")
+            self.findings.append(f"note: {text_from(place)}: files of several kinds are read: {kinds_of(files)}")
         if others:
             what = "1 file is" if len(others) == 1 else f"{len(others):,} files are"
             self.findings.append(

@@ -47,7 +47,7 @@ std = {STD}
 [augment]               # random changes that keep a photo's class
 ops = ["flip", "crop", "shift"]   # leave out "flip" if left and right make a difference
 """
-HELD_OUT = "# without val, a fifth of each class is held out to validate with, the same one in every run"
+HELD_OUT = "# without val, about a fifth of each class is held out to validate with, the same one in every run"
 NO_TEST = '# test = "photos/test"  # scored once, at export: the honest accuracy'
 GLOBAL = """\
 [global]                # classes that the model knows already: how much of them it forgets is measured

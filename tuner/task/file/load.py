@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner.distribution import SWITCH
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import import_file
-from tuner.reading import kind_of, path_from
+from tuner.reading import expanded, kind_of, path_from
 from tuner.task.file.toml import TomlReader
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 from tuner.task.task import Task
@@ -43,8 +43,8 @@ def open_task(
         raise TaskError(f"the name of the task is empty, got {text!r}: give a task.toml, or . for the current folder")
     file, colon, function = text.rpartition(":")
     if colon and file.endswith(".py"):
-        return task_from_function(Path(path_from(file)).expanduser().absolute(), function)
-    path = Path(path_from(text)).expanduser().absolute()
+        return task_from_function(expanded(path_from(file)).absolute(), function)
+    path = expanded(path_from(text)).absolute()
     if kind_of(path) == "folder" and kind_of(path / "task.toml") != "nothing":
         path /= "task.toml"
     if path.suffix in readers:
