@@ -69,6 +69,8 @@ class Delegate(Session):
         """Carry a plan out."""
         return self.session.train(trial)
 
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
         """Write the personalised model and check it."""
-        return self.session.export(plan, weights, folder, trainable=trainable)
+        return self.session.export(plan, weights, folder, trainable=trainable, store=store)
