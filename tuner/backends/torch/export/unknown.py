@@ -27,7 +27,7 @@ from tuner.ridge.unknown import Familiar, left_out_distances, threshold
 from tuner.store.store import Store
 from tuner.task.data.samples import mean_of_wholes
 
-#: Most samples of a local partition that are looked at, and most global ones: 40 to 300 of those for training do equally
+#: Most samples of a local partition that are looked at, and most global ones: 40 to 300 of those for training do as
 #: well on three data sets; those for validation refuse fewer strangers on one.
 MOST_LOCAL, MOST_GLOBAL = 500, 100
 #: Samples that the written nodes are checked on.
