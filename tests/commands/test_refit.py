@@ -14,8 +14,9 @@ from tuner.bundle.format import Bundle
 from tuner.bundle.scores import Scores
 from tuner.cli.text.bundles import format_bundle
 from tuner.commands.bundles import export as command
+from tuner.commands.bundles import refit
 from tuner.commands.bundles.refit import Refit
-from tuner.errors import BudgetError, BundleError
+from tuner.errors import BudgetError, BundleError, StoreError
 from tuner.plan.parts import RuntimePlan
 from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
 from tuner.results.run import Run
@@ -23,6 +24,7 @@ from tuner.results.views.pick import pick_trial
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
+from tuner.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "digits"
@@ -33,9 +35,10 @@ class FakeSession:
     """Trains in no time, or ends as it is told."""
 
     def __init__(self, result: JobResult[Outcome]) -> None:
-        self.result, self.trials = result, list[Trial]()
+        self.result, self.trials, self.stores = result, list[Trial](), list[Store | None]()
 
-    def judge(self, *_: object) -> Exported:
+    def judge(self, _: object, __: object, store: Store | None) -> Exported:
+        self.stores.append(store)
         return BEFORE
 
     def missing(self, *_: object) -> int:
@@ -112,6 +115,21 @@ def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(
         assert written["before"] is None
         assert not written["plan"].data.refit
     assert "trial 3 was not refitted, so its own weights are exported: TunerError: w is no longer finite" in warned
+
+
+def test_a_store_that_cannot_be_used_ends_the_refit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = FakeSession(DONE)
+    exported(session, tmp_path, monkeypatch)
+
+    def refused(*_: object) -> Store:
+        raise StoreError("it is being deleted from")
+
+    monkeypatch.setattr(refit, "open_store", refused)
+    written, _, warned = exported(session, tmp_path, monkeypatch)
+    assert [store is not None for store in session.stores] == [True, False]
+    assert written["before"] is None
+    assert written["store"] is None
+    assert "own weights are exported: StoreError: it is being deleted from" in warned[-1]
 
 
 def test_weights_that_forget_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,22 +242,26 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
         """Write ``model.onnx`` and ``weights.safetensors`` of a trained plan's tail into a folder, and check them.
 
-        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well.
+        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. Features that a store has
+        need not be computed for what is measured beside the check.
 
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
         """
 
-    def judge(self, plan: TrialPlan, weights: Path) -> Exported:
+    def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         """Return what an export of a trained plan measures on the local validation samples, and sets on them.
 
         Its other scores and sections may be missing. By default the plan is exported, and what was written thrown away.
+        Features that a store has need not be computed.
         """
         with tempfile.TemporaryDirectory() as folder:
-            return self.export(plan, weights, Path(folder), trainable=False)
+            return self.export(plan, weights, Path(folder), trainable=False, store=store)
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
         """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.

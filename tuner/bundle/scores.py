@@ -49,7 +49,7 @@ class Scores:
         from_pixels: Values of the exported files, computed from pixels by ONNX Runtime; likewise.
         device: Values before and after training on a device; None where there was none.
         refit_samples: Number of local validation samples that the exported weights have learned too; 0 for none. The
-            trial's values, and the local ones of `from_pixels`, were measured before that.
+            trial's values, and the local ones of `from_pixels`, which may be of stored features, are from before that.
     """
 
     trial: Mapping[str, float] = field(default_factory=dict)

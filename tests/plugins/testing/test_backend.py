@@ -88,8 +88,10 @@ class TrainsMore(Delegate):
     def train(self, trial: Trial) -> Outcome:
         return super().train(replace(trial, plan=deeper(trial.plan)))
 
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        return super().export(deeper(plan), weights, folder, trainable=trainable)
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
+        return super().export(deeper(plan), weights, folder, trainable=trainable, store=store)
 
 
 def deeper(plan: TrialPlan) -> TrialPlan:
@@ -97,18 +99,22 @@ def deeper(plan: TrialPlan) -> TrialPlan:
 
 
 class ExportsUnchecked(Delegate):
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        return replace(super().export(plan, weights, folder, trainable=trainable), checks={})
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
+        return replace(super().export(plan, weights, folder, trainable=trainable, store=store), checks={})
 
 
 class ExportsAnother(Delegate):
     """Exports a model of untrained weights."""
 
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
         from safetensors.numpy import load_file, save_file
 
         save_file({name: 0 * value for name, value in load_file(weights).items()}, weights)
-        return super().export(plan, weights, folder, trainable=trainable)
+        return super().export(plan, weights, folder, trainable=trainable, store=store)
 
 
 def without(name: str) -> Callable[[Outcome], Outcome]:

@@ -154,16 +154,19 @@ class TorchSession(Session):
         outcome = procedure.carry_out()
         return measuring.end(MeasuredTrial(trial.plan, procedure.trained, outcome, procedure.continued))
 
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""
-        write = segments.export if plan.heads.exits else whole.export
-        return write(self._of(plan), plan, weights, folder, trainable=trainable)
+        if plan.heads.exits:
+            return segments.export(self._of(plan), plan, weights, folder, trainable=trainable)
+        return whole.export(self._of(plan), plan, weights, folder, trainable=trainable, store=store)
 
-    def judge(self, plan: TrialPlan, weights: Path) -> Exported:
+    def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         """Run the validation samples through the trained model; what has exits, or is in int8, is exported for that."""
         if plan.heads.exits or plan.runtime.precision == "int8":
-            return super().judge(plan, weights)
-        return whole.judged(self._of(plan), plan, weights)
+            return super().judge(plan, weights, store)
+        return whole.judged(self._of(plan), plan, weights, store)
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
         """Run the local validation samples through the trained model."""

@@ -15,7 +15,7 @@ from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.page import add_page, page_files
-from tuner.commands.bundles.refit import WAY_OUT, Refit
+from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run
 from tuner.commands.tune.progress import progress_shown
@@ -32,6 +32,7 @@ from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
 from tuner.search.listener import Listener, together
 from tuner.search.processes.remote import RemoteSession
+from tuner.store.store import Store
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
@@ -123,20 +124,21 @@ def export(
     }
     opening = opened_run(run, host, plan, task, limits, many_jobs=refit)
     told = nullcontext(listener) if listener is not None else closing(together([Events(log), *progress_shown()]))
-    with new_folder(Path(out)) as part, told as hears, opening as session, tempfile.TemporaryDirectory() as scratch:
+    scratch, features = tempfile.TemporaryDirectory(), kept_features(run)
+    with new_folder(Path(out)) as part, told as hears, opening as session, scratch as own_folder, features as store:
         before, again = None, Refit(run, record, record.plan)
         hears.phase(EXPORTING)
         if refit:
-            own = session.judge(plan, weights)
+            own = session.judge(plan, weights, store)
             try:
-                weights = again.carry_out(session, Path(scratch), limits, hears)
+                weights = again.carry_out(session, Path(own_folder), limits, hears)
                 before, plan = own, replace(again.plan, runtime=plan.runtime, heads=plan.heads)
             except BudgetError:
                 raise
             except (TunerError, RuntimeError) as error:
                 warn(f"trial {record.trial} was not refitted, so its own weights are exported: {first_line(error)}")
             hears.phase(EXPORTING)
-        info = write_bundle(session, plan, weights, part, origin, trainable=trainable, before=before)
+        info = write_bundle(session, plan, weights, part, origin, trainable=trainable, before=before, store=store)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -180,18 +182,20 @@ def write_bundle(
     *,
     trainable: bool = False,
     before: Exported | None = None,
+    store: Store | None = None,
 ) -> BundleInfo:
     """Export into a folder of `new_folder`, check what was written, and return the content of ``bundle.json``.
 
     Its sections on where the bundle comes from are `origin`: ``run``, ``plugins``, ``scores`` and ``parent``. Where the
-    weights have learned the local validation samples, `before` is the export of those that had not: it judges.
+    weights have learned the local validation samples, `before` is the export of those that had not: it judges. What a
+    store has of the features is read.
 
     Raises:
         BundleError: Something else than `before` was written than its scores are of.
     """
     task = session.task
     try:
-        exported = session.export(plan, weights, part, trainable=trainable)
+        exported = session.export(plan, weights, part, trainable=trainable, store=store)
     except RuntimeError:
         if not weights.is_file():
             raise RunError(f"{weights} was removed by its run, which continues: export again") from None

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from tuner.backends.base import Trial
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
-from tuner.errors import BudgetError, RunError
+from tuner.errors import BudgetError, RunError, TunerError
 from tuner.metrics import wilson
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.origin import is_own
@@ -63,7 +63,7 @@ class Refit:
         plan, weights, info = self.plan.trainings[0], folder / WEIGHTS, self.run.info
         seed = seeded(info.config.seed, self.trained.trainings[0].line())
         try:
-            with closing(self._store()) as store:
+            with closing(_store(self.run)) as store:
                 expected = self.seconds(session.missing([plan], store) if plan.cached else 0)
                 listener.say(
                     f"refitting trial {self.record.trial} on all {plan.local_samples:,} local {info.task.noun}, the "
@@ -88,15 +88,28 @@ class Refit:
             score = self.run.objective(name)
             raise RunError(f"it would lower the {score.title} from {score.text(before)} to {score.text(after)}")
 
-    def _store(self) -> Store:
-        """Open the run's store within the run's limit; the user's own where the run has none that can be trusted."""
-        config = self.run.info.config
-        place = Path(config.store) if config.store else None
-        if place is not None and not (place.is_dir() and is_own(config, self.run.info.mark)):
-            place = None
-        storage = config.limits.storage_bytes
-        cap = None if storage is None else max(0, storage - RUN_RESERVE - disk_bytes(self.run.folder))
-        return open_store(place, cap, "--storage of the run")
+
+@contextmanager
+def kept_features(run: Run) -> Iterator[Store | None]:
+    """Open the store that a run has filled; None where it cannot be used, as an export can do without."""
+    try:
+        store = _store(run)
+    except TunerError:
+        yield None
+        return
+    with closing(store):
+        yield store
+
+
+def _store(run: Run) -> Store:
+    """Open a run's store within the run's limit; the user's own where the run has none that can be trusted."""
+    config = run.info.config
+    place = Path(config.store) if config.store else None
+    if place is not None and not (place.is_dir() and is_own(config, run.info.mark)):
+        place = None
+    storage = config.limits.storage_bytes
+    cap = None if storage is None else max(0, storage - RUN_RESERVE - disk_bytes(run.folder))
+    return open_store(place, cap, "--storage of the run")
 
 
 def _require(limits: CommandLimits, expected: float) -> None:

@@ -108,14 +108,14 @@ class RemoteSession(Session):
     def train(self, trial: Trial) -> Outcome:
         return self.try_train(trial, self._limits, trial.report).unwrap("training")
 
-    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool) -> Exported:
-        return cast(
-            "Exported",
-            self._call("the export", "export", plan=plan, weights=weights, folder=folder, trainable=trainable),
-        )
+    def export(
+        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+    ) -> Exported:
+        asked = {"plan": plan, "weights": weights, "folder": folder, "trainable": trainable, "store": store}
+        return cast("Exported", self._call("the export", "export", **asked))
 
-    def judge(self, plan: TrialPlan, weights: Path) -> Exported:
-        return cast("Exported", self._call("scoring the trial", "judge", plan=plan, weights=weights))
+    def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
+        return cast("Exported", self._call("scoring the trial", "judge", plan=plan, weights=weights, store=store))
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
         return cast(

@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
-from tests.backends.torch.features.stores import access
+from tests.backends.torch.features.stores import Counting, access
 from tests.backends.torch.plans import carried_out, plan_of
 from tests.sessions import opened
-from tuner.backends.base import Trial
+from tuner.backends.base import Exported, Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.fill import missing
 from tuner.backends.torch.features.reader import Reader, TrainingReader
@@ -47,6 +48,23 @@ def test_all_local_samples_are_learned_from_what_is_stored_and_only_global_ones_
     own, refitted = load_file(tmp_path / "weights.safetensors"), load_file(weights)
     assert own.keys() == refitted.keys()
     assert any((own[name] != refitted[name]).any() for name in own)
+
+
+def test_a_trial_is_judged_on_what_is_stored_and_on_the_samples_where_nothing_is(
+    task: Task, loaded: OpenModel, tmp_path: Path
+) -> None:
+    plan, weights, loads = plan_of(task, loaded, bits=4), tmp_path / "weights.safetensors", list[int]()
+    carried_out(task, plan, tmp_path)
+    counted = replace(task.local, train=Counting(task.local.train, loads), val=Counting(task.local.val, loads))
+    session, judged = opened(TorchBackend(), replace(task, local=counted)), list[Exported]()
+    for folder, reads in (("store", False), ("empty", True)):
+        loads.clear()
+        judged.append(session.judge(plan, weights, Store(tmp_path / folder)))
+        assert bool(loads) is reads
+    stored, computed = judged
+    assert stored.checks == pytest.approx(computed.checks, abs=1e-3)
+    own, exact = (one.sections["unknown"] for one in judged)
+    assert own == {**exact, "threshold": pytest.approx(exact["threshold"], rel=0.02)}
 
 
 def test_exits_keep_the_samples_that_set_their_thresholds_apart(task: Task, loaded: OpenModel) -> None:

@@ -21,7 +21,6 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse
 from tuner.backends.torch.trial.edits.solved import solved_with
-from tuner.backends.torch.trial.inputs import computed_inputs, plan_prefix
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import MODEL, WEIGHTS
@@ -29,10 +28,19 @@ from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
+from tuner.store.store import Store
 from tuner.targets.base import ACCURACY
 
 
-def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
+def export(
+    opened: OpenTask,
+    plan: TrialPlan,
+    weights: Path,
+    folder: Path,
+    *,
+    trainable: bool = False,
+    store: Store | None = None,
+) -> Exported:
     """Write ``model.onnx`` and ``weights.safetensors``; see `tuner.backends.base.Session.export`.
 
     Where the plan's precision is int8, the frozen blocks are quantised after that check, and ``weights.safetensors``
@@ -90,7 +98,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         sections[Section.INT8.value] = info.to_dict()
     for name, samples in partitions.items():
         check.score(name, samples, answered[name])
-    sections |= check.sections() | write_unknown(opened, plan, tail, folder)
+    sections |= check.sections() | write_unknown(opened, plan, tail, folder, store)
     if records:
         sections[Section.EVOLVED.value] = records
     if trainable:
@@ -103,24 +111,26 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     return Exported({**check.scores, "largest_logit_difference": difference}, sections)
 
 
-def judged(opened: OpenTask, plan: TrialPlan, weights: Path) -> Exported:
-    """Score a trained tail on the validation samples that `Session.judge` asks for, from pixels by PyTorch alone."""
+def judged(opened: OpenTask, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
+    """Score a trained tail on the validation samples that `Session.judge` asks for, by PyTorch alone."""
     task, judged = opened.task, PixelScores(opened.task)
     of_all = task.targets.several  # thresholds of labels are set on global samples, too
     selections = [one for one in validation_selections(task) if one.domain == "local" or of_all]
-    for selection, outputs in zip(selections, tail_logits(opened, plan, weights, selections), strict=True):
+    for selection, outputs in zip(selections, tail_logits(opened, plan, weights, selections, store), strict=True):
         judged.score(f"{selection.domain}{ACCURACY}", selection.samples, outputs)
     sections = judged.sections()
     if not plan.traits.solves:
-        found = familiarity(opened, plan, loaded_tail(opened, plan, weights))
+        found = familiarity(opened, plan, loaded_tail(opened, plan, weights), store)
         sections |= {} if found is None else {Section.UNKNOWN.value: asdict(found.info)}
     return Exported(judged.scores, sections)
 
 
-def tail_logits(opened: OpenTask, plan: TrialPlan, weights: Path, selections: Sequence[Selection]) -> list[Floats]:
-    """Return a trained tail's logits of each selection, float32 [n, outputs], computed from pixels."""
-    tail, prefix = loaded_tail(opened, plan, weights), plan_prefix(opened.task, opened.model, plan)
-    return [logits(tail, computed_inputs(opened.task, prefix, [selection])) for selection in selections]
+def tail_logits(
+    opened: OpenTask, plan: TrialPlan, weights: Path, selections: Sequence[Selection], store: Store | None = None
+) -> list[Floats]:
+    """Return a trained tail's logits of each selection, float32 [n, outputs]."""
+    tail = loaded_tail(opened, plan, weights)
+    return [logits(tail, inputs) for inputs in opened.inputs(plan, selections, store)]
 
 
 def loaded_tail(opened: OpenTask, plan: TrialPlan, weights: Path) -> nn.Module:

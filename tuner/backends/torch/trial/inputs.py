@@ -1,6 +1,7 @@
 """What a trial of a tail reads: from the store, or from the samples and the frozen prefix."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,9 @@ from tuner.backends.torch.features.selection import Selection, validation_select
 from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.trial import TrialPlan
-from tuner.planner.data_terms import feature_bits
+from tuner.planner.data_terms import feature_bits, feature_records
 from tuner.planner.device import FILL_BATCH
+from tuner.store.files.disk import StoreFull
 from tuner.task import Task, normalise
 from tuner.task.inputs import input_kind
 
@@ -97,6 +99,16 @@ def validation_inputs(access: Access, plan: TrialPlan) -> dict[str, TailInputs]:
         return {selection.domain: computed_inputs(access.task, prefix, [selection]) for selection in scored}
     exact = Reader(access, plan.split, VALIDATION_BITS, scored)
     return {selection.domain: stored_inputs(exact, [selection]) for selection in scored}
+
+
+def kept_inputs(access: Access, plan: TrialPlan, selection: Selection) -> TailInputs | None:
+    """Return a selection's rows at the plan's last cut, in 8 bits or more; None where the store lacks any of them."""
+    cut = plan.cuts[-1]
+    bits = VALIDATION_BITS if selection.partition.endswith(".val") else dict(feature_records(plan))[cut]
+    with suppress(LookupError, StoreFull):
+        kept = access.folder(cut, bits).exists() and not access.file(cut, bits).missing(selection.ids())
+        return stored_inputs(Reader(access, cut, bits, [selection]), [selection]) if kept else None
+    return None
 
 
 def stored_inputs(

@@ -1,7 +1,8 @@
 """A task opened on PyTorch, as trials and exports take it, and the steps of a trial, whichever engine runs them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 
 import torch
@@ -11,10 +12,11 @@ from tuner.arrays import Floats, Labels
 from tuner.backends.base import silent
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.features.access import Access
+from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.step.losses import ExtendedLoss, loss_of
 from tuner.backends.torch.task_loss import StepLoss
-from tuner.backends.torch.trial.inputs import TailInputs
+from tuner.backends.torch.trial.inputs import TailInputs, computed_inputs, kept_inputs, plan_prefix
 from tuner.errors import TaskError
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
@@ -84,3 +86,10 @@ class OpenTask:
     def access(self, plan: TrialPlan, store: Store, report: Report = silent) -> Access:
         """Return the task's features in a store, computed as a plan says."""
         return Access(self.task, self.model, store, plan.runtime.threads, report, plan.runtime.precision)
+
+    def inputs(self, plan: TrialPlan, selections: Sequence[Selection], store: Store | None = None) -> list[TailInputs]:
+        """Return what a tail reads of each selection: from a store that has all of it, else from the samples."""
+        access = self.access(plan, store) if store is not None and plan.cached else None
+        prefix = cache(lambda: plan_prefix(self.task, self.model, plan))
+        kept = [None if access is None else kept_inputs(access, plan, one) for one in selections]
+        return [own or computed_inputs(self.task, prefix(), [one]) for own, one in zip(kept, selections, strict=True)]
