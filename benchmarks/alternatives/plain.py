@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from benchmarks.alternatives.arms import BATCH, Subject
 from benchmarks.alternatives.claims import Result
-from benchmarks.alternatives.problem import Joined, Problem, drawn
+from benchmarks.alternatives.problem import Problem, drawn
 from benchmarks.alternatives.trained import JUDGED, SMOOTHING, TAIL_BATCH, freeze_norms, softmax
+from benchmarks.lib.setup import Joined
 from tuner.arrays import Array
 from tuner.backends.torch.trial.inputs import inference_prefix
 from tuner.task import Samples

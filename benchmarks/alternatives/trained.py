@@ -14,7 +14,8 @@ from torch.nn import functional
 from benchmarks.alternatives.arms import BATCH, MIXED, Part, Subject
 from benchmarks.alternatives.claims import Result
 from benchmarks.alternatives.heads import dense_layer, ridge
-from benchmarks.alternatives.problem import Joined, Problem, drawn
+from benchmarks.alternatives.problem import Problem, drawn
+from benchmarks.lib.setup import Joined
 from tuner.arrays import Array, Floats, Labels, RowNumbers
 from tuner.augment.maps import augment
 from tuner.backends.torch.model.head import head_of
