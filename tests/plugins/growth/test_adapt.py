@@ -80,21 +80,20 @@ def test_every_layer_grows_and_outputs_keep_their_shape(adapter: str, index: int
     assert all(one.grad is not None and one.grad.isfinite().all() for one in body.parameters())
 
 
-@pytest.mark.parametrize("added", [1, 2, 4])
-@pytest.mark.parametrize("index", [0, 1])
-def test_net2wider_keeps_the_function(index: int, added: int) -> None:
+@pytest.mark.parametrize(
+    ("adapter", "index", "added", "keeps"),
+    [
+        *(("net2wider", index, added, True) for index in (0, 1) for added in (1, 2, 4)),
+        *((adapter, 1, 2, False) for adapter in ("net2wider-noisy", "cgap")),
+    ],
+)
+def test_net2wider_keeps_the_function_and_halving_adapters_change_it(
+    adapter: str, index: int, added: int, *, keeps: bool
+) -> None:
     body = net()
     before = body(VALUES)
-    grown(body, "net2wider", index, added)
-    assert torch.allclose(body(VALUES), before, atol=1e-5)
-
-
-@pytest.mark.parametrize("adapter", ["net2wider-noisy", "cgap"])
-def test_halving_adapters_change_the_function(adapter: str) -> None:
-    body = net()
-    before = body(VALUES)
-    grown(body, adapter, 1)
-    assert not torch.allclose(body(VALUES), before, atol=1e-3)
+    grown(body, adapter, index, added)
+    assert torch.allclose(body(VALUES), before, atol=1e-5 if keeps else 1e-3) == keeps
 
 
 def silenced(body: nn.Module, width: Width) -> None:

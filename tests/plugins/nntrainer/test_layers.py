@@ -54,24 +54,17 @@ def test_a_fully_connected_layer_works_along_the_width() -> None:
     assert of(FullyConnected(7, bias=False), (1, 1, 11)).weights == {"weight": 77}
 
 
-def test_an_lstm_owns_four_gates_and_keeps_them_at_every_time_step() -> None:
-    lstm = of(Lstm(10), (1, 6, 12))
-    assert sum(lstm.weights.values()) == 4 * 10 * (12 + 10 + 2)
+@pytest.mark.parametrize(("layer", "gates", "cells"), [(Lstm, 4, {"cells": 4 * 6 * 10}), (Gru, 3, {})])
+def test_an_lstm_owns_four_gates_and_a_gru_three_and_no_cell_and_they_are_kept_at_every_time_step(
+    layer: type[Lstm | Gru], gates: int, cells: dict[str, int]
+) -> None:
+    recurrent, sequences = (of(layer(10, sequences=kept), (1, 6, 12)) for kept in (False, True))
+    assert sum(recurrent.weights.values()) == gates * 10 * (12 + 10 + 2)
+    assert (recurrent.shape, sequences.shape) == ((1, 1, 10), (1, 6, 10))
+    saved = {tensor.name: tensor.sample_bytes for tensor in recurrent.inner if tensor.kind == "saved"}
+    assert saved == {"gates": 4 * gates * 6 * 10, "hidden": 4 * 6 * 10, **cells}
+    assert recurrent.macs == 6 * gates * 10 * (12 + 10)
     assert sum(of(Lstm(10, one_bias=True), (1, 6, 12)).weights.values()) == 4 * 10 * (12 + 10 + 1)
-    assert lstm.shape == (1, 1, 10)
-    assert of(Lstm(10, sequences=True), (1, 6, 12)).shape == (1, 6, 10)
-    saved = {tensor.name: tensor.sample_bytes for tensor in lstm.inner if tensor.kind == "saved"}
-    assert saved == {"gates": 4 * 4 * 6 * 10, "cells": 4 * 6 * 10, "hidden": 4 * 6 * 10}
-    assert lstm.macs == 6 * 40 * (12 + 10)
-
-
-def test_a_gru_owns_three_gates_and_no_cell() -> None:
-    gru = of(Gru(10), (1, 6, 12))
-    assert sum(gru.weights.values()) == 3 * 10 * (12 + 10 + 2)
-    assert (gru.shape, of(Gru(10, sequences=True), (1, 6, 12)).shape) == ((1, 1, 10), (1, 6, 10))
-    saved = {tensor.name: tensor.sample_bytes for tensor in gru.inner if tensor.kind == "saved"}
-    assert saved == {"gates": 4 * 3 * 6 * 10, "hidden": 4 * 6 * 10}
-    assert gru.macs == 6 * 30 * (12 + 10)
 
 
 def test_layers_of_vectors_and_tables_have_the_sizes_of_nntrainers() -> None:
