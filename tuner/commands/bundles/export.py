@@ -124,14 +124,19 @@ def export(
     }
     opening = opened_run(run, host, plan, task, limits, many_jobs=refit)
     told = nullcontext(listener) if listener is not None else closing(together([Events(log), *progress_shown()]))
-    scratch, features = tempfile.TemporaryDirectory(), kept_features(run)
-    with new_folder(Path(out)) as part, told as hears, opening as session, scratch as own_folder, features as store:
+    with (
+        new_folder(Path(out)) as part,
+        told as hears,
+        opening as session,
+        tempfile.TemporaryDirectory() as scratch,
+        kept_features(run) as store,
+    ):
         before, again = None, Refit(run, record, record.plan)
         hears.phase(EXPORTING)
         if refit:
             own = session.judge(plan, weights, store)
             try:
-                weights = again.carry_out(session, Path(own_folder), limits, hears)
+                weights = again.carry_out(session, Path(scratch), limits, hears)
                 before, plan = own, replace(again.plan, runtime=plan.runtime, heads=plan.heads)
             except BudgetError:
                 raise
