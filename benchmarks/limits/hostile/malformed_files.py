@@ -31,7 +31,7 @@ def bad_images() -> dict[str, bytes]:
     thin = saved(Image.new("L", (1, 2 * 10**7)), "PNG")
     return {
         **{f"half-a-{kind.lower()}": content[: len(content) // 2] for kind, content in whole.items()},
-        **{f"an-{kind.lower()}": saved(noise, kind) for kind in ("EPS", "TIFF", "PDF", "ICO", "PCX")}, "empty": b"",
+        **{f"an-{kind.lower()}": saved(noise, kind) for kind in ("EPS", "PPM", "PDF", "ICO", "PCX")}, "empty": b"",
         "text": b"not pixels", "a-bomb": bytes(bomb), "thin": thin,
     }  # fmt: skip
 

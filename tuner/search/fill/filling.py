@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tuner.backends.base import Filling
+from tuner.control_group import memory_limit
 from tuner.errors import BudgetError, MemoryLimitError
 from tuner.plan.parts import DataPlan, Precision
 from tuner.plan.trial import TrialPlan
@@ -225,9 +226,11 @@ class Filler:
         if result.verdict == "interrupted":
             raise KeyboardInterrupt
         if result.verdict == "memory" and memory:
+            group = memory_limit()
+            more = "" if group is None else f", or the control group more than its {format_bytes(group)}"
             self._too_large[needed] = UnfilledError(
                 f"--memory {format_bytes(memory)} is too small to run the frozen prefix, which took "
-                f"{format_bytes(result.most_bytes)}: give more",
+                f"{format_bytes(result.most_bytes)}: give more{more}",
                 {"memory": math.log(result.most_bytes / memory)},
             )
             raise self._too_large[needed]
