@@ -109,8 +109,9 @@ def test_a_quantised_file_opens_with_its_quantised_nodes_frozen(tmp_path: Path) 
             )
 
     plain = network()
-    plain.graph.node.pop()  # without its Softmax, the file gives what is compared
-    plain.graph.node[-1].output[0] = "logits"
+    nodes = plain.graph.node
+    del nodes[-3:]  # without its Softmax, the file gives what is compared; its head is one node
+    nodes.append(helper.make_node("Gemm", ["f", "head", "bias"], ["logits"]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         quantize_static(saved(plain, tmp_path), tmp_path / "q.onnx", Reader(), quant_format=QuantFormat.QDQ)
@@ -121,7 +122,8 @@ def test_a_quantised_file_opens_with_its_quantised_nodes_frozen(tmp_path: Path) 
     theirs = onnxruntime.InferenceSession(tmp_path / "q.onnx").run(None, {"x": x})[0]
     with torch.inference_mode():
         own = loaded.model(torch.from_numpy(x)).numpy()[:, :3]
-    assert np.abs(own - theirs).max() < 0.02 * np.abs(theirs).max() + 0.01  # the last rounding is left out
+    clipped = own.clip(theirs.min(), theirs.max())  # the last rounding, which is left out, ends at these
+    assert np.abs(clipped - theirs).max() < 0.02 * np.abs(theirs).max()
     assert loaded.model.get_submodule("frozen") is not None
 
 
