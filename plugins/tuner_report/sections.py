@@ -13,7 +13,7 @@ from tuner.results.records.classes import Classes
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective, title_of
-from tuner.results.scores.strategies import strategies_of
+from tuner.results.scores.strategies import FRONT_LOST, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
@@ -168,7 +168,7 @@ def strategies(run: Run) -> str:
     if len(found) < 2:  # noqa: PLR2004 - there is nothing to compare
         return ""
     local = run.objective("local_accuracy")
-    names = ("tried", f"best {local.title}", "seconds", "adds to the front", "strategy", "why not")
+    names = ("tried", f"best {local.title}", "seconds", "front lost without it", "strategy", "why not")
     rows = [
         (
             one.tried,
@@ -180,7 +180,7 @@ def strategies(run: Run) -> str:
         )
         for one in found
     ]
-    return table(names, rows, 4) + note("A strategy adds what the area under the front would lose without its trials.")
+    return table(names, rows, 4) + note(FRONT_LOST)
 
 
 def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.inputs.malformed import Case
 from benchmarks.limits.hostile.bundles import is_well, judged
 from benchmarks.limits.hostile.cases import cases
 from benchmarks.limits.hostile.child import ONE_LINE, confined
-from benchmarks.limits.hostile.malformed import Case
 from tuner.cli.app import call
 
 #: Of these the benchmark takes care: they take seconds to be made.

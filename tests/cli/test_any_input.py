@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.limits.hostile.inputs import answer_to
-from benchmarks.limits.hostile.malformed import Case, cases
+from benchmarks.inputs.__main__ import answer_to
+from benchmarks.inputs.malformed import Case, cases
 from tests.cli.tiny_task import NET, Cli, draw, write
 from tuner.printable import MOST_LETTERS, one_line, printable
 from tuner.task import open_task

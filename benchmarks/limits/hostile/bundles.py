@@ -12,10 +12,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.inputs.malformed import Case
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.cases import cases
 from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
-from benchmarks.limits.hostile.malformed import Case
 
 MOST_SECONDS, MOST_BYTES = 20.0, 10**9
 #: What the children inherit; no session is opened, as its threads do not survive a fork.

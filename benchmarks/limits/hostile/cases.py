@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.inputs.malformed import Case
 from benchmarks.lib.places import FIXTURES
-from benchmarks.limits.hostile.malformed import Case
 from benchmarks.limits.hostile.models import models
 from tuner.bundle.format import file_hash
 

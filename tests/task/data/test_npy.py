@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks.limits.hostile.malformed_files import header, npy
+from benchmarks.inputs.malformed_files import header, npy
 from tests.task.conftest import Load
 from tuner.errors import TaskError
 from tuner.task import read_npy

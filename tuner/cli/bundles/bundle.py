@@ -55,7 +55,7 @@ def export(
     int8_loss
         With --int8: refuse if an accuracy falls by more than this many points [default: 1].
     drop_unreached
-        With exits: leave out what follows the first exit at which all calibration samples left.
+        With exits: drop all blocks behind the first exit by which every calibration sample has left.
     web
         Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
     web_runtime

@@ -47,7 +47,7 @@ def watch(
     window
         Time of day within which a round of training may start, such as 01:00-05:30.
     battery_full
-        Start rounds only when the battery is full, too.
+        Also wait until the battery is at 95 %; no effect without a battery.
     any_time
         Start rounds even if the device is busy, on battery or hot; --window and --battery-full are then ignored.
     round_time

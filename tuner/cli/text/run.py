@@ -13,7 +13,7 @@ from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
 from tuner.results.scores.cuts import Cut, cuts_of
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, Objective, title_of
-from tuner.results.scores.strategies import Tried, strategies_of
+from tuner.results.scores.strategies import FRONT_LOST, Tried, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.answer import answer
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
@@ -82,6 +82,7 @@ def _tried(run: Run) -> Iterator[Table | str]:
         yield _cuts(run, cuts)
     if len(strategies) > 1:
         yield _strategies(run, strategies)
+        yield FRONT_LOST
         yield from (f"{one.name} was not tried: {one.reason}" for one in strategies if one.reason)
 
 
@@ -101,7 +102,7 @@ def _strategies(run: Run, strategies: Sequence[Tried]) -> Table:
     """Return what each strategy that is not in all plans came to."""
     local = run.objective("local_accuracy")
     table = Table(box=None, pad_edge=False)
-    for title in ("strategy", "tried", f"best {local.title}", "seconds", "adds to the front"):
+    for title in ("strategy", "tried", f"best {local.title}", "seconds", "front lost without it"):
         table.add_column(title, justify="left" if title == "strategy" else "right")
     for one in strategies:
         best = "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})"

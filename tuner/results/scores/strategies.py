@@ -8,6 +8,11 @@ from tuner.results.scores.pareto import area
 
 #: Why a strategy has no trial, and none was refused.
 NEVER = "the run ended before it was tried"
+#: What a table of strategies says below it.
+FRONT_LOST = (
+    "front lost without it: points of local × global accuracy that the front would lose without the strategy's trials; "
+    "strategies are combined, so that rows do not add up"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Is every malformed input answered in one line, at once and in little memory?
 
-`benchmarks.limits.hostile.malformed` writes task files, search spaces, plans, model files, manifests, images, arrays,
+`benchmarks.inputs.malformed` writes task files, search spaces, plans, model files, manifests, images, arrays,
 recordings, options and code that no command can use. The command line is given each in a process of its own, with a
 deadline and a limit on its memory. An answer is one line on stderr that begins with ``tuner:``, and exit code 1 or 2.
 Hostile bundles are the subject of `benchmarks.limits.hostile.bundles`.
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.inputs.malformed import Case, cases
+from benchmarks.inputs.misread import misread
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
-from benchmarks.limits.hostile.malformed import Case, cases
-from benchmarks.limits.hostile.misread import misread
 
 HARMLESS, SAID, MEMORY, MANY_LINES, SILENT = "harmless", "said", "memory", "many lines", "silently wrong"
 OUTCOMES = (ONE_LINE, HARMLESS, SAID, ACCEPTED, "traceback", MANY_LINES, "hang", MEMORY, SILENT)

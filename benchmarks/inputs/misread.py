@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.limits.hostile.malformed import Case
+from benchmarks.inputs.malformed import Case
 
 NET = """import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Malformed inputs of every kind, from a seed: what `benchmarks.limits.hostile.inputs` gives to the command line."""
+"""Malformed inputs of every kind, from a seed: what `benchmarks.inputs` gives to the command line."""
 
 import random
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.limits.hostile.malformed_files import (
+from benchmarks.inputs.malformed_files import (
     bad_arrays,
     bad_images,
     bad_recordings,
