@@ -34,17 +34,18 @@ def test_a_trial_that_pairs_do_not_tell_from_the_probe_is_named() -> None:
     plan = TrialPlan(INFO.model, INFO.task)
     count = plan.scored["local"]
     right = np.arange(count) < count // 2
-    better, same = right | (np.arange(count) >= count // 4), right.copy()
+    better, same, worse = right | (np.arange(count) >= count // 4), right.copy(), np.zeros(count, bool)
     trials = [
         TrialRecord(number, "done", plan, values={"local_accuracy": float(flags.mean())}, right=(packed(flags),))
-        for number, flags in enumerate((better, same))
+        for number, flags in enumerate((better, same, worse))
     ]
     probe = Baseline(LINEAR_PROBE, {"local_accuracy": float(right.mean())}, right=(packed(right),))
     given = Baseline("untouched", note="the model has no output for these classes")
-    run = run_of(*trials, front=(0, 1))
+    run = run_of(*trials, front=(0, 1, 2))
     run = replace(run, info=replace(INFO, baselines=(given, probe)))
-    assert [not_better_than(run, one) for one in trials] == [[], [LINEAR_PROBE]]
-    (line,) = verdicts(run, (0, 1))
+    assert [not_better_than(run, one) for one in trials] == [[], [LINEAR_PROBE], [LINEAR_PROBE]]
+    surely, line = verdicts(run, (0, 1, 2))
+    assert surely.startswith("trial 2 is worse than the linear probe: local accuracy 0.0 % against ")
     assert line.startswith("trial 1 is not better than the linear probe on the user's ")
     (name, cells), _ = rows(run)
     assert (name, cells[0]) == ("untouched", "no output")

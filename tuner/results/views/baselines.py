@@ -34,17 +34,21 @@ def not_better_than(run: Run, record: TrialRecord) -> list[str]:
 
     Where each sample is right or not, the paired 95 % interval of the difference decides; else the scores themselves.
     """
-    return [one.name for one in run.info.baselines if one.name != UNTOUCHED and not _is_better(run, record, one)]
+    return [one.name for one, (least, _) in _gains(run, record) if least <= 0]
 
 
 def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
-    """Yield, by baseline, which of some trials are not better than it, as a sentence."""
-    trials = tuple(trials)
+    """Yield which of some trials are worse than what was fitted, or not certainly better, as sentences."""
+    trials = tuple(dict.fromkeys(trials))
     yield from one_answers(run, trials)
     failing: dict[str, list[str]] = {}
-    for trial in dict.fromkeys(trials):
-        for name in not_better_than(run, run.record(trial)):
-            failing.setdefault(name, []).append(str(trial))
+    for trial in trials:
+        record = run.record(trial)
+        for one, (least, most) in _gains(run, record):
+            if most < 0:
+                yield f"trial {trial} is worse than the {one.name}: {', '.join(_against(run, record, one))}"
+            elif least <= 0:
+                failing.setdefault(one.name, []).append(str(trial))
     scored = run.scored_samples.get("local", 0)
     across = run.objective(GLOBAL)
     forgets = {one.name: one.values[GLOBAL] for one in run.info.baselines if GLOBAL in one.values}
@@ -55,16 +59,30 @@ def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
         yield f"{line} on the user's {run.info.task.noun}, by what {scored:,} of them can show"
 
 
-def _is_better(run: Run, record: TrialRecord, baseline: Baseline) -> bool:
-    """Return whether a trial is better; true where there is nothing to compare."""
-    own, theirs, plan = record.values.get(LOCAL), baseline.values.get(LOCAL), record.plan
-    samples = run.info.samples_of(baseline).get("local", 0)
-    if own is None or theirs is None or plan is None or plan.scored.get("local") != samples:
-        return True
-    if record.right and baseline.right:
-        with suppress(ValueError):
-            return paired_interval(*discordant(record.right, baseline.right), samples)[0] > 0
-    return own > theirs
+def _against(run: Run, record: TrialRecord, baseline: Baseline) -> Iterator[str]:
+    """Yield a trial's accuracies next to a baseline's: ``local accuracy 81.9 % against 91.2 %``."""
+    for objective in map(run.objective, (LOCAL, GLOBAL)):
+        own, theirs = (values.get(objective.name) for values in (record.values, baseline.values))
+        if own is not None and theirs is not None:
+            yield f"{objective.title} {objective.text(own)} against {objective.text(theirs)}"
+
+
+def _gains(run: Run, record: TrialRecord) -> Iterator[tuple[Baseline, tuple[float, float]]]:
+    """Yield what was fitted, and by how much a trial's local score is higher: its paired 95 % interval.
+
+    Where samples are not right or wrong, both ends are the difference itself. What cannot be compared is left out.
+    """
+    for one in run.info.baselines:
+        own, theirs, plan = record.values.get(LOCAL), one.values.get(LOCAL), record.plan
+        samples = run.info.samples_of(one).get("local", 0)
+        if own is None or theirs is None or plan is None or plan.scored.get("local") != samples:
+            continue
+        bounds = own - theirs, own - theirs
+        if record.right and one.right:
+            with suppress(ValueError):
+                bounds = paired_interval(*discordant(record.right, one.right), samples)
+        if one.name != UNTOUCHED:
+            yield one, bounds
 
 
 def _cells(run: Run, baseline: Baseline) -> Iterator[str]:
