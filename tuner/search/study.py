@@ -48,6 +48,7 @@ SLICE_SHARE = 0.15
 WEIGHTS = "weights.safetensors"
 #: A run is over where it may gain less than so much of one validation sample.
 SHOWN = 0.25
+DONE = "nothing is left to gain that the validation samples could show (--keep-going uses the rest of the time)"
 
 
 class Study:
@@ -127,7 +128,7 @@ class Study:
         if self._strikes.barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
         reason = reason_to_end(self._setting, self._queue, self.records, idle, self._improvement.flat_seconds)
-        return reason or ("nothing is left to gain that the validation samples could show" if self._is_done() else "")
+        return reason or (DONE if self._is_done() else "")
 
     def _is_done(self) -> bool:
         """Return whether what the rest of the time may bring is too little for the validation samples to show."""
