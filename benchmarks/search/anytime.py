@@ -237,8 +237,7 @@ def claims(
             met = all(one is not None and one <= limit for one in times)
             said = ", ".join("not reached" if one is None else f"{one:.0f} s" for one in times)
             claim(f"local ≥ {local} with a global drop ≤ 3 points in ≤ {limit:.0f} s", said, met=met)
-    if ARMS[3] in curves:
-        target = max(one[-1][1] for one in curves[ARMS[3]])
+    if target := max((one[-1][1] for one in curves.get(ARMS[3], ())), default=0.0):  # 0: it has nothing by then
         times = [next((when for when, size in one if size >= target), None) for one in mine]
         reached_all = [one for one in times if one is not None]
         ratio = f", {seconds / median(reached_all):.1f}× as fast" if len(reached_all) == len(times) else ""

@@ -153,9 +153,11 @@ class Price:
         batch = min(plan.recipe.part_size, max(1, plan.train_samples))
         copies = state_copies(plan.recipe.optimiser) + bool(self.rates.first.library_bytes)  # nominal rates: no file
         copies += 2 * plan.traits.keeps_given  # the given tail, and its copy in the file
-        state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies + solving_bytes(plan)
+        state = sum(block.parameters for block in tail) * FLOAT_BYTES * copies
         inputs = 3 * batch * math.prod(tail[0].in_shape if tail else (1,)) * FLOAT_BYTES
-        tail_bytes, exits_bytes = state + kept_bytes(plan) + inputs, heads_bytes(plan, batch)
+        step, solving = kept_bytes(plan) + inputs, solving_bytes(plan)
+        step = step + solving if plan.traits.solves else max(step, solving)  # solved again when the steps are over
+        tail_bytes, exits_bytes = state + step, heads_bytes(plan, batch)
         if plan.heads.joint:  # they train with the tail; those in closed form are solved for when it is done
             tail_bytes += head_bytes(plan) * copies if plan.heads.ridge else exits_bytes
         return int(max(tail_bytes, exits_bytes) + self.prefix_bytes)

@@ -4,6 +4,7 @@ import math
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import STATE_COPIES, TRAIN_PASSES
+from tuner.ridge.sums import MOST_FEATURES
 
 #: Bytes kept of a batch for the backward pass from which on the planned executor pays where memory is limited; where
 #: it is not, so many times as many. The executor takes two thirds of the memory, and up to twice the time.
@@ -52,8 +53,11 @@ def worth_planning(plan: TrialPlan) -> bool:
 
 
 def solving_bytes(plan: TrialPlan) -> int:
-    """Return the bytes of solving for a head: sums and an inverse, features and scores of all samples; 0 of others."""
-    if not plan.traits.solves:
-        return 0
+    """Return the bytes of solving for a head: sums and an inverse, features and scores of all samples; 0 of others.
+
+    A head with too many features is not solved for again.
+    """
     features = math.prod(plan.model.blocks[-1].in_shape)
+    if not (plan.traits.solves or (plan.recipe.solve_again and plan.trainable and features <= MOST_FEATURES)):
+        return 0
     return SOLVING_COPIES * DOUBLE_BYTES * (features**2 + plan.train_samples * (features + plan.model.outputs))

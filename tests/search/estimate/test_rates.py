@@ -31,12 +31,12 @@ def test_measuring_stops_at_a_tenth_of_the_time_and_the_next_run_continues_it(
 ) -> None:
     """The made-up device is stuck for an hour after its first forward pass, once."""
     moods("slow-device")
-    run = tune(trials=1, time="24s", listener=heard)
+    run = tune(trials=1, time="40s", listener=heard)
     assert [record.state in SCORED for record in run.records] == [True]
     (file,) = (cache / "rates").iterdir()
     assert json.loads(file.read_text()).keys() == {"forward 0"}
     assert [line for line in heard.lines if line.startswith("measured 1 of 8 passes")]
-    tune(trials=2, time="60s", resume=True)
+    tune(trials=2, time="2m", resume=True)
     (file,) = (cache / "rates").iterdir()  # the figures are done with
     assert not file.name.endswith(".figures.json")
 
