@@ -11,7 +11,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import UNSCALED_BYTES, FirstSteps, nominal, unscaled_bytes
 from tuner.planner.price import START_SECONDS, price
-from tuner.planner.tail_terms import worth_planning
+from tuner.planner.tail_terms import solving_bytes, worth_planning
 
 
 def plan_of(saved_bytes: int, split: int = 0, micro_batches: int = 1, memory: int = 10**9) -> TrialPlan:
@@ -86,3 +86,16 @@ def test_a_small_models_filling_holds_no_more_than_all_of_its_outputs() -> None:
     assert unscaled_bytes(model) == 2 * 256 * 4 * values < UNSCALED_BYTES
     large = replace(model, blocks=tuple(replace(block, in_shape=(64, 80, 80)) for block in model.blocks))
     assert unscaled_bytes(large) == UNSCALED_BYTES
+
+
+def test_solving_for_the_head_again_takes_memory_when_the_steps_are_over() -> None:
+    plan = plan_of(100, split=2)
+    again = replace(plan, recipe=replace(plan.recipe, solve_again=True))
+    rates, features = nominal(plan.model), math.prod(plan.model.blocks[-1].in_shape)
+    trained, solved = (price(one, rates).tensor_bytes for one in (plan, again))
+    solving = solving_bytes(again)
+    assert solving > 8 * (features**2 + plan.train_samples * features)
+    assert trained < solved < trained + solving  # what the steps kept is free by then
+    larger = replace(plan.model.blocks[-1], in_shape=(4096,))  # more features than are solved for
+    model = replace(plan.model, blocks=(*plan.model.blocks[:-1], larger))
+    assert solving_bytes(replace(again, model=model)) == 0
