@@ -10,8 +10,8 @@ from tuner.results.scores.pareto import area
 NEVER = "the run ended before it was tried"
 #: What a table of strategies says below it.
 FRONT_LOST = (
-    "front lost without it: points of local × global accuracy that the front would lose without the strategy's trials; "
-    "strategies are combined, so that rows do not add up"
+    "front lost without it: points of the area under the front (local × global) that would be lost without the "
+    "strategy's trials; strategies are combined, so that rows do not add up"
 )
 
 
