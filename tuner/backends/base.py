@@ -247,8 +247,8 @@ class Session(ABC):
     ) -> Exported:
         """Write ``model.onnx`` and ``weights.safetensors`` of a trained plan's tail into a folder, and check them.
 
-        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. Features that a store has
-        need not be computed for what is measured beside the check.
+        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. What is measured beyond the
+        check reads features from a store, if one has them.
 
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
@@ -258,7 +258,7 @@ class Session(ABC):
         """Return what an export of a trained plan measures on the local validation samples, and sets on them.
 
         Its other scores and sections may be missing. By default the plan is exported, and what was written thrown away.
-        Features that a store has need not be computed.
+        Features are read from a store, if one has them.
         """
         with tempfile.TemporaryDirectory() as folder:
             return self.export(plan, weights, Path(folder), trainable=False, store=store)

@@ -96,7 +96,7 @@ def export(
         RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
             this device and names code that was not given again.
         UsageError: `pick` cannot be read, `int8_loss` is given for a bundle in float32, or `drop_unreached` for one
-            without exits.
+            without exits, or next to `trainable`.
         BundleError: `out` is in use, the written model differs from PyTorch's, int8 costs too much, or the tail's
             training step cannot be written.
         PlanError: `int8` is given, and the trial has no frozen blocks before a tail.
@@ -109,6 +109,8 @@ def export(
         raise RunError(_without_weights(run, record.trial))
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     if drop_unreached:
+        if trainable:
+            raise UsageError("--drop-unreached leaves no final head to learn from: give it or --trainable, not both")
         if not plan.heads.exits:
             raise UsageError(f"--drop-unreached is for trials with exits, and trial {record.trial} has none")
         plan = replace(plan, heads=replace(plan.heads, drops=True))

@@ -72,7 +72,7 @@ def _gains(run: Run, record: TrialRecord) -> Iterator[tuple[Baseline, tuple[floa
 
     Where samples are not right or wrong, both ends are the difference itself. What cannot be compared is left out.
     """
-    for one in run.info.baselines:
+    for one in (one for one in run.info.baselines if one.name != UNTOUCHED):
         own, theirs, plan = record.values.get(LOCAL), one.values.get(LOCAL), record.plan
         samples = run.info.samples_of(one).get("local", 0)
         if own is None or theirs is None or plan is None or plan.scored.get("local") != samples:
@@ -81,8 +81,7 @@ def _gains(run: Run, record: TrialRecord) -> Iterator[tuple[Baseline, tuple[floa
         if record.right and one.right:
             with suppress(ValueError):
                 bounds = paired_interval(*discordant(record.right, one.right), samples)
-        if one.name != UNTOUCHED:
-            yield one, bounds
+        yield one, bounds
 
 
 def _cells(run: Run, baseline: Baseline) -> Iterator[str]:

@@ -274,8 +274,6 @@ def test_what_no_sample_reaches_is_dropped_where_that_is_asked_for(
     np.testing.assert_allclose(chains[1].every(batch)[0], chains[0].every(batch)[0], atol=1e-4)
     sizes = [sum(path.stat().st_size for path in one.rglob("*") if path.is_file()) for one in (whole, part)]
     assert sizes[1] < sizes[0] / 3
-    with pytest.raises(BundleError, match="--drop-unreached leaves no final head"):
-        session.export(dropping, weights, tmp_path / "trained", trainable=True)
 
 
 def _folder(tmp_path: Path) -> Path:

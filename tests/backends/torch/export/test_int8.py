@@ -180,9 +180,17 @@ def test_what_has_no_frozen_blocks_before_a_tail_is_refused() -> None:
         in_int8(replace(plan_of(here), heads=HeadsPlan("with-tail", (Exit(1, 8),))), 0.01)
 
 
-@pytest.mark.parametrize("given", [["--int8-loss", "1"], ["--int8", "--int8-loss", "101"]])
-def test_a_bound_without_a_meaning_is_wrong_usage(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--int8-loss", "1"], "--int8-loss is the largest loss that --int8 may cost"),
+        (["--int8", "--int8-loss", "101"], "--int8-loss must be 0 to 100 points"),
+        (["--drop-unreached"], "--drop-unreached is for trials with exits, and trial 3 has none"),
+        (["--drop-unreached", "--trainable"], "give it or --trainable, not both"),
+    ],
+)
+def test_an_option_without_a_meaning_is_wrong_usage(
+    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["export", "--no-refit", str(RUN), str(tmp_path / "out"), "--pick", "3", *given]) == 2
-    assert "--int8-loss" in capsys.readouterr().err
+    assert said in capsys.readouterr().err

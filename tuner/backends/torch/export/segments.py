@@ -65,8 +65,6 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     torch.set_num_threads(plan.runtime.threads)
     trained = ExitWeights.read(weights)
     if plan.heads.drops:
-        if trainable:
-            raise BundleError("--drop-unreached leaves no final head to learn from: give it or --trainable, not both")
         trained = trained.reached()
     kept, segments = trained.calibration.kept, restored(model, plan, trained)
     names = [f"segments/{number}.onnx" for number in range(len(segments))]
