@@ -247,8 +247,8 @@ class Session(ABC):
     ) -> Exported:
         """Write ``model.onnx`` and ``weights.safetensors`` of a trained plan's tail into a folder, and check them.
 
-        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. What is measured beyond the
-        check reads features from a store, if one has them.
+        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. Measures beyond the check
+        read features from a store, if one has them.
 
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
