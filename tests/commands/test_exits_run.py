@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.bundle.format import Bundle
+from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import run
 from tuner.results.run import Run
 from tuner.task import Task
@@ -53,6 +55,12 @@ def test_the_front_holds_trials_with_exits(task: Task, tmp_path: Path) -> None:
         assert record.state == "done"
         assert record.values["mean_flops"] > 0
         assert record.values["mean_latency_seconds"] > 0
+    said: list[str] = []
+    export(found, tmp_path / "bundle", drop_unreached=True, refit=False, warn=said.append)
+    kept, exits = len(list((tmp_path / "bundle/segments").iterdir())), Bundle.read(tmp_path / "bundle").info.exits
+    assert exits is not None
+    assert len(exits.segments) == kept
+    assert [line for line in said if "dropped nothing" in line] != []  # no exit takes all samples here
 
 
 def test_without_labels_only_exits_learn_and_agreement_is_the_objective(task: Task, tmp_path: Path) -> None:

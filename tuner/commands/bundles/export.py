@@ -10,6 +10,8 @@ from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
+from safetensors import safe_open
+
 from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
@@ -30,6 +32,7 @@ from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
+from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.search.listener import Listener, together
 from tuner.search.processes.remote import RemoteSession
 from tuner.store.store import Store
@@ -109,11 +112,7 @@ def export(
         raise RunError(_without_weights(run, record.trial))
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     if drop_unreached:
-        if trainable:
-            raise UsageError("--drop-unreached leaves no final head to learn from: give it or --trainable, not both")
-        if not plan.heads.exits:
-            raise UsageError(f"--drop-unreached is for trials with exits, and trial {record.trial} has none")
-        plan = replace(plan, heads=replace(plan.heads, drops=True))
+        plan = _dropping(plan, record.trial, trainable=trainable)
     page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
@@ -151,9 +150,31 @@ def export(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
                 "pick another trial"
             )
+        if drop_unreached and not _ends_with_exit(part, info):
+            warn(
+                "--drop-unreached dropped nothing: some of the samples that set the thresholds pass all exits of trial "
+                f"{record.trial}"
+            )
         if page is not None:
             add_page(page, part, info)
     return Path(out)
+
+
+def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:
+    """Return a plan whose bundle ends where all samples have left."""
+    if trainable:
+        raise UsageError("--drop-unreached leaves no final head to learn from: give it or --trainable, not both")
+    if not plan.heads.exits:
+        raise UsageError(f"--drop-unreached is for trials with exits, and trial {trial} has none")
+    return replace(plan, heads=replace(plan.heads, drops=True))
+
+
+def _ends_with_exit(folder: Path, info: BundleInfo) -> bool:
+    """Return whether the last segment of a bundle is an exit and not the model's own head."""
+    if info.exits is None or not (folder / EXIT_WEIGHTS).is_file():
+        return False
+    with safe_open(folder / EXIT_WEIGHTS, "np") as file:
+        return len({name.split(".")[0] for name in file.keys()}) == len(info.exits.segments)  # noqa: SIM118
 
 
 def _in_precision(plan: TrialPlan, *, int8: bool, int8_loss: float | None) -> TrialPlan:

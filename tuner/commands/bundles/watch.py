@@ -263,18 +263,18 @@ def _incoming(
         return
     folder, suffixes = Path(samples), service.model.bundle.kind.suffixes
     service.predicted.keep(files_in(folder, suffixes)[0])
-    told: set[str] = set()
+    unreadable, suffixes_told = set[str](), set[str]()
     with Arrivals() as arrivals:
         while True:
             arrivals.follow(folders_in(folder))  # before the files are listed: none comes unnoticed
             closed = list[OSError]()
             files, others = files_in(folder, suffixes, closed.append)
             for error in closed:
-                if error.filename not in told:
-                    told.add(error.filename)
+                if error.filename not in unreadable:
+                    unreadable.add(error.filename)
                     listener({"problem": f"{error.filename}: cannot be read ({error.strerror}): check its permissions"})
-            if endings := {path.suffix.lower() for path in others} - told:
-                told |= endings
+            if endings := {path.suffix.lower() for path in others} - suffixes_told:
+                suffixes_told |= endings
                 listener({"left_out": len(others), "kinds": kinds_of(others)})
             new = [file for file in files if file not in service.predicted]
             now_ns = time.time_ns()

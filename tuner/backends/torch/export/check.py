@@ -1,5 +1,6 @@
 """The check of exported files: ONNX Runtime and PyTorch on the same samples, from pixels; and the scores of both."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from tuner.task.inputs import input_kind
 from tuner.training.schedule import batches_of
 
 CHECK_BATCH = 32
-#: So many batches of a partition, evenly spread, are compared with PyTorch.
+#: At most so many batches of a partition, evenly spread, are compared with PyTorch.
 COMPARED = 3
 
 
@@ -96,7 +97,7 @@ class Check(PixelScores):
     def logits(self, samples: Samples) -> Floats:
         """Return ONNX Runtime's logits, float32 [..., n, outputs]; how far some are from PyTorch's is kept."""
         parts = []
-        every = max(1, len(samples) // (COMPARED * CHECK_BATCH))
+        every = max(1, math.ceil(len(samples) / (COMPARED * CHECK_BATCH)))
         for number, rows in enumerate(batches_of(np.arange(len(samples)), CHECK_BATCH)):
             batch = self._task.batch(samples, rows)
             parts.append(self._written(batch))
