@@ -10,6 +10,7 @@ from tuner.errors import TaskError
 from tuner.reading import (
     MOST_DEPTH,
     MOST_TEXT_BYTES,
+    files_below,
     kind_of,
     open_regular,
     parse_toml,
@@ -64,6 +65,22 @@ def test_a_file_over_its_limit_is_refused_unread(tmp_path: Path) -> None:
         read_text(tmp_path / "sparse", TaskError, "cut it")
     (tmp_path / "full").write_bytes(b"x" * MOST_TEXT_BYTES)
     assert len(read_text(tmp_path / "full", TaskError, "cut it")) == MOST_TEXT_BYTES
+
+
+def test_links_to_folders_elsewhere_are_followed_and_none_into_the_folder_itself(tmp_path: Path) -> None:
+    photos, elsewhere = tmp_path / "photos", tmp_path / "elsewhere"
+    for place in (photos / "cat/May", photos / "dog", elsewhere / "June"):
+        place.mkdir(parents=True)
+        (place / f"{place.name}.png").touch()
+    (photos / "hat").symlink_to(elsewhere)
+    (photos / "animal").symlink_to(photos / "cat")
+    (photos / "cat/up").symlink_to(photos)
+    (photos / "dog/out").symlink_to(elsewhere)
+    (elsewhere / "again").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(photos)
+    (photos / "all").symlink_to(tmp_path)
+    found = sorted(str(file.relative_to(photos)) for file in files_below(photos))
+    assert found == ["cat/May/May.png", "dog/dog.png", "dog/out/June/June.png", "hat/June/June.png"]
 
 
 def test_text_that_is_no_utf8_says_where(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def walk(folder: Path, refused: Callable[[OSError], object] | None = None) -> It
     """Yield a folder, and each anywhere below it, with its files, sorted; but nothing hidden.
 
     Args:
-        folder: Where to begin. A folder that several links lead to is looked at once.
+        folder: Where to begin. Links to folders elsewhere are followed; what is in it counts by its own name only.
         refused: Called for a folder that cannot be read; without it, the error is raised.
     """
 
@@ -90,22 +90,19 @@ def walk(folder: Path, refused: Callable[[OSError], object] | None = None) -> It
             raise error
         refused(error)
 
-    seen = {_identity(folder)}
+    root = folder.resolve()
     for above, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
-        own = [name for name in sorted(folders) if not is_hidden(Path(name))]
-        identities = {name: _identity(Path(above, name)) for name in own}
-        folders[:] = [name for name in own if identities[name] not in seen]
-        seen.update(identities.values())
+        own = (name for name in sorted(folders) if not is_hidden(Path(name)))
+        folders[:] = [name for name in own if _leads_elsewhere(Path(above, name), root)]
         yield Path(above), [path for name in sorted(names) if not is_hidden(path := Path(above, name))]
 
 
-def _identity(folder: Path) -> tuple[int, int] | Path:
-    """Return what a folder is known by, whatever leads to it; where there is none, its path."""
-    try:
-        status = folder.stat()
-    except OSError:
-        return folder
-    return (status.st_dev, status.st_ino) if status.st_ino else folder.resolve()
+def _leads_elsewhere(folder: Path, root: Path) -> bool:
+    """Return whether a folder is none that is looked at anyway: no link into the root, or to a folder above either."""
+    if not folder.is_symlink():
+        return True
+    real, around = folder.resolve(), (root, folder.parent.resolve())
+    return root not in real.parents and not any(real in {each, *each.parents} for each in around)
 
 
 def kinds_of(files: Iterable[Path]) -> str:

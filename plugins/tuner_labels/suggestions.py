@@ -13,7 +13,7 @@ from tuner.errors import TaskError
 from tuner.files import write_private
 from tuner.plugin.core import build_host
 from tuner.printable import printable
-from tuner.reading import kind_of, text_from
+from tuner.reading import expanded, kind_of, text_from
 from tuner.search.processes.remote import open_remote
 from tuner.targets.strata import presence
 from tuner.task import Task
@@ -169,7 +169,7 @@ def format_proposal(proposal: Proposal) -> str:
 
 
 def _task_file(task: str) -> Path:
-    path = Path(task).expanduser().absolute()
+    path = expanded(task).absolute()
     path = path / "task.toml" if kind_of(path) == "folder" else path
     if path.suffix != ".toml" or kind_of(path) != "file":
         raise TaskError(f"{task}: labels are mapped in a task file: give a task.toml, or its folder")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
-from tuner.commands.opening import host_of_run, opened_run
+from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.errors import RunError, TunerError, disk_error
 from tuner.files import write_private
 from tuner.results.records.trial import TrialRecord
@@ -102,6 +102,7 @@ def _looked_at(
         raise RunError(f"trial {winner.trial} has no weights to look at photos with: run it again")
     host = host_of_run(run, task, plugins, limits, warn)
     with opened_run(run, host, plan, task, limits) as session:
+        samples_changed(run, session, warn)
         step = session.plan_step(plan)
         photos = session.misread(plan, weights) if with_photos else ()
         labels = session.task.labels

@@ -35,6 +35,16 @@ def test_wrong_usage_exits_2_with_one_line(arguments: list[str], part: str, caps
     assert line.endswith("See tuner --help.")
 
 
+@pytest.mark.parametrize("error", [NotImplementedError("a bug"), RecursionError(), KeyError("a")])
+def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tuner.cli.app.add_commands", broken)
+    with pytest.raises(type(error)):
+        call(["show"])
+
+
 def test_help_and_version_exit_0_and_the_search_spaces_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--help"], ["store", "--help"], ["--version"], ["run", "--help"]):
         assert call(arguments) == 0

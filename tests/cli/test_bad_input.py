@@ -179,6 +179,7 @@ def test_a_resumed_run_whose_task_has_changed_is_refused(tune: Cli, task: Path) 
     write_run(run, RunInfo(identity, RunConfig("task.toml"), *names, threads, example_model(2), example_task(), ()))
     code, line = tune(task, "--resume")
     assert code == 1
-    assert "was made with another task and space, which --resume cannot change: give the same, or another --out" in line
+    assert "was made with another task and space (now " in line
+    assert "which --resume cannot change: give the same, or begin a new run from its front" in line
     (run / "run.json").write_text(json.dumps({"format": 99}))
     assert "has run format 99, this version reads 1: update tuner" in tune(task, "--resume")[1]

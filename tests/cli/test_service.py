@@ -151,6 +151,7 @@ def test_without_inotify_it_says_how_often_it_looks(
         'tuner: the folder is looked at every 10 s; to be woken by a new file: pip install "device-tuner[watch]"'
     )
     assert run("watch", bundle, "--samples", samples, "--once")[2] == ""
+    assert run("watch", bundle, "--samples", samples / "none")[2] == ""  # the refusal is the one line
 
 
 def test_paths_come_as_a_stream(bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

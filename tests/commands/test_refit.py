@@ -25,6 +25,8 @@ from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
 from tuner.store.store import Store
+from tuner.task.builtin import digits
+from tuner.task.info import outline
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "digits"
@@ -36,6 +38,7 @@ class FakeSession:
 
     def __init__(self, result: JobResult[Outcome]) -> None:
         self.result, self.trials, self.stores = result, list[Trial](), list[Store | None]()
+        self.task = outline(digits())
 
     def judge(self, _: object, __: object, store: Store | None) -> Exported:
         self.stores.append(store)
@@ -57,7 +60,7 @@ class WrittenError(Exception):
 
 
 def exported(
-    session: FakeSession | None, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+    session: FakeSession, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return what a bundle would be written from, what was said, and what was warned of."""
     written: dict[str, Any] = {}
@@ -66,7 +69,7 @@ def exported(
     heard.say = said.append  # type: ignore[assignment,method-assign]  # this one's
 
     @contextmanager
-    def opening(*_: object, **__: object) -> Iterator[FakeSession | None]:
+    def opening(*_: object, **__: object) -> Iterator[FakeSession]:
         yield session
 
     def write(_: object, plan: object, weights: Path, *__: object, **more: object) -> None:
@@ -205,5 +208,5 @@ def test_int8_may_cost_a_point_unless_more_is_allowed_or_the_trial_was_scored_so
         return replace(record, plan=replace(record.plan, runtime=own))
 
     monkeypatch.setattr(command, "pick_trial", in_precision)
-    plan = exported(None, tmp_path, monkeypatch, refit=False, **options)[0]["plan"]
+    plan = exported(FakeSession(DONE), tmp_path, monkeypatch, refit=False, **options)[0]["plan"]
     assert (plan.runtime.precision, plan.runtime.int8_loss) == ("int8", pytest.approx(most_loss))

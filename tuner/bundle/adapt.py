@@ -74,6 +74,12 @@ def _model_of(bundle: Bundle, task: Task) -> ModelSpec:
             f"{bundle.folder} holds its frozen blocks in int8 only, from which nothing can be trained: give "
             "--from original, or export without --int8"
         )
+    exits = bundle.info.exits
+    if exits is not None and exits.shares[-1] < 1:
+        raise TaskError(
+            f"{bundle.folder} ends with an exit and holds no blocks behind it: give --from original, or export without "
+            "--drop-unreached"
+        )
     weights = str(bundle.file(WEIGHTS).resolve())
     return replace(task.model, weights=weights, pretrain=None, head=tuple(bundle.labels))
 

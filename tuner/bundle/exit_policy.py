@@ -31,7 +31,8 @@ class ExitPolicy:
     """When a sample leaves a chain of segments, and how that was chosen; PersEPhonEE (HotMobile 2021), section 3.
 
     Attributes:
-        segments: Files of the segments, in order; segment i ends with exit i, the last with the model's own output.
+        segments: Files of the segments, in order; segment i ends with exit i, the last with the model's own
+            output, or with an exit too where what no sample reaches was dropped.
         shares: Share of the whole model's FLOPs that a sample costs which leaves at each exit.
         thresholds: Threshold of every exit but the last: a sample leaves at the first exit whose confidence is above
             it.

@@ -110,7 +110,7 @@ def call(arguments: list[str]) -> int:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
     except UsageError as error:
         return _failed(USAGE, str(error))
-    except (TunerError, ModuleNotFoundError, OSError, RuntimeError, SystemExit) as error:
+    except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             _reader_gone()  # rich ends so when nobody reads the help
             return DONE

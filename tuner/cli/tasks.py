@@ -115,15 +115,15 @@ def _findings(survey: "Survey") -> Iterator[str]:
     sessions, photos = survey.sessions
     if sessions:
         yield (
-            f"sessions: {photos:,} photos were taken in the same minute as another, in {sessions:,} sessions; none is "
-            "divided between training and validation (input.recording)"
+            f"sessions: {photos:,} photos were taken in the same minute as another, in {sessions:,} sessions, "
+            "which are kept on one side of the division where a class has several (input.recording)"
         )
     yield from map(printable, survey.findings)
     if survey.unreadable:
         files = list(map(printable, survey.unreadable))
         what = "it" if len(files) == 1 else f"these {len(files):,}"
         yield f"warning: left out, as {what} cannot be read: {_some(files)}"
-    elif not survey.findings:
+    elif not any(finding.startswith("warning:") for finding in survey.findings):
         yield "every photo can be read"
 
 

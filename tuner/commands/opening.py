@@ -11,6 +11,7 @@ from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host, differences
 from tuner.plugin.host import Host
+from tuner.reading import kind_of, path_from
 from tuner.results.records.origin import is_own
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -30,7 +31,7 @@ def host_of_run(
     Raises:
         RunError: The run was not made on this device and names code that was not given again, or its task is not named.
     """
-    name = os.fspath(task or run.info.config.task)
+    name = _task_name(run, task)
     if run.task is None and name.startswith("<"):
         raise RunError(
             f"{run.folder} was made from a task given in Python, which it does not hold: "
@@ -46,6 +47,8 @@ def host_of_run(
             f"{run.folder} has no mark of this device (it was made elsewhere, or before the cache was deleted), "
             f"and its task {name} may be code: read it, then give --task {name}"
         )
+    if is_named and name != run.info.config.task:
+        warn(f"the task is no longer {run.info.config.task}, so {name} is taken")
     if changed := differences(host, run.info.plugins):
         warn(f"the run was made with other plugins: {changed}")
     return host
@@ -66,9 +69,11 @@ def opened_run(
     With `many_jobs`, what every job needs is computed before the first.
 
     Raises:
-        RunError: The task has changed since the run.
+        RunError: The task's files are not there, or the task's settings have changed since the run.
     """
-    name, backend = os.fspath(task or run.info.config.task), plan.runtime.backend
+    name, backend = _task_name(run, task), plan.runtime.backend
+    if run.task is None and Path(path_from(name)).is_absolute() and kind_of(name.partition(".py:")[0]) == "nothing":
+        raise RunError(f"{name}, the task of {run.folder}, is not there: name it where it is now by --task")
     opening = open_remote(
         host,
         run.task or name,
@@ -79,6 +84,27 @@ def opened_run(
     )
     with opening as sessions:
         session = sessions[backend]
-        if session.task.info.fingerprint != run.info.identity.task:
-            raise RunError(f"the task {name} has changed since {run.folder} was made: run it again")
+        then, now = run.info.contents, session.task.contents
+        if then.settings_changed(now):
+            raise RunError(
+                f"the task {name} has changed since {run.folder} was made ({then.differences(now)}): give it as "
+                f"it was, or run it again from this front: tuner run {name} --from {run.folder} --out NEW"
+            )
         yield session
+
+
+def samples_changed(run: Run, session: RemoteSession, warn: Callable[[str], object]) -> set[str]:
+    """Return the partitions whose samples are others than when a run was made, and warn of them."""
+    then, now = run.info.contents, session.task.contents
+    changed = set(then.samples_changed(now))
+    if changed:
+        warn(
+            f"the task's samples have changed since {run.folder} was made ({then.differences(now)}): the weights and "
+            "the accuracies of the trial are those of then"
+        )
+    return changed
+
+
+def _task_name(run: Run, task: str | os.PathLike[str] | None) -> str:
+    """Return what names a run's task: what the user gives, else what the run was made from, wherever that is now."""
+    return os.fspath(task) if task else run.info.config.found(run.info.config.task, run.folder)

@@ -24,6 +24,7 @@ from tuner.results.records.config import RunConfig
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import Objective
 from tuner.targets import Targets
+from tuner.task.contents import TaskContents
 from tuner.untrusted import inside, parse_json, read_json, reason_of
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class RunInfo:
         kind: The one whose costs the run shows: that of the device of its folder.
         worker: Name of this folder in a shared study.
         notes: What a person should know of the task's files.
+        contents: What the task was when the run was made; its hash is `identity.task`.
     """
 
     identity: Identity
@@ -118,6 +120,7 @@ class RunInfo:
     worker: str = ""
     notes: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
+    contents: TaskContents = field(default_factory=TaskContents)
 
     @property
     def targets(self) -> Targets:

@@ -55,8 +55,8 @@ def check_possible_folds(folds: int, task: TaskOutline) -> None:
         of = f" of class {task.smallest_class!r}" if task.smallest_class else ""
         way_out = "leave it out" if task.most_folds < LEAST_FOLDS else "give fewer folds"
         raise UsageError(
-            f"--folds must be at most {task.most_folds}, as many as local.train has {task.info.noun}{of}, got {folds}: "
-            f"{way_out}, or add {task.info.noun}{of}"
+            f"--folds must be at most {task.most_folds}, as many as local.train has {task.fold_noun}{of}, got "
+            f"{folds}: {way_out}, or add {task.info.noun}{of}"
         )
 
 

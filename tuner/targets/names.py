@@ -42,7 +42,10 @@ def class_names(where: str, width: int, own: Sequence[str] | None, borrowed: Seq
     """Return the names of so many classes: a file's own, or borrowed ones and numbers; a `TaskError` if some lack."""
     names = tuple(own) if own is not None else (*borrowed, *map(str, range(len(borrowed), width)))
     if width > len(names) or len(set(names)) != len(names):
-        raise TaskError(f"{where}: {width} classes need {width} different names in 'classes', got {len(set(names))}")
+        twice = next((f": {name!r} is there twice" for name in names if names.count(name) > 1), "")
+        raise TaskError(
+            f"{where}: {width} classes need {width} different names in 'classes', got {len(set(names))}{twice}"
+        )
     return names
 
 

@@ -27,22 +27,22 @@ def shared_samples(task: Task) -> Iterator[str]:
         if _stage(first) == _stage(scored):  # neither is learned from before the other is scored
             continue
         places = copies(samples, others)
+        is_one_domain = first.partition(".")[0] == scored.partition(".")[0]
         if places:
             pairs = [(samples.name(one), others.name(other)) for one, other in places]
             count = f"{len(pairs):,} of the {len(others):,} samples of {scored} {'is' if len(pairs) == 1 else 'are'}"
-            is_one_domain = first.partition(".")[0] == scored.partition(".")[0]
             if is_one_domain and any(is_same_file(samples.whole(one), others.whole(other)) for one, other in places):
                 raise TaskError(
                     f"{task.name}: {count} the same as samples of {first} ({named(pairs)}), so scores would be of "
                     f"samples already seen: give other data, or leave {scored} out"
                 )
             yield f"warning: {count} also in {first}, so scores are too good; remove one of each: {named(pairs)}"
-        elif (sessions := _sessions(samples) & (theirs := _sessions(others))) and first.endswith(".train"):
+        elif is_one_domain and first.endswith(".train") and (sessions := _sessions(samples) & _sessions(others)):
             of_these = sum(others.origin(index) in sessions for index in range(len(others)))
             yield (
                 f"warning: {of_these:,} of the {len(others):,} samples of {scored} are of a session of which {first} "
-                f"has others ({len(sessions):,} of {len(theirs):,} sessions), so scores are too good; "
-                "give each session to one of them"
+                f"has others ({'1 session' if len(sessions) == 1 else f'{len(sessions):,} sessions'}), so scores are "
+                "too good; give each session to one of them, and each class several sessions"
             )
     conflicts, _ = repeats(task.local.train)
     if conflicts and task.labelled:

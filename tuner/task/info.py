@@ -1,12 +1,13 @@
 """A task in the numbers that a plan holds; and its outline, for processes that do not load it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tuner.plan.info import TaskInfo
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.targets.strata import class_counts, presence
+from tuner.task.contents import TaskContents
 from tuner.task.copies import shared_samples
 from tuner.task.data.readable import changed, left_out
 from tuner.task.data.sessions import numbered
@@ -33,9 +34,11 @@ class TaskOutline:
         most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
             where several samples were cut from one recording.
         smallest_class: That class; empty where the samples have no labels of the user's.
+        fold_noun: What of that class is counted: its samples, or the sessions that they were taken in.
         scale: What targets are standardised by; None where there are labels.
         given: Training that the task asks for, if any.
         label_map: As `Task.label_map`.
+        contents: What a run of the task depends on; its hash is the fingerprint.
     """
 
     info: TaskInfo
@@ -48,9 +51,11 @@ class TaskOutline:
     known: int = 0
     most_folds: int = 0
     smallest_class: str = ""
+    fold_noun: str = "samples"
     scale: TargetScale | None = None
     given: GivenTraining | None = None
     label_map: LabelMap = ()
+    contents: TaskContents = field(default_factory=TaskContents)
 
     @property
     def targets(self) -> Targets:
@@ -68,35 +73,37 @@ def outline(task: Task) -> TaskOutline:
     lines = (*shared_samples(task), *task.findings, *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
-    own = (task_info(task), task.labels, task.input, task.input_shape, task.loss)
-    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map)
+    contents = task.contents()
+    own = (task_info(task, contents), task.labels, task.input, task.input_shape, task.loss)
+    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map, contents)
 
 
-def _possible_folds(task: Task) -> tuple[int, str]:
-    """Return how many folds there can be, and the class that has no more samples."""
+def _possible_folds(task: Task) -> tuple[int, str, str]:
+    """Return how many folds there can be, the class that has no more samples or sessions, and which of these."""
     samples, labels = task.local.train, task.local.train.labels
     origins = numbered([samples.origin(at) for at in range(len(samples))])
+    noun = input_kind(task.input.kind).noun
     apart, are_apart = int(origins.max()) + 1, int(origins.max()) + 1 == len(samples)
     if input_kind(task.input.kind).windowed and not are_apart:
-        return 0, ""
+        return 0, "", noun
     if not task.labelled or not task.targets.has_classes:
-        return apart, ""
-    sizes = (
-        class_counts(labels, len(task.labels))
-        if are_apart
-        else [len(np.unique(origins[has])) for has in presence(labels, np.arange(len(task.labels))).T]
-    )
-    return min(((int(size), task.labels[row]) for row, size in enumerate(sizes) if size), default=(apart, ""))
+        return apart, "", noun
+    sizes = [(int(size), task.labels[row], noun) for row, size in enumerate(class_counts(labels, len(task.labels)))]
+    if not are_apart:
+        for row, has in enumerate(presence(labels, np.arange(len(task.labels))).T):
+            if (sessions := len(np.unique(origins[has]))) > 1:  # a class of one session is divided photo by photo
+                sizes[row] = sessions, task.labels[row], "sessions"
+    return min((size for size in sizes if size[0]), default=(apart, "", noun))
 
 
-def task_info(task: Task) -> TaskInfo:
-    """Return a task in numbers."""
+def task_info(task: Task, contents: TaskContents | None = None) -> TaskInfo:
+    """Return a task in numbers; its contents are read where they are not given."""
     global_ = task.global_
     labels, counted = task.local.val.labels, task.labelled and task.targets.one_class
     shares = np.bincount(labels) / len(labels) if counted and len(np.unique(labels)) > 1 else np.zeros(1)
     return TaskInfo(
         name=task.name,
-        fingerprint=task.fingerprint(),
+        fingerprint=(contents or task.contents()).fingerprint,
         local_train=len(task.local.train),
         local_val=len(task.local.val),
         global_per_class=class_sizes(global_.train) if global_ else (),

@@ -49,16 +49,35 @@ def fold_numbers(labels: Labels, folds: int, seed: int = 0) -> RowNumbers:
 
 
 def recording_folds(labels: Labels, recordings: RowNumbers, folds: int) -> RowNumbers:
-    """Return each window's fold, int64 [n] from 1: one for a whole recording, but for the only one of its class.
+    """Return each sample's fold, int64 [n] from 1: one for a whole recording or session.
 
-    `recordings` has the number of the recording that each window was cut from, int64 [n], from 0.
+    A class that would be in one fold only is divided sample by sample. `recordings` has the number of the recording
+    that each sample was cut from, or of the session it was taken in, int64 [n], from 0.
     """
     classes = one_each(labels)
-    first = np.unique(recordings, return_index=True)[1]
-    together = fold_numbers(classes[first], folds)[recordings]
-    names, counts = np.unique(classes[first], return_counts=True)
-    is_alone = np.isin(classes, names[counts == 1])
-    return np.where(is_alone, fold_numbers(classes, folds), together)
+    names, places = np.unique(classes, return_inverse=True)
+    counts = np.zeros((int(recordings.max()) + 1, len(names)), np.int64)
+    np.add.at(counts, (recordings, places), 1)
+    if (np.count_nonzero(counts, axis=1) > 1).any():
+        together = _balanced_folds(counts, folds)[recordings]
+    else:
+        first = np.unique(recordings, return_index=True)[1]
+        together = fold_numbers(classes[first], folds)[recordings]
+    is_alone = np.array([len(np.unique(together[places == place])) == 1 for place in range(len(names))])
+    return np.where(is_alone[places], fold_numbers(classes, folds), together)
+
+
+def _balanced_folds(counts: NDArray[np.int64], folds: int) -> RowNumbers:
+    """Return the fold of each recording, from 1, the largest first: that with the smallest share of its classes.
+
+    `counts` are its samples of each class, [recordings, classes].
+    """
+    shares = counts / np.maximum(counts.sum(axis=0), 1)
+    numbers, filled = np.zeros(len(counts), np.int64), np.zeros((folds, counts.shape[1]))
+    for recording in np.argsort(-shares.sum(axis=1), kind="stable"):
+        fold = int(np.argmin(filled @ (counts[recording] > 0)))
+        numbers[recording], filled[fold] = fold + 1, filled[fold] + shares[recording]
+    return numbers
 
 
 def recording_holdout(
@@ -107,7 +126,8 @@ def session_holdout(
 ) -> tuple[RowNumbers, RowNumbers]:
     """Divide samples so that whole sessions are held out, of each class about a fraction and at most half.
 
-    Samples of a class that has one session only are divided one by one.
+    Of a class whose sessions are too few or too large for half of that, samples are held out one by one: then samples
+    of one session are on both sides.
 
     Args:
         labels: Labels of the samples.
@@ -118,20 +138,23 @@ def session_holdout(
     Returns:
         Sorted indices: the rest, and the samples held out.
     """
-    hot = presence(strata(labels))
-    is_lone = [len(np.unique(sessions[has])) == 1 for has in hot.T]
-    apart = np.where(hot[:, is_lone].any(axis=1), sessions.max() + 1 + np.arange(len(sessions)), sessions)
-    groups = np.unique(apart, return_inverse=True)[1]
+    hot, generator = presence(strata(labels)), np.random.default_rng(seed)
+    groups = np.unique(sessions, return_inverse=True)[1]
     counts = np.zeros((groups.max() + 1, hot.shape[1]), np.int64)
     np.add.at(counts, groups, hot)
     total, held = counts.sum(axis=0), np.zeros(hot.shape[1], np.int64)
     chosen: list[int] = []
-    for group in np.random.default_rng(seed).permutation(len(counts)):
+    for group in generator.permutation(len(counts)):
         own = counts[group]
         if (held < fraction * total)[own > 0].any() and (held + own <= total / 2)[own > 0].all():
             chosen.append(int(group))
             held += own
     held_out = np.isin(groups, chosen)
+    for row in np.argsort(total):  # the rarest first
+        here = np.flatnonzero(hot[:, row] & ~held_out)
+        wanted = min(max(1, round(fraction * total[row])), total[row] - 1) - np.count_nonzero(hot[held_out, row])
+        if np.count_nonzero(hot[held_out, row]) < fraction * total[row] / 2 and wanted > 0:
+            held_out[generator.permutation(here)[:wanted]] = True
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

@@ -1,25 +1,21 @@
 """A task: one model, what it was trained for, and what one user adds."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
 from tuner.arrays import Floats
 from tuner.errors import TaskError
 from tuner.plan.parts import RecipePlan
-from tuner.reading import text_from
 from tuner.targets import SINGLE_LABEL, LossKind, LossSettings, Targets, TargetScale, targets_of
+from tuner.task.contents import TaskContents, contents_of, model_contents
 from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
 from tuner.task.inputs import input_kind
 from tuner.task.spec import InputSpec, LabelMap, ModelSpec
 
 MOST_NAME_BYTES = 200
-_HASHED_SAMPLES = 16  # of each partition, those whose content enters the fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,30 +153,26 @@ class Task:
             for index in range(len(samples)):
                 samples.sample_id(index)
 
-    def fingerprint(self) -> str:
-        """Hash what a run depends on, to 32 hex digits, so that a resumed run refuses a task that has changed.
+    def contents(self) -> TaskContents:
+        """Return what a run depends on, part by part; see `tuner.task.contents`.
 
-        Weights, a factory's own file and files among its arguments count by content; partitions by the names, labels
-        and sizes of their samples, and by the content of a few, spread evenly; of sounds, by the content of all.
+        Raises:
+            TaskError: A file cannot be read.
         """
-        digest = hashlib.blake2b(digest_size=16)
-        model = asdict(self.model) | {"weights": _content_hash(self.model.weights)}
-        source = self.model.source
-        model["factory_file"] = _content_hash(source[1] if source else self.model.factory.rpartition(":")[0])
-        texts = [value for _, value in self.model.arguments if isinstance(value, str)]
-        files = {text: _content_hash(text) for text in texts if Path(text).is_absolute() and Path(text).is_file()}
-        settings = [asdict(self.input), self.loss, asdict(self.loss_settings), self.scale and asdict(self.scale)]
-        rows = [self.labels, self.head_rows, self.local_labels, self.labelled, self.augment]
-        parts = [model, files, *settings, *rows, self.given and asdict(self.given)]
-        digest.update(json.dumps(parts, sort_keys=True, default=str).encode())
-        for where, samples in self.partitions():
-            digest.update(f"\n{where} {len(samples)}\n".encode())
-            digest.update(np.ascontiguousarray(samples.labels).tobytes())
-            for index in range(len(samples)):
-                digest.update(text_from(f"{samples.name(index)}\t{samples.stamp(index)}\n").encode())
-            for index in range(0, len(samples), max(1, len(samples) // _HASHED_SAMPLES)):
-                digest.update(samples.sample_id(index).encode())
-        return digest.hexdigest()
+        settings = {
+            **model_contents(self.model),
+            "[input]": asdict(self.input),
+            "[loss]": [self.loss, asdict(self.loss_settings), self.scale and asdict(self.scale)],
+            "classes": [self.labels, self.head_rows, self.local_labels, self.labelled],
+            "[augment]": self.augment,
+            "prescribed training": self.given and asdict(self.given),
+        }
+        has_one = self.targets.one_class and self.labelled
+        return contents_of(settings, self.partitions(), self.labels if has_one else ())
+
+    def fingerprint(self) -> str:
+        """Hash what a run depends on, to 32 hex digits, so that a resumed run refuses a task that has changed."""
+        return self.contents().fingerprint
 
     def partitions(self) -> Iterator[tuple[str, Samples]]:
         """Yield full name, such as ``"local.train"``, and samples of the partitions of both domains."""
@@ -198,17 +190,3 @@ def _check_name(name: str) -> None:
             f"the name of a task must be printable, without / and of 1 to {MOST_NAME_BYTES} bytes, got {name!r}: "
             "give another as name = ... in the task file"
         )
-
-
-def _content_hash(path: str | None) -> str | None:
-    """Return the hash of a file's content, or of a folder's files; what is no absolute path stands for itself."""
-    if path is None or not Path(path).is_absolute():
-        return path
-    if Path(path).is_dir():
-        files = sorted(file for file in Path(path).iterdir() if file.is_file())
-        return " ".join(f"{file.name} {_content_hash(str(file))}" for file in files)
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "blake2b").hexdigest()
-    except OSError as error:
-        raise TaskError(f"{path}: cannot be read ({error.strerror or error}): the task needs it") from error

@@ -153,3 +153,28 @@ def test_a_session_on_both_sides_of_two_entries_gets_a_warning(tmp_path: Path, l
     assert warning.startswith(
         "warning: 4 of the 4 samples of local.val are of a session of which local.train has others"
     )
+
+
+@pytest.mark.parametrize(
+    ("cats", "dogs"),
+    [([0, 0, 0, 1], [0, 1, 1, 1]), ([0] * 100 + [1], [0] * 100 + [2]), ([0] * 9, [0] * 9)],
+    ids=["sessions shared by classes", "one session of nearly all", "one session of all"],
+)
+def test_a_class_whose_sessions_cannot_be_kept_whole_is_held_out_photo_by_photo(
+    cats: list[int], dogs: list[int]
+) -> None:
+    labels = np.array([0] * len(cats) + [1] * len(dogs))
+    _, held = session_holdout(labels, np.array([*cats, *dogs]))
+    for name, sessions in enumerate((cats, dogs)):
+        assert np.sum(labels[held] == name) == max(1, round(len(sessions) / 5))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_folds_keep_sessions_that_classes_share_and_every_class_is_in_two_folds(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sessions = np.repeat(np.arange(6), 6)
+    labels = np.where((sessions < 2) & (generator.permutation(36) % 2 == 0), 1, 0)
+    folds = recording_folds(labels, sessions, 2)
+    of_sessions = [{*folds[sessions == one]} for one in range(6)]
+    assert sum(len(here) > 1 for here in of_sessions) == 0
+    assert {*folds[labels == 1]} == {*folds[labels == 0]} == {1, 2}

@@ -81,12 +81,14 @@ class Measurement:
             self._note("step", _overhead_seconds(model))
             self._note("read", _read_bytes())
         chosen = self._prefix and self._has("train")
-        if chosen and self._lacks(COMPLETE) and clock.has(0.0 if small else TRACING_SECONDS):
-            if steps_are_traced(model.info):
+        traces = steps_are_traced(model.info) and self._lacks("trace")  # an earlier run may have traced none
+        if chosen and (traces or self._lacks(COMPLETE)) and clock.has(0.0 if small else TRACING_SECONDS):
+            if traces:
                 self._note("trace", _trace_seconds(task, model))
-            nbytes = _engine_bytes(model, self._prefix, value, clock.threads)  # last: it slows what follows
-            self._note("fill peak", max(self._figures["fill peak"], nbytes))
-            self._note(COMPLETE, 1.0)
+            if self._lacks(COMPLETE):
+                nbytes = _engine_bytes(model, self._prefix, value, clock.threads)  # last: it slows what follows
+                self._note("fill peak", max(self._figures["fill peak"], nbytes))
+                self._note(COMPLETE, 1.0)
         return rates_from(model.info, self._figures)
 
     @property

@@ -59,11 +59,11 @@ def watch(
     """
     from importlib.util import find_spec
 
-    from tuner.commands.bundles.watch import STREAM
     from tuner.commands.bundles.watch import watch as serve
     from tuner.commands.tune.interruption import terminated_as_interrupted
     from tuner.distribution import install_command
     from tuner.errors import UsageError
+    from tuner.reading import kind_of
     from tuner.runtime import Policy
     from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
     from tuner.runtime.service.incoming import POLL_SECONDS
@@ -83,7 +83,7 @@ def watch(
     policy = Policy(Watch(exploration=exploration, enough=enough), rules, conditions)
     listener = _print_json if json_output else _print_event
     most_bytes = parse_size(keep, "--keep")
-    if samples != STREAM and not once and find_spec("inotify_simple") is None:
+    if kind_of(samples) == "folder" and not once and find_spec("inotify_simple") is None:
         hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
         print(f"tuner: the folder is looked at every {POLL_SECONDS:g} s{hint}", file=sys.stderr, flush=True)
     with terminated_as_interrupted():

@@ -19,7 +19,7 @@ from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.page import add_page, page_files
 from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features
 from tuner.commands.limits import CommandLimits
-from tuner.commands.opening import host_of_run, opened_run
+from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.commands.tune.progress import progress_shown
 from tuner.distribution import installed_version
 from tuner.errors import BudgetError, BundleError, RunError, TunerError, UsageError, first_line
@@ -96,8 +96,8 @@ def export(
         The bundle's folder.
 
     Raises:
-        RunError: `pick` names no trial with weights, the task has changed since the run, or the run was not made on
-            this device and names code that was not given again.
+        RunError: `pick` names no trial with weights, the task's settings have changed since the run, or the run was not
+            made on this device and names code that was not given again.
         UsageError: `pick` cannot be read, `int8_loss` is given for a bundle in float32, or `drop_unreached` for one
             without exits, or next to `trainable`.
         BundleError: `out` is in use, the written model differs from PyTorch's, int8 costs too much, or the tail's
@@ -134,7 +134,9 @@ def export(
     ):
         before, again = None, Refit(run, record, record.plan)
         hears.phase(EXPORTING)
-        if refit:
+        changed = samples_changed(run, session, warn)
+        _require_samples(plan, changed, trainable=trainable)
+        if refit and not changed:
             own = session.judge(plan, weights, store)
             try:
                 weights = again.carry_out(session, Path(scratch), limits, hears)
@@ -167,6 +169,17 @@ def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:
     if not plan.heads.exits:
         raise UsageError(f"--drop-unreached is for trials with exits, and trial {trial} has none")
     return replace(plan, heads=replace(plan.heads, drops=True))
+
+
+def _require_samples(plan: TrialPlan, changed: Iterable[str], *, trainable: bool) -> None:
+    """Refuse an export that reads the samples that a trial was trained on, where these have changed."""
+    if not any(name.endswith(".train") for name in changed):
+        return
+    way = "give the samples as they were, or run again from this front (--from)"
+    if trainable:
+        raise RunError(f"--trainable keeps samples that the trial was trained on, and these have changed: {way}")
+    if plan.heads.exits:
+        raise RunError(f"the exits' thresholds are set on samples that were withheld, and these have changed: {way}")
 
 
 def _ends_with_exit(folder: Path, info: BundleInfo) -> bool:

@@ -91,9 +91,9 @@ class Refit:
 
 @contextmanager
 def kept_features(run: Run) -> Iterator[Store | None]:
-    """Open the store that a run has filled; None where it cannot be used, as an export can do without."""
+    """Open the store that a run has filled, to read; None where it cannot be used, as an export can do without."""
     try:
-        store = _store(run)
+        store = open_store(_place(run))
     except TunerError:
         yield None
         return
@@ -102,14 +102,17 @@ def kept_features(run: Run) -> Iterator[Store | None]:
 
 
 def _store(run: Run) -> Store:
-    """Open a run's store within the run's limit; the user's own where the run has none that can be trusted."""
+    """Open a run's store within the run's limit."""
+    storage = run.info.config.limits.storage_bytes
+    cap = None if storage is None else max(0, storage - RUN_RESERVE - disk_bytes(run.folder))
+    return open_store(_place(run), cap, "--storage of the run")
+
+
+def _place(run: Run) -> Path | None:
+    """Return the folder of a run's store; None for the user's own, where the run has none that can be trusted."""
     config = run.info.config
     place = Path(config.store) if config.store else None
-    if place is not None and not (place.is_dir() and is_own(config, run.info.mark)):
-        place = None
-    storage = config.limits.storage_bytes
-    cap = None if storage is None else max(0, storage - RUN_RESERVE - disk_bytes(run.folder))
-    return open_store(place, cap, "--storage of the run")
+    return place if place is not None and place.is_dir() and is_own(config, run.info.mark) else None
 
 
 def _require(limits: CommandLimits, expected: float) -> None:

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -128,6 +128,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         if continues is None:
             continues = stack.enter_context(lock_folder(folder, resume=asked.resume))
         access = stack.enter_context(_study(setup, listener, interrupt))
+        config = replace(config, home=text_from(folder.resolve()))
         tuning = Tuning(setup, config, outline, folder, listener, interrupt, prior, access)
         if continues:
             tuning.resume()
@@ -189,7 +190,8 @@ def plugins_of_run(info: RunInfo, folder: Path, given: Iterable[str]) -> list[st
         RunError: There are such plugins, and the run was not made on this device.
     """
     names = {local_plugin(file).name for file in given}
-    recorded = [file for file in map(path_from, info.config.plugins) if local_plugin(file).name not in names]
+    files = (path_from(info.config.found(file, folder)) for file in info.config.plugins)
+    recorded = [file for file in files if local_plugin(file).name not in names]
     if recorded and not is_own(info.config, info.mark):
         raise RunError(
             f"{folder} has no mark of this device (it was made elsewhere, or before the cache was deleted), and its "

@@ -99,9 +99,12 @@ class Tuning:
             if getattr(info.identity, field.name) != getattr(self._identity, field.name)
         ]
         if changed:
+            what = info.contents.differences(self.task.contents)
+            now = f" (now {what})" if what else ""
+            way = f"begin a new run from its front: --from {self.folder} --out NEW" if what else "another --out"
             raise RunError(
-                f"{self.folder} was made with another {' and '.join(changed)}, which --resume cannot change: "
-                "give the same, or another --out"
+                f"{self.folder} was made with another {' and '.join(changed)}{now}, which --resume cannot change: "
+                f"give the same, or {way}"
             )
         if self.config.study != info.config.study:
             of = f"of --study {info.config.study}" if info.config.study else "a run of its own, without --study"
@@ -230,6 +233,7 @@ class Tuning:
             baselines=self._baselines,
             strategies=self.setup.space.strategies or tuple(strategy.name for strategy in self.setup.strategies),
             notes=self.task.notes,
+            contents=self.task.contents,
         )
 
     def spent(self, study: "Study | None") -> Spent:

@@ -1,5 +1,6 @@
 """What is asked of a run, and what it came to: the one list of the options of `tuner run`."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.reading import text_from
+from tuner.reading import kind_of, path_from, text_from
 
 #: Options by the names of their fields, where they are not the same words.
 OPTIONS = {"earlier": "from", "plugins": "plugin"}
@@ -115,6 +116,7 @@ class RunConfig(RunRequest):
         folds: Folds that judge the plans of the top rung; 0 for none.
         plugins: Files of local plugins.
         study: Address of the study that several workers share, without its password; empty for a run of its own.
+        home: The run's folder when it was made: where the task and the plugins are, from there, if all was moved.
     """
 
     task: str
@@ -123,6 +125,7 @@ class RunConfig(RunRequest):
     folds: int = 0
     plugins: tuple[str, ...] = ()
     study: str = ""
+    home: str = ""
 
     @classmethod
     def of(cls, request: RunRequest, **known: Any) -> "RunConfig":
@@ -130,3 +133,19 @@ class RunConfig(RunRequest):
         asked = {one.name: getattr(request, one.name) for one in fields(RunRequest)}
         texts = {name: text_from(value) if isinstance(value, str | Path) else value for name, value in asked.items()}
         return cls(**{**texts, **known})
+
+    def found(self, recorded: str, folder: Path) -> str:
+        """Return where a recorded file is now: where it was, else at the same place as seen from the run's folder.
+
+        Args:
+            recorded: Absolute path of the file, of a task also with ``:function``; or another name, which stands.
+            folder: The run's folder now.
+        """
+        path, _, function = recorded.partition(".py:")
+        file = Path(path_from(f"{path}.py" if function else path))
+        if not (self.home and file.is_absolute()) or kind_of(file) != "nothing":
+            return recorded
+        moved = Path(os.path.normpath(folder.resolve() / os.path.relpath(file, path_from(self.home))))
+        if kind_of(moved) == "nothing":
+            return recorded
+        return text_from(f"{moved}:{function}" if function else moved)

@@ -25,7 +25,7 @@ def mark_of(config: RunConfig) -> str:
 
     Nothing where the key cannot be read or written, and the run is then nobody's.
     """
-    named = json.dumps([config.task, config.plugins]).encode()
+    named = json.dumps([config.task, config.plugins, config.home]).encode()
     try:
         key = _key(cache_folder() / KEY)
     except OSError:

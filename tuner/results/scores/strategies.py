@@ -7,7 +7,7 @@ from tuner.results.records.trial import SCORED, TrialRecord, eligible
 from tuner.results.scores.pareto import area
 
 #: Why a strategy has no trial, and none was refused.
-NEVER = "the run ended before it was tried"
+NEVER = "no plan with it was tried"
 #: What a table of strategies says below it.
 FRONT_LOST = (
     "front lost without it: points of the area under the front (local × global) that would be lost without the "
@@ -40,8 +40,9 @@ class Tried:
 
 def strategies_of(names: Iterable[str], records: Sequence[TrialRecord]) -> tuple[Tried, ...]:
     """Return what strategies came to that are in some plans and not in all, in the order of their names here."""
-    own = [record for record in records if record.plan is not None and record.same_as is None]
-    shared = {name for name in names if own and all(name in record.strategies for record in own)}
+    own = [record for record in records if record.same_as is None]
+    composed = [record for record in own if record.plan is not None]
+    shared = {name for name in names if composed and all(name in record.strategies for record in composed)}
     return tuple(_tried(name, own) for name in names if name not in shared)
 
 
@@ -59,5 +60,12 @@ def _tried(name: str, records: Sequence[TrialRecord]) -> Tried:
         best=None if best is None else best.values.get("local_accuracy"),
         seconds=sum(record.spent_seconds for record in mine),
         adds=area([record.values for record in front]) - area(others),
-        reason="" if scored else mine[-1].reason if mine else NEVER,
+        reason="" if scored else _reason(name, mine, records),
     )
+
+
+def _reason(name: str, mine: Sequence[TrialRecord], records: Sequence[TrialRecord]) -> str:
+    """Return why a strategy has no scored trial: that of its last trial, or of the last plan that it could not make."""
+    begins = (f"strategy {name}:", f"strategy {name!r}:")
+    refused = [record for record in records if record.plan is None and record.reason.startswith(begins)]
+    return (mine or refused)[-1].reason if mine or refused else NEVER

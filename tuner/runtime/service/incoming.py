@@ -119,6 +119,8 @@ def files_in(
         label = inside.parts[0] if inside.parts else None
         for path in paths:
             status = _status(path)
+            if status is None and not os.path.lexists(path):
+                continue  # it went away since the folder was listed
             if path.suffix.lower() not in suffixes or status is None:
                 others.append(path)
                 continue

@@ -72,13 +72,22 @@ class ExitCalibration:
         )
         return cls(**{**content, **sequences, "sweep": tuple(points)})
 
-    def policy(self, segments: Sequence[str], costs: ExitCosts, *, labelled: bool) -> ExitPolicy:
-        """Return what a bundle of these segments says of its exits; `costs` are those of the kept ones."""
+    def policy(
+        self, segments: Sequence[str], costs: ExitCosts, *, labelled: bool, whole: float | None = None
+    ) -> ExitPolicy:
+        """Return what a bundle of these segments says of its exits.
+
+        Args:
+            segments: Names of the files.
+            costs: Those of the kept exits.
+            labelled: Whether the calibration samples have labels.
+            whole: FLOPs of the whole model; by default those of the last segment's end.
+        """
         spent, seconds = costs.flops.cumulative(), costs.seconds.cumulative()
         timed = [replace(point, mean_cost=float(np.asarray(point.rates) @ seconds)) for point in self.sweep]
         return ExitPolicy(
             segments=tuple(segments),
-            shares=tuple((spent / spent[-1]).tolist()),
+            shares=tuple((spent / (whole or spent[-1])).tolist()),
             thresholds=self.thresholds,
             temperatures=self.temperatures,
             tolerance=self.tolerance,

@@ -121,7 +121,7 @@ class Supervisor:
             verdict = self._wait(limits.kill_at or self._started + LOADING_SECONDS, is_done)
         except LostError as error:
             code = self._server.exit_status(GRACE_SECONDS)
-            if code in {-signal.SIGTERM, -signal.SIGINT}:  # sent to the whole group: this process has it too, or will
+            if code in {-signal.SIGTERM, -signal.SIGINT} and self._is_asked_soon():
                 return "interrupted"
             if code is None:
                 raise TunerError(f"the process for trials did not start: {error}") from None
@@ -129,6 +129,9 @@ class Supervisor:
                 raise TunerError("the process for trials did not start: see the message above") from None
             if code == -signal.SIGKILL and oom_kills() > self._kills_before:
                 raise BudgetError(f"the process that opens the task was ended: {out_of_memory()}") from None
+            if code < 0:
+                how = JobResult[None]("crashed", exit_code=code).ending
+                raise TunerError(f"the process that opens the task {how}") from None
             raise TaskError(
                 f"the process that opens the task ended with exit code {code} before its first job: "
                 "the code of the task, of its model or of a plugin ended it"
@@ -138,6 +141,13 @@ class Supervisor:
                 f"{what} the task took longer than {LOADING_SECONDS:.0f} s: correct its code, or give --time"
             )
         return verdict
+
+    def _is_asked_soon(self) -> bool:
+        """Return whether this process is asked to stop, too, within moments: as where its whole group is ended."""
+        until = time.monotonic() + GRACE_SECONDS
+        while not self.interrupt.asked and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        return self.interrupt.asked
 
     def _end(self, guard: Guard, limits: JobLimits, verdict: Verdict) -> int | None:
         """End all that a job has started, and return the exit code of its process; None where that had to be killed.

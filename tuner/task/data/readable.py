@@ -71,13 +71,17 @@ class FileCheck:
     def count(self, place: Path, files: Sequence[Path], others: Sequence[Path]) -> None:
         """Note of which kinds the files of an entry are, if of several, and the others, which do not count."""
         if len({file.suffix.lower() for file in files}) > 1:
-            self.findings.append(f"note: {text_from(place)}: files of several kinds are read: {kinds_of(files)}")
+            self._find(f"note: {text_from(place)}: files of several kinds are read: {kinds_of(files)}")
         if others:
             what = "1 file is" if len(others) == 1 else f"{len(others):,} files are"
-            self.findings.append(
+            self._find(
                 f"warning: {text_from(place)}: {what} left out, of no kind that is read or in no class folder: "
                 f"{kinds_of(others)}"
             )
+
+    def _find(self, line: str) -> None:
+        if line not in self.findings:  # several entries may choose from one folder
+            self.findings.append(line)
 
     def close(self, task: Path) -> tuple[str, ...]:
         """Remember what was found, and return the files that are left out, each with the reason.

@@ -1,6 +1,7 @@
 """What samples were taken together: a burst of photos, or the sounds of one recording, are too much alike to divide."""
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def numbered(names: Sequence[str]) -> RowNumbers:
 def _minute(photo: Path) -> str:
     """Return the day and minute in which a photo was taken, as its EXIF says; empty where it does not."""
     try:
-        with Image.open(photo, formats=image_formats()) as image:
+        with warnings.catch_warnings(action="ignore"), Image.open(photo, formats=image_formats()) as image:
             table = image.getexif().get_ifd(_EXIF_TABLE)
     except Exception:  # noqa: BLE001 - a damaged header raises what its format raises; such a photo has no known minute
         return ""

@@ -65,7 +65,7 @@ def refuse_shared_recordings(local: Mapping[PartitionName, Entry], global_: Mapp
         for partition, entry in scored.items():
             is_scored = partition != "train" or "val" not in scored  # else a part of it is held out
             shared = _sources(train) & _sources(entry)
-            if train.origin is not None and entry.origin is not None and is_scored and shared:
+            if is_scored and shared and all(one.origin is not None and one.origin.names for one in (train, entry)):
                 raise TaskError(
                     f"{entry.source}: {title}.train and {other}.{partition} share the recording {min(shared)!r}, so "
                     "scores would be measured on what was trained on: give other data"

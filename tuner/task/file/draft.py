@@ -60,7 +60,7 @@ NO_GLOBAL = """\
 # train = "known/train"           # a folder for each class, as above
 # classes = "known/classes.tsv"   # the row of each of these classes in the model's last layer"""
 NO_CLASSES = "# no classes file: the first class by name has row 0 of the model's last layer, and so on"
-SESSIONS = 'recording = "exif"      # photos of the same minute are never divided between training and validation'
+SESSIONS = 'recording = "exif"      # photos of the same minute stay on one side, in train or in validation'
 SKIP = "skip_unreadable = true  # files that cannot be read are left out"
 
 

@@ -54,10 +54,9 @@ class Images(InputKind):
         classes, targets = source.targets.read_texts(labels, path) if labels else none
         sessions = [own or session_of(file, source.recording) for own, file in zip(listed, files, strict=True)]
         numbers = numbered(sessions)
-        if numbers.max() + 1 == len(files):
-            return Entry(str(path), classes, targets, lambda rows: FileSamples(files, rows, source.spec))
         build = partial(FileSamples, files, spec=source.spec, sessions=sessions)
-        return Entry(str(path), classes, targets, build, Origin((), (), numbers))
+        origin = Origin((), (), numbers) if numbers.max() + 1 < len(files) else None
+        return Entry(str(path), classes, targets, build, origin)
 
     def read(self, path: Path, spec: InputSpec) -> Array:
         return decode_image(path, spec)

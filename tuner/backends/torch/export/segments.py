@@ -54,7 +54,8 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Session.export`.
 
     Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
-    on stored features. Those that come from all samples out of fold are the trial's. With `trainable` the exits'
+    on stored features. Those that come from all samples out of fold are the trial's, and so are those of a bundle that
+    ends with an exit. With `trainable` the exits'
     weights keep their names, so that those trained later can take their place; see
     `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to train.
 
@@ -142,6 +143,7 @@ def _checked(
         return torch.stack([*logits, segments[-1](value)])
 
     flops = exit_flops(plan, trained.calibration.kept)
+    whole = float(flops.cumulative()[-1])
     if trained.ends:
         flops = Costs(tuple(flops.cumulative()[:-1].tolist()), (0.0,) * (len(names) - 1))
     costs = ExitCosts(seconds=_seconds(task, chain), flops=flops)
@@ -165,7 +167,7 @@ def _checked(
             check.scores |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
             check.scores["mean_latency_seconds"] = float(rates @ costs.seconds.cumulative())
             check.scores["mean_flops"] = float(rates @ costs.flops.cumulative())
-    policy = calibration.policy(names, costs, labelled=task.labelled)
+    policy = calibration.policy(names, costs, labelled=task.labelled, whole=whole)
     sections = {Section.EXITS.value: policy.to_dict(), **check.sections()}
     return {**check.scores, "largest_logit_difference": check.largest_difference()}, sections
 

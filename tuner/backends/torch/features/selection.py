@@ -104,12 +104,12 @@ def local_folds(*local: Selection) -> RowNumbers:
 
 
 def are_apart(*selections: Selection) -> bool:
-    """Return whether no two samples were cut from one recording: such ones are too much alike to judge each other."""
+    """Return whether no two samples are of one recording or session, too much alike to judge each other."""
     return len(np.unique(_recordings(*selections))) == sum(map(len, selections))
 
 
 def _recordings(*selections: Selection) -> RowNumbers:
-    """Return the number of the recording that each sample was cut from; of photos, a number for each."""
+    """Return the number of the recording or session that each sample is of; its own number where none is known."""
     origins = [one.samples.origin(int(index)) for one in selections for index in one.indices]
     return np.unique(origins, return_inverse=True)[1]
 

@@ -17,10 +17,10 @@ from tuner.backends.torch.features.reader import Reader, TrainingReader
 from tuner.backends.torch.features.selection import Selection, validation_selections
 from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
+from tuner.errors import StoreError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits, feature_records
 from tuner.planner.device import FILL_BATCH
-from tuner.store.files.disk import StoreFull
 from tuner.task import Task, normalise
 from tuner.task.inputs import input_kind
 
@@ -105,7 +105,7 @@ def kept_inputs(access: Access, plan: TrialPlan, selection: Selection) -> TailIn
     """Return a selection's rows at the plan's last cut, in 8 bits or more; None where the store lacks any of them."""
     cut = plan.cuts[-1]
     bits = VALIDATION_BITS if selection.partition.endswith(".val") else dict(feature_records(plan))[cut]
-    with suppress(LookupError, StoreFull):
+    with suppress(LookupError, OSError, StoreError):  # an export can do without
         kept = access.folder(cut, bits).exists() and not access.file(cut, bits).missing(selection.ids())
         return stored_inputs(Reader(access, cut, bits, [selection]), [selection]) if kept else None
     return None
