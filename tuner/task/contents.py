@@ -134,7 +134,9 @@ def model_contents(model: ModelSpec) -> dict[str, Any]:
 def _partition(samples: "Samples", names: Sequence[str]) -> PartitionContents:
     order = _hash(np.ascontiguousarray(samples.labels).tobytes())
     rows = np.unique(samples.labels).tolist() if names else []
-    classes = {text_from(names[row]): np.flatnonzero(samples.labels == row).tolist() for row in rows}
+    classes: dict[str, Sequence[int]] = {
+        text_from(names[row]): np.flatnonzero(samples.labels == row).tolist() for row in rows
+    }
     most = max(2, _READ_SAMPLES // max(1, len(classes)))
     found = {
         name: f"{len(places)} {_samples(samples, places, most)}"
