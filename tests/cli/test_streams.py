@@ -10,6 +10,7 @@ import pytest
 import tuner
 from tuner.errors import StoreError, TunerError, UsageError
 from tuner.files import cache_folder
+from tuner.results.run import Run
 from tuner.task.file.load import open_task
 
 
@@ -38,6 +39,21 @@ def test_closed_streams_are_no_traceback(tmp_path: Path, streams: str, error: st
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith(error)
     assert bool(done.stdout) == (">&-" not in streams.replace("2>&-", ""))
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_ends_the_progress_and_not_the_run(tmp_path: Path, own_cache: Path) -> None:
+    command = f'"{sys.executable}" -m tuner run digits --trials 1 --out run'
+    ended = subprocess.run(
+        ["/bin/bash", "-c", f"{command} 2>&1 | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=240,
+    )
+    assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1)
+    assert [record.state for record in Run.open(tmp_path / "run").records] == ["done"]
 
 
 def test_without_a_home_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

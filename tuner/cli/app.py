@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from cyclopts import App, CycloptsError
 
@@ -81,7 +81,39 @@ def run_program() -> int:
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, TextIOWrapper):  # `tuner watch` reads names of files there
         sys.stdin.reconfigure(errors="surrogateescape")
+    sys.stderr = cast("TextIO", LastingStream(sys.stderr))
     return call(sys.argv[1:])
+
+
+class LastingStream:
+    """A stream whose reader may go away, as in ``tuner run TASK 2>&1 | head``: what is written later is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or lose it."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            lose(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, or lose it."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            lose(self._stream)
+
+
+def lose(stream: TextIO) -> None:
+    """Let all that is written to a stream from now on, and what it holds, go nowhere without an error."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_streams() -> None:
@@ -112,7 +144,7 @@ def call(arguments: list[str]) -> int:
         return _failed(USAGE, str(error))
     except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
-            _reader_gone()  # rich ends so when nobody reads the help
+            lose(sys.stdout)  # rich ends so when nobody reads the help
             return DONE
         line = _line(error)
         if line is None:
@@ -123,7 +155,7 @@ def call(arguments: list[str]) -> int:
         commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
         return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)
     except ReaderGoneError:
-        _reader_gone()
+        lose(sys.stdout)
     return DONE
 
 
@@ -170,11 +202,6 @@ def _failed(code: int, line: str, *more: str) -> int:
     """Print why a command failed, and more lines, and return its exit code."""
     print(wrapped(f"tuner: {one_line(line)}", sys.stderr), *map(without_passwords, more), sep="\n", file=sys.stderr)
     return code
-
-
-def _reader_gone() -> None:
-    with suppress(OSError):  # what is still buffered goes nowhere, without an error at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _line(error: BaseException) -> str | None:
