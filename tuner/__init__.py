@@ -4,9 +4,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.commands.bundles.export import export
+    from tuner.commands.python import export, run
     from tuner.commands.run import Run
-    from tuner.commands.tune.run import run
     from tuner.plugin.core import load_task
     from tuner.plugin.hookspecs import hookimpl
     from tuner.task import Task
@@ -18,16 +17,25 @@ __all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]
 
 _HOMES = {
     "Run": "tuner.commands.run",
-    "export": "tuner.commands.bundles.export",
-    "run": "tuner.commands.tune.run",
+    "export": "tuner.commands.python",
+    "run": "tuner.commands.python",
     "Task": "tuner.task",
     "load_task": "tuner.plugin.core",
     "hookimpl": "tuner.plugin.hookspecs",
 }
 
 
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet."""
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: ``import tuner`` alone loads next to nothing."""
+    if name == "__version__":
+        from tuner.distribution import installed_version
+
+        return installed_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'tuner' has no attribute {name!r}")
     from importlib import import_module

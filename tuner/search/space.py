@@ -14,7 +14,9 @@ from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 from tuner.reading import kind_of, path_from, read_toml
 from tuner.results.prior.file import Prior, read_prior
+from tuner.results.records.config import RunRequest
 from tuner.search.budget import LIMITS
+from tuner.untrusted import parse_json
 
 #: Keys of a search space: the type of each, and what it must be.
 KEYS: Mapping[str, tuple[type, str]] = {
@@ -33,6 +35,8 @@ SHIPPED = "shipped"
 RANGE_KEYS = frozenset({"low", "high", "log"})
 SAMPLERS = ("tpe", "gp", "nsga2", "random")
 HUGE = 1e300
+#: Name of a search space that is no file.
+GIVEN = "given"
 WANTED = "a value, a list of values of one type, or low, high and log, where numbers are finite"
 
 
@@ -82,8 +86,15 @@ def load_prior(file: str | Path) -> Prior:
 
 
 def load_space(text: str) -> Space:
-    """Read a search space by name or by path; SpaceError where there is none, or it cannot be read."""
+    """Read a search space by name, by path, or from JSON; SpaceError where there is none, or it cannot be read."""
     known = shipped()
+    if text.startswith("{"):
+        try:
+            return _given(parse_json(text.encode()), known[RunRequest().space])
+        except ValueError as error:
+            raise SpaceError(
+                f"a search space that begins with {{ must be JSON, but it cannot be read ({error})"
+            ) from None
     path = known.get(text, Path(text))
     if kind_of(path) in {"nothing", "folder"}:
         raise SpaceError(
@@ -122,6 +133,15 @@ def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelI
                 hint = f": no strategy {owner!r} takes part"
             raise SpaceError(f"{space.name}: knobs: there is no knob {name!r}{hint}")
     return found
+
+
+def _given(content: Any, default: Path) -> Space:
+    """Return a search space that is no file: what such a file holds, or knobs that differ from a default space's."""
+    if set(content) & set(KEYS):
+        return _parsed(Path(GIVEN), content)
+    base = read_toml(default, SpaceError, "give a search space")
+    knobs = dict(_flattened(base.get("knobs", {}))) | dict(_flattened(content))
+    return _parsed(Path(GIVEN), {**base, "knobs": knobs})
 
 
 def _parsed(path: Path, content: dict[str, Any]) -> Space:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tuner.bundle.format import file_hash
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.runtime import Bundle, Personaliser
+from tuner.task.inputs.images import Images
+from tuner.task.spec import InputSpec
 
 Make = Callable[..., Any]
 
@@ -33,6 +36,30 @@ def test_a_sample_exits_at_the_first_exit_that_is_sure(make: Make, pointing: Mak
     assert left == [0, 1, 2]
     never = Personaliser(make("sure", [pointing(1.0), pointing(1.0)], [1.0]), threads=1)
     assert never.predict(sample(2, strength=1000.0)).exit == 1
+
+
+def test_a_prediction_has_the_probability_of_each_label(make: Make, pointing: Make, sample: Make) -> None:
+    model = Personaliser(make("one", [pointing(2.0)]), threads=1)
+    alone, (first, _) = model.predict(sample(1)), model.predict(iter([sample(1), sample(0)]))
+    for prediction in (alone, first, model.predict_batch(sample(1)[None])[0]):
+        label, probability = next(iter(prediction.probabilities.items()))
+        assert label == prediction.label
+        assert probability == pytest.approx(prediction.probability)
+        assert sum(prediction.probabilities.values()) == pytest.approx(1)
+        assert "outputs" not in prediction.to_dict()
+        assert "0x" not in repr(prediction)
+
+
+def test_a_photo_is_taken_as_a_file_as_an_image_or_as_a_camera_gives_it(tmp_path: Path) -> None:
+    spec = InputSpec("images", size=32, resize=40)
+    pixels = np.random.default_rng(0).integers(0, 255, (60, 80, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "1.png")
+    expected = Images().read(tmp_path / "1.png", spec)
+    with Image.open(tmp_path / "1.png") as image:
+        for given in (image, pixels):
+            assert np.array_equal(Images().decoded(given, spec), expected)
+    assert Images().decoded(expected, spec) is expected
+    assert Images().decoded(pixels[..., 0], spec).shape == (3, 32, 32)
 
 
 def test_a_batch_gives_what_its_samples_give_alone(make: Make, pointing: Make) -> None:

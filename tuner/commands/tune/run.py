@@ -2,18 +2,17 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, fields, replace
-from inspect import signature
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from tuner.commands.run import Run
 from tuner.commands.tune.interruption import stopping
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup, check_study
-from tuner.errors import RunError, UsageError, disk_error, nearest
+from tuner.errors import RunError, UsageError, disk_error
 from tuner.events import Event, Events, log
 from tuner.plugin.load.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
@@ -34,7 +33,6 @@ from tuner.task import Task
 from tuner.task.info import TaskOutline
 
 STATUS = Path("/proc/self/stat")
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,41 +54,14 @@ class Call(RunRequest):
     started: float | None = None
 
 
-def _with_options_of(
-    options: Callable[P, Call],
-) -> Callable[[Callable[..., Run]], Callable[Concatenate[str | os.PathLike[str] | Task, P], Run]]:
-    """Show a class's fields as the keyword arguments of a function: to type checkers, to `help` and to completion."""
-
-    def shown(function: Callable[..., Run]) -> Callable[Concatenate[str | os.PathLike[str] | Task, P], Run]:
-        own = signature(function)
-        parameters = (own.parameters["task"], *signature(options).parameters.values())
-        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # of any function
-        return function
-
-    return shown
-
-
-@_with_options_of(Call)
 def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
-    """Tune a task within limits: try plans by training them, and keep the Pareto front.
-
-    The options are those of ``tuner run``, by the names of `tuner.results.records.config.RunRequest`: limits are text,
-    such as ``time="10m"``; `plugins` may also be modules, which are loaded again from their files in the processes that
-    trials run in. Those of `tuner.commands.tune.run.Call` say who hears of progress.
-
-    Args:
-        task: A ``task.toml``, a ``file.py:function``, the name of a built-in task, or a task.
-        **options: What is asked of the run.
-
-    Returns:
-        The run, as ``tuner.Run.open`` reads it from its folder.
+    """Tune a task within limits; see `tuner.run`.
 
     Raises:
         TunerError: The task, the space, a plugin, a limit or the folder cannot be used as asked.
-        TypeError: There is no such option; which is nearest.
         KeyboardInterrupt: The user stopped it; the run can be resumed.
     """
-    task, asked = as_text(task), _call(options)
+    task, asked = as_text(task), Call(**options)
     setup = RunSetup(asked, asked.started)
     prior, end, most = _prior_of(setup), setup.end, setup.limits.memory_bytes
     listener, interrupt = _audience(asked), Interrupt()
@@ -139,14 +110,6 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     result = Run.open(folder, None if isinstance(task, str) else task)
     listener.finished(result)
     return result
-
-
-def _call(options: Mapping[str, Any]) -> Call:
-    known = [one.name for one in fields(Call)]
-    for name in options:
-        if name not in known:
-            raise TypeError(f"run() got an unexpected keyword argument {name!r}{nearest(name, known)}")
-    return Call(**options)
 
 
 def _audience(asked: Call) -> Listener:

@@ -47,7 +47,8 @@ class ExitedSample(NamedTuple):
         label, probability: Index of the most probable label, and its probability.
         exit: Index of the exit that it left at.
         seconds: Time of the segments up to there.
-        every: Probabilities of all exits, float32 [exits, labels]; empty where it left before the others ran.
+        every: Probabilities of all exits, float32 [exits, labels]; those of its own, [1, labels], where it left before
+            the others ran.
         distance: How unlike the user's samples it is; NaN where that was not asked for.
     """
 
@@ -127,7 +128,7 @@ class Chain:
                 left = label.item(), probability.item(), index, seconds
                 distance = math.nan if far is None else far.item()
                 if not explore:
-                    return ExitedSample(*left, np.empty((0, 0), np.float32), distance)
+                    return ExitedSample(*left, of_exit, distance)
         if left is None:
             raise BundleError("the model has no exit: export again")
         return ExitedSample(*left, np.concatenate(every), distance)

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,9 @@ from tuner.runtime.infer.chain import Chain
 from tuner.runtime.infer.prediction import Prediction, Probabilities, Window, timeline
 from tuner.targets.base import Named
 from tuner.task import normalise
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 #: A sample on a device: decoded, or a file.
 Sample = npt.NDArray[np.generic]
@@ -62,13 +67,29 @@ class Personaliser:
         """Number of exits, the model's own output included."""
         return len(self._chain)
 
-    def predict(self, sample: Sample) -> Prediction:
-        """Predict one sample, as `decode_image` returns it or as an array of the model's input shape.
+    @overload
+    def predict(self, sample: "SampleOrFile | PathLike[str] | Image") -> Prediction: ...
+    @overload
+    def predict(self, sample: list[Any] | tuple[Any, ...] | Iterator[Any]) -> list[Prediction]: ...
+    def predict(self, sample: Any) -> Prediction | list[Prediction]:
+        """Predict one sample, or each of a list.
+
+        Args:
+            sample: A file; an array of the model's input shape, as `decode_image` returns it; of images also one of
+                pillow, or pixels as of a camera, uint8 [H, W] or [H, W, 3] in RGB; of signals also a whole recording.
+                Or a list, a tuple or an iterator of such.
 
         Raises:
-            BundleError: The sample has another shape or type.
+            TunerError: A file cannot be read, or a sample has another shape or type.
         """
-        return self.explored(sample, explore=False)[0]
+        if isinstance(sample, str | PathLike):
+            return self.predict_file(sample)
+        if isinstance(sample, list | tuple | Iterator):
+            return list[Prediction](map(self.predict, sample))
+        decoded = self.bundle.kind.decoded(sample, self.bundle.spec)
+        if self.bundle.kind.windowed and decoded.shape != self.bundle.input_shape:
+            return self.predict_recording(decoded)
+        return self.explored(decoded, explore=False)[0]
 
     def explored(self, sample: Sample, *, explore: bool) -> tuple[Prediction, npt.NDArray[np.float32] | None]:
         """Predict one sample, and if so wanted run the exits after the one that it leaves at, too: once, all in all.
@@ -88,9 +109,9 @@ class Personaliser:
             return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
         if not explore:
-            unknown = self._unknown(left.distance)
-            label = self.bundle.labels[left.label]
-            return Prediction(label, left.probability, left.exit, left.seconds, unknown=unknown), None
+            unknown, names = self._unknown(left.distance), self.bundle.labels
+            said = Prediction(names[left.label], left.probability, left.exit, left.seconds, unknown=unknown)
+            return replace(said, names=names, outputs=left.every[0]), None
         return self._prediction(left.every[left.exit], left.exit, left.seconds, left.distance), left.every
 
     def predict_batch(self, samples: Sample) -> list[Prediction]:
@@ -143,7 +164,7 @@ class Personaliser:
         """Return the probabilities of each exit for samples [n, ...], float32 [exits, n, labels]."""
         return self._chain.every_answer(self._normalised(samples))
 
-    def predict_file(self, path: str | Path) -> Prediction:
+    def predict_file(self, path: str | PathLike[str]) -> Prediction:
         """Predict a file of the bundle's kind: of a recording, the mean over its windows decides.
 
         Raises:
@@ -180,7 +201,8 @@ class Personaliser:
         kind, names = self.bundle.targets, self.bundle.labels
         over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
         unknown = self._unknown(distance)
-        return Prediction(*kind.best(row, names), exit_, seconds, labels=over, values=values, unknown=unknown)
+        said = Prediction(*kind.best(row, names), exit_, seconds, labels=over, values=values, unknown=unknown)
+        return replace(said, names=names, outputs=row)
 
     def _named(self, row: Probabilities) -> Named:
         """Return what is written of a second: its labels, its values, or the most probable label."""

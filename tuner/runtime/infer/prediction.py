@@ -1,7 +1,7 @@
 """What a bundle predicts for one sample, as data."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class Prediction:
         values: Each output with its value, in the unit of the targets; None where there are labels.
         unknown: How unlike the user's samples it is; above 1, 95 % of these are nearer to their classes. None where
             that was not asked for.
+        names, outputs: Names of the outputs, and what the model gives for each; see `probabilities`.
     """
 
     label: str
@@ -72,6 +73,15 @@ class Prediction:
     note: str = ""
     values: Named | None = None
     unknown: float | None = None
+    names: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    outputs: Probabilities | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """Probability of each label, the most probable first; of targets, each output's value."""
+        outputs = () if self.outputs is None else self.outputs.tolist()
+        pairs = zip(self.names, outputs, strict=False)
+        return dict(pairs if self.values is not None else sorted(pairs, key=lambda pair: -pair[1]))
 
     @property
     def answer(self) -> str:
@@ -80,9 +90,10 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the prediction as JSON's types, without what it does not have."""
-        content = asdict(self)
+        content = asdict(replace(self, names=(), outputs=None))
         content["timeline"] = [{"begin": second.begin, "labels": dict(second.labels)} for second in self.timeline]
-        left_out = {name for name in ("windows", "timeline", "note") if not content[name]}
+        left_out = {"names", "outputs"}
+        left_out |= {name for name in ("windows", "timeline", "note") if not content[name]}
         left_out |= {name for name in ("labels", "values", "unknown") if content[name] is None}
         if self.unknown is not None:
             content |= {"label": self.answer, "nearest": self.label}

@@ -25,6 +25,7 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000")
 MOST_IMAGE_BYTES = 300_000_000
 #: Pixels of an image, as its header says, and after resizing; below the number that pillow refuses.
 MOST_PIXELS = 178_000_000
+CHANNELS = "RGB"
 #: Value of the brightest pixel.
 PIXEL_MOST = 255
 
@@ -46,8 +47,7 @@ def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
     content = source if isinstance(source, bytes) else read_bytes(source)
     with _decoding(name), _opened(content) as image:
         _check_pixels(_resized(image.size, spec))
-        rgb = _to_rgb(ImageOps.exif_transpose(image))
-    return _channels_first(_fit(rgb, spec))
+        return fit_image(image, spec)
 
 
 def check_image(path: str | Path, spec: InputSpec) -> None:
@@ -89,6 +89,11 @@ def read_bytes(path: str | Path) -> bytes:
         raise TaskError(f"{path}: no such file: check the path; it may have been removed") from error
     except OSError as error:
         raise TaskError(f"{path}: cannot be read ({error.strerror or error}): check its permissions") from error
+
+
+def fit_image(image: Image.Image, spec: InputSpec) -> Codes:
+    """Return an image as the model sees it, as `decode_image` does."""
+    return _channels_first(_fit(_to_rgb(ImageOps.exif_transpose(image)), spec))
 
 
 def fit_pixels(pixels: Codes, spec: InputSpec) -> Codes:

@@ -57,6 +57,10 @@ class InputKind(ABC):
             TaskError: The file is missing, or cannot be read.
         """
 
+    def decoded(self, sample: Any, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
+        """Return a sample that a program holds as `read` returns that of a file; an array is one already."""
+        return np.asarray(sample)
+
     def note(self, path: Path, spec: InputSpec) -> str:  # noqa: ARG002 - for others
         """Return what `read` changes in a file that a person should know; empty for nothing."""
         return ""

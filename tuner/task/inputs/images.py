@@ -11,7 +11,7 @@ from tuner.arrays import Array
 from tuner.errors import TaskError
 from tuner.reading import files_below, kind_of
 from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data, unreadable
-from tuner.task.data.images import check_image, check_scale, decode_image
+from tuner.task.data.images import CHANNELS, check_image, check_scale, decode_image, fit_image, fit_pixels
 from tuner.task.data.listing import IMAGE_SUFFIXES, divided, read_listing
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import FileSamples
@@ -60,6 +60,14 @@ class Images(InputKind):
 
     def read(self, path: Path, spec: InputSpec) -> Array:
         return decode_image(path, spec)
+
+    def decoded(self, sample: Any, spec: InputSpec) -> Array:
+        """Return an image of pillow, or pixels [H, W] or [H, W, 3] as of a camera (RGB), as the model sees it."""
+        if hasattr(sample, "getexif"):
+            return fit_image(sample, spec)
+        pixels = np.asarray(sample)
+        is_camera = pixels.dtype == np.uint8 and pixels.shape[-1:] == (3,) and pixels.shape[0] != len(CHANNELS)
+        return fit_pixels(pixels, spec) if is_camera or pixels.ndim == len("HW") else pixels
 
     def completed(self, given: Mapping[str, Any], published: Callable[[], InputDefaults | None]) -> dict[str, Any]:
         """Return the fields with the published model's own preparation, where a file leaves out some of it."""
