@@ -106,10 +106,11 @@ def trace(
         losses = _losses(loss, logits, before)
         mean = (losses * before["sample_weight"]).sum() / before["sample_weight"].sum()
         mean = mean if part == "whole" else mean * before["share"]
-        gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
+        found = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
         rates = None if part == "adding" else bias_corrected(recipe, before)
+        gradients: list[torch.Tensor | None] = list(found)
         if part != "whole":
-            pairs = zip(weights, gradients, strict=True)
+            pairs = zip(weights, found, strict=True)
             gradients = [None if own is None else before[f"sum.{name}"] + own for name, own in pairs]
         if part != "adding":
             gradients = clipped(gradients, recipe)
