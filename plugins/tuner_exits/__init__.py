@@ -82,6 +82,7 @@ class Exits(Strategy[Knobs]):
     """Side heads along the blocks."""
 
     name, stage = "exits", Stage.HEADS
+    objectives = ("mean_flops",)
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - exits that do not fit are left out in `apply`
         """Draw whether there are exits, and if so their number, their width and their loss."""

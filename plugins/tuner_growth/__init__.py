@@ -48,6 +48,7 @@ class Growth(Strategy[Knobs]):
     """Start the trained blocks narrow, and let their hidden widths grow."""
 
     name, stage = "growth", Stage.SHAPE
+    objectives = ("parameters", "mean_flops")
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - fractions are the same for every model
         """Draw whether to grow and from which weights, then the rules."""

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.arrays import Floats
 from tuner.augment.maps import augment
-from tuner.augment.operations import active_operations, check_operations, check_signal_operations
+from tuner.augment.operations import active_operations, check_operations, check_signal_operations, of_inputs
 from tuner.errors import StoreError
 
 MAPS = ("flip", "crop", "shift")
@@ -83,6 +83,21 @@ def test_a_crop_takes_whole_elements_of_a_box_that_keeps_at_least_the_share_aske
     reach = rows[:, -1] - rows[:, 0]
     assert reach.min() >= math.floor(13 * math.sqrt(0.5 * 3 / 4)) - 1
     assert len(set(reach)) > 3
+
+
+def test_a_crop_of_inputs_is_enlarged_bilinearly_down_to_a_twelfth_of_the_area() -> None:
+    assert of_inputs(frozenset(MAPS)) == {"flip", "resized-crop", "shift"}
+    ramp = np.broadcast_to(np.arange(40, dtype=np.float32), (300, 1, 40, 40)).copy()
+    for turned in (False, True):
+        value = ramp.swapaxes(2, 3) if turned else ramp
+        moved = changed(value, "resized-crop")
+        rows = (moved.swapaxes(2, 3) if turned else moved)[:, 0, 7]
+        steps = np.diff(rows, axis=1)[:, 10:-10]  # edges repeat where a box touches them
+        np.testing.assert_allclose(steps, np.broadcast_to(steps[:, :1], steps.shape), atol=1e-4)
+        assert 0.2 < steps.min() < 0.4
+        assert 0.9 < steps.max() <= 1.001
+        assert rows.min() >= 0
+        assert rows.max() <= 39
 
 
 def test_all_channels_of_a_sample_move_alike() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.search.settings import setting
 from tuner.errors import BudgetError, KnobError, SpaceError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
@@ -15,8 +16,9 @@ from tuner.plugin.load.finding import select
 from tuner.plugin.sources import corners, preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import RunRequest
+from tuner.results.scores.objectives import OBJECTIVES
 from tuner.search.budget import LIMITS, budget
-from tuner.search.setting import CORE_STRATEGIES, wanted_knobs
+from tuner.search.setting import CORE_STRATEGIES, participants, wanted_knobs
 from tuner.search.space import Space, check_knobs, load_space, shipped
 
 HOST = build_host()
@@ -51,6 +53,19 @@ def test_a_shipped_space_says_for_whom_it_is_ends_and_composes_without_global_da
     task = replace(example_task(), global_per_class=(), global_val=0)
     plan = compose(taking_part(space), preferred_values({}), example_model(4), task, space.knobs).plan
     assert plan.data.alpha == 0
+
+
+def test_what_a_strategy_is_good_for_is_an_objective_where_none_is_named() -> None:
+    usual = [one.name for one in OBJECTIVES]
+    named = {name: [one.name for one in participants(HOST, load_space(name))[1]] for name in shipped()}
+    assert named["phone-overnight"] == usual
+    assert named["every-strategy"] == [*usual, "parameters", "mean_flops"]
+    assert named["early-exits"] == ["local_accuracy", "global_accuracy", "train_seconds", "mean_flops"]
+    foreseen = {}
+    for name in named:
+        strategies, objectives = participants(HOST, load_space(name))
+        foreseen[name] = replace(setting(), strategies=strategies, objectives=objectives[:1] + objectives[2:]).foreseen
+    assert {name for name, value in foreseen.items() if not value} == {"early-exits", "int8", "wearable"}
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from tuner.errors import StoreError, nearest
 
 GEOMETRIC = frozenset({"crop", "flip", "shift"})
+#: A crop of pixels that is enlarged to their size by interpolation: what ``crop`` is where inputs change, not maps.
+RESIZED_CROP = "resized-crop"
 #: For signals [C, T]: these move values along time, and so act on inputs and on stored maps alike.
 TEMPORAL = frozenset({"pool", "shift"})
 #: For signals too, but these change the values themselves, which a prefix does not carry through.
@@ -16,6 +18,11 @@ PHOTOMETRIC = frozenset({"blur", "jitter", "noise", "sharpness"} | _COLOURS)
 def active_operations(ops: Iterable[str], *, cached: bool) -> frozenset[str]:
     """Return those of a task's operations that act: all on inputs, none of `INPUT_ONLY` on stored maps."""
     return frozenset(ops) - INPUT_ONLY if cached else frozenset(ops)
+
+
+def of_inputs(ops: frozenset[str]) -> frozenset[str]:
+    """Return a task's operations as they act on the model's inputs."""
+    return frozenset(RESIZED_CROP if op == "crop" else op for op in ops)
 
 
 def check_operations(ops: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
-from tuner.bundle.table import Table, Within
+from tuner.bundle.table import MOST, Table, Within
 from tuner.errors import BundleError
 
 _MOST_SHARE = 1.01  # rounding may pass 1
@@ -42,6 +42,8 @@ class ExitPolicy:
         calibration_samples: Number of samples that the thresholds were chosen on.
         labelled: Whether these samples have labels; without them accuracy is agreement with the last exit.
         seconds: Latency of a sample that leaves at each exit, on the device of the export.
+        peak_bytes: Memory of one sample that leaves at each exit, in float32: weights up to there, and the most that
+            tensors take at once.
         front: Best accuracies by latency, of one threshold for all exits.
     """
 
@@ -54,11 +56,20 @@ class ExitPolicy:
     calibration_samples: int | None = None
     labelled: bool | None = None
     seconds: Annotated[tuple[float, ...], Within(0, math.inf)] = ()
+    peak_bytes: Annotated[tuple[int, ...], Within(0, MOST)] = ()
     front: tuple[ExitPoint, ...] = ()
 
     def __post_init__(self) -> None:
         exits = len(self.segments)
-        if len(self.thresholds) != exits - 1 or len(self.shares) != exits or len(self.seconds) not in {0, exits}:
+        if (
+            len(self.thresholds) != exits - 1
+            or len(self.shares) != exits
+            or {
+                len(self.seconds),
+                len(self.peak_bytes),
+            }
+            - {0, exits}
+        ):
             raise BundleError(
                 "exits must have a share for each segment and a threshold for each but the last, got "
                 f"{exits} segments, {len(self.shares)} shares, {len(self.thresholds)} thresholds: export again"

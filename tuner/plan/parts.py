@@ -240,6 +240,7 @@ class RecipePlan(Part):
         freeze_bn: Whether the tail's batch norms keep their statistics.
         micro_batches: Number of parts a batch is divided into; their gradients are summed: less memory, more time.
         label_smoothing: Share of the target that all classes get alike, in [0, 1); a task's own setting has precedence.
+        clip: Largest norm of all gradients of a step together: longer ones are scaled down to it. 0 for none.
         solve_again: Whether the head is solved for in closed form when training ends, and kept where it is as good.
         momentum: Of ``"sgd"``, in [0, 1).
         beta1: Of ``"adam"`` and ``"adamw"``: share of the mean of gradients that a step keeps.
@@ -268,6 +269,7 @@ class RecipePlan(Part):
     decay_rate: float = field(default=1.0, metadata=OPTIONAL)
     decay_steps: int = field(default=1, metadata=OPTIONAL)
     milestones: tuple[tuple[int, float], ...] = field(default=(), metadata=OPTIONAL)
+    clip: float = field(default=0.0, metadata=OPTIONAL)
 
     @property
     def part_size(self) -> int:

@@ -315,7 +315,8 @@ def _recipe_rules(recipe: RecipePlan) -> Iterator[tuple[bool, str, object]]:
     yield recipe.epochs >= 1, "recipe.epochs must be at least 1", recipe.epochs
     yield recipe.batch_size >= 1, "recipe.batch_size must be at least 1", recipe.batch_size
     yield 0 < recipe.learning_rate < math.inf, "recipe.learning_rate must be above 0", recipe.learning_rate
-    yield 0 <= recipe.weight_decay < math.inf, "recipe.weight_decay must be at least 0", recipe.weight_decay
+    for name in ("weight_decay", "clip"):
+        yield 0 <= getattr(recipe, name) < math.inf, f"recipe.{name} must be at least 0", getattr(recipe, name)
     for name in ("momentum", "beta1", "beta2"):
         yield 0 <= getattr(recipe, name) < 1, f"recipe.{name} must be at least 0 and below 1", getattr(recipe, name)
     for name in ("epsilon", "decay_rate"):

@@ -20,6 +20,13 @@ def forward_flops(plan: TrialPlan) -> int:
     return sum(block.flops for block in plan.model.blocks)
 
 
+def network_values(plan: TrialPlan) -> dict[str, float]:
+    """Return what the given network measures, by objective: that of a plan which neither grows nor has exits."""
+    flops = float(forward_flops(plan))
+    parameters = float(sum(block.parameters for block in plan.model.blocks))
+    return {"parameters": parameters, "flops": flops, "mean_flops": flops}
+
+
 def training_flops(plan: TrialPlan) -> int:
     """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
     tail = sum(block.flops for block in plan.model.blocks[plan.split :])

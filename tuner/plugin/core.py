@@ -54,6 +54,7 @@ class Recipe(Strategy[RecipePlan]):
             micro_batches=draw.choice("micro_batches", (1, 2, 4, 8)),
             label_smoothing=draw.number("label_smoothing", 0.0, 0.3, start=0.1),
             solve_again=draw.choice("solve_again", (True, False)),
+            clip=draw.number("clip", 0.0, 100.0, start=0.0, usual=(0.0,)),
         )
 
     def apply(self, plan: TrialPlan, knobs: RecipePlan) -> TrialPlan:

@@ -111,14 +111,20 @@ class Draw:
         Raises:
             KnobError: Nothing that the search space asks for is legal here.
         """
-        legal = Numeric(self._full(name), low, high, whole=True, log=log, start=start)
-        if usual:
-            return int(self._draw(Choice(legal.name, tuple(usual), start if start in usual else None, legal)))
-        return int(self._draw(legal))
+        return int(self._draw(_usual(Numeric(self._full(name), low, high, whole=True, log=log, start=start), usual)))
 
-    def number(self, name: str, low: float, high: float, *, log: bool = False, start: float | None = None) -> float:
+    def number(
+        self,
+        name: str,
+        low: float,
+        high: float,
+        *,
+        log: bool = False,
+        start: float | None = None,
+        usual: Sequence[float] = (),
+    ) -> float:
         """Draw a number in ``[low, high]``; arguments as for `integer`."""
-        return float(self._draw(Numeric(self._full(name), low, high, whole=False, log=log, start=start)))
+        return float(self._draw(_usual(Numeric(self._full(name), low, high, whole=False, log=log, start=start), usual)))
 
     def choice(self, name: str, options: Sequence[T], *, start: T | None = None) -> T:
         """Draw one of `options`; `start` is tried first."""
@@ -151,6 +157,12 @@ class Draw:
         if not allowed:
             raise KnobError(f"{knob}, but {value!r} was given: give an allowed value")
         return value
+
+
+def _usual(legal: Numeric, values: Sequence[float]) -> Knob:
+    """Return a knob of a few values of a range, all of which a search space may ask for; the range where none are."""
+    start = legal.start if legal.start in values else None
+    return Choice(legal.name, tuple(values), start, legal) if values else legal
 
 
 def narrow(legal: Knob, wanted: Wanted) -> Knob:

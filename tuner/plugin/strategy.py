@@ -28,6 +28,8 @@ class Strategy(ABC, Generic[K]):
         after: Names of strategies of its stage that are applied before it where they take part, and that come first
             where a knob draws which one does.
         baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
+        objectives: Names of objectives that it is good for, next to accuracies and the costs of training: studies that
+            it takes part in have them too, unless their search space names objectives.
     """
 
     name: ClassVar[str]
@@ -37,6 +39,7 @@ class Strategy(ABC, Generic[K]):
     excludes: ClassVar[frozenset[str]] = frozenset()
     after: ClassVar[frozenset[str]] = frozenset()
     baseline: ClassVar[bool] = False
+    objectives: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def sample(self, draw: Draw, model: ModelInfo) -> K:

@@ -15,7 +15,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import NOMINAL_FLOPS
 from tuner.planner.price import price
-from tuner.planner.tail_terms import forward_flops
+from tuner.planner.tail_terms import network_values
 from tuner.plugin.compose import StrategyError
 from tuner.results.kinds import cost_constraints
 from tuner.results.records.trial import Outcome, TrialRecord, TrialState
@@ -81,12 +81,12 @@ def scored_record(
     setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float, given: Mapping[str, float]
 ) -> TrialRecord:
     """Return the record of a trial that was scored, its costs compared with every limit."""
-    values = {"train_seconds": math.nan, "peak_bytes": math.nan, **outcome.values}
     plan = base.plan
     if plan is None:
         raise ValueError("an outcome needs a plan")
-    whole = float(forward_flops(plan))
-    values.setdefault("mean_flops", whole)
+    values = {"train_seconds": math.nan, "peak_bytes": math.nan, **network_values(plan), **outcome.values}
+    if "mean_flops" not in outcome.values:  # every sample runs through what was trained, which may have grown
+        values["mean_flops"] = values["flops"]
     if setting.deterministic:
         values["mean_latency_seconds"] = values["mean_flops"] / NOMINAL_FLOPS
     elif setting.rates.latency_seconds:  # a trial measures its share of the whole, not the moment it ran in

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ MEASURING_SHARE = 0.1
 FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE = 2.5, 0.01
 #: The sampler that keeps its generations in the trials of the study.
 GENERATIONS = "nsga2"
+#: The objective that tasks without global data have not.
+GLOBAL = "global_accuracy"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
@@ -78,9 +80,12 @@ class Setting:
 
     @property
     def foreseen(self) -> bool:
-        """Whether all objectives are accuracies or costs, which can be foreseen."""
-        known = {one.name for one in OBJECTIVES}
-        return all(one.name in known for one in self.objectives)
+        """Whether plans are weighed by the accuracies that they may bring.
+
+        All objectives are then accuracies or costs of training, or those of a search space that names none.
+        """
+        names, usual = set(self.objective_names), {one.name for one in OBJECTIVES}
+        return names <= usual or usual <= names | {GLOBAL} <= {*usual_objectives(self.strategies)}
 
     @property
     def objective_names(self) -> tuple[str, ...]:
@@ -115,7 +120,14 @@ def participants(host: Host, space: Space) -> tuple[list[Strategy[Any]], list[Ob
         asked_for = [name for name in host.strategies if host.is_local("strategy", name) and name not in names]
         others = [*(name for name in names if name not in CORE_STRATEGIES), *asked_for]
         strategies = [*select("strategy", others, host.strategies), *core]
-    return strategies, select("objective", space.objectives or [one.name for one in OBJECTIVES], host.objectives)
+    usual = [name for name in usual_objectives(strategies) if name in host.objectives]
+    return strategies, select("objective", space.objectives or usual, host.objectives)
+
+
+def usual_objectives(strategies: Iterable[Strategy[Any]]) -> tuple[str, ...]:
+    """Return the objectives of a search space that names none: those of every study, and what strategies serve."""
+    served = (name for strategy in strategies for name in strategy.objectives)
+    return tuple(dict.fromkeys([*(one.name for one in OBJECTIVES), *served]))
 
 
 def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequence[str]) -> None:

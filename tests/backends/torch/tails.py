@@ -17,7 +17,7 @@ from tuner.backends.torch.model.graph.nodes import chain
 from tuner.backends.torch.model.vision import torchvision
 from tuner.backends.torch.planned.bound_step import Program, bound, held_by
 from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.step.optimiser import optimiser
+from tuner.backends.torch.step.optimiser import clip_gradients, optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
@@ -167,7 +167,7 @@ class Eager:
                 module.eval()
             if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d) and module.p > 0:
                 module.forward = self._dropout(float(module.p))  # type: ignore[assignment,method-assign]  # for the test's sake
-        self._optimiser = optimiser(list(tail.parameters()), recipe)
+        self._optimiser, self._recipe = optimiser(list(tail.parameters()), recipe), recipe
 
     def _dropout(self, probability: float) -> Callable[[torch.Tensor], torch.Tensor]:
         return lambda value: value * (self.noise.pop(0) >= probability) / (1 - probability)
@@ -187,6 +187,7 @@ class Eager:
         else:
             loss = functional.cross_entropy(outputs, label)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        clip_gradients(self.tail.parameters(), self._recipe)
         self._optimiser.step()
         return float(loss.detach())
 

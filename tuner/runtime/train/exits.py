@@ -136,7 +136,8 @@ class ExitsTrainer(DeviceTrainer):
         calibration = calibrate_exits(
             logits, truth, heads, flops, kind=self.bundle.targets, prune=False, labelled=self._labelled
         )
-        self.policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
+        policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
+        self.policy = replace(policy, peak_bytes=self.policy.peak_bytes)
 
     def _train_each(self, rows: TrainingRows, recipe: RecipePlan, watch: Watch) -> list[list[float]]:
         """Train one exit after the other, up to the one that is stopped; return mean losses of whole epochs by exit.

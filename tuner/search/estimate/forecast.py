@@ -239,7 +239,7 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
     samples = min(recipe.batch_size, plan.train_samples)
     decays = recipe.weight_decay > 0
     partial = not recipe.freeze_bn and plan.train_samples % samples != 0
-    step = (recipe.optimiser, recipe.momentum > 0, decays, recipe.freeze_bn, partial)
+    step = (recipe.optimiser, recipe.momentum > 0, decays, recipe.clip > 0, recipe.freeze_bn, partial)
     terms = tuple((term.kind, term.settings, term.teacher) for term in plan.loss)
     return (plan.split, samples, recipe.part_size, plan.shape, terms, plan.runtime, *step)
 

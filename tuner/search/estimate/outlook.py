@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate
+from tuner.planner.tail_terms import network_values
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.search.setting import Setting
 
@@ -59,7 +60,8 @@ class Outlook:
         scored = {"local_accuracy": plan.local_scored, "global_accuracy": plan.global_scored}
         # the largest standard error that each accuracy may have on so many samples
         self._margins = {name: 0.5 / math.sqrt(count) for name, count in scored.items() if count}
-        self._costs = {"train_seconds": CHEAPER * estimate.train_seconds, "peak_bytes": CHEAPER * estimate.peak_bytes}
+        costs = {"train_seconds": CHEAPER * estimate.train_seconds, "peak_bytes": CHEAPER * estimate.peak_bytes}
+        self._costs = network_values(plan) | costs
 
     def hopeless(self, loss: float, seconds: float) -> bool:
         """Note the loss and the seconds of an epoch, and return whether the front is out of the trial's reach."""

@@ -23,6 +23,7 @@ from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
+from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner import tail_terms
 from tuner.results.records.trial import Outcome
@@ -69,6 +70,14 @@ def test_both_loops_train_alike_with_a_partial_last_batch(task: Task, whole: Tri
     assert relative(losses(ours), losses(theirs)) < 1e-4
     assert ours.values["local_accuracy"] == pytest.approx(theirs.values["local_accuracy"], abs=0.01)
     assert ours.notes[0].startswith("run by the planned executor")
+
+
+def test_all_gradients_of_a_batch_are_clipped_together(task: Task, whole: TrialPlan, tmp_path: Path) -> None:
+    clipped = replace(whole, recipe=replace(whole.recipe, clip=0.1, micro_batches=2))
+    assert "clip 0.1" in describe(clipped)
+    ours, theirs = (losses(trained(task, clipped, tmp_path, by)) for by in (PlannedSteps, EagerSteps))
+    assert relative(ours, theirs) < 1e-4
+    assert theirs[1] > losses(trained(task, whole, tmp_path, EagerSteps))[1] + 0.01  # shorter steps
 
 
 @pytest.mark.parametrize("by", [PlannedSteps, EagerSteps])

@@ -33,6 +33,7 @@ from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.planner.device import FLOAT_BYTES
 from tuner.plugin.core import build_host
 from tuner.results.records.trial import Outcome
 from tuner.runtime import Personaliser
@@ -274,6 +275,11 @@ def test_what_no_sample_reaches_is_dropped_where_that_is_asked_for(
     np.testing.assert_allclose(chains[1].every(batch)[0], chains[0].every(batch)[0], atol=1e-4)
     sizes = [sum(path.stat().st_size for path in one.rglob("*") if path.is_file()) for one in (whole, part)]
     assert sizes[1] < sizes[0] / 3
+    peaks = before.sections["exits"]["peak_bytes"]
+    assert list(after.sections["exits"]["peak_bytes"]) == list(peaks[:1])
+    assert len(peaks) == 2
+    weights_bytes = FLOAT_BYTES * sum(block.parameters for block in model.blocks)
+    assert model.blocks[0].parameters * FLOAT_BYTES + batch[:1].nbytes < peaks[0] < weights_bytes < peaks[1]
 
 
 def _folder(tmp_path: Path) -> Path:

@@ -13,7 +13,7 @@ from tuner.backends.lowering import Training
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.step.losses import ExtendedLoss
-from tuner.backends.torch.step.optimiser import optimiser, set_rate
+from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_rate
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.backends.torch.trial.edits.evolving import begin_evolving, call, evolving
 from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
@@ -63,6 +63,7 @@ class EagerSteps(TrialSteps):
             loss = sum(self._backward(part, rows) for part in batches_of(rows, self._recipe.part_size))
             for module in self.evolving:
                 call(module, "before_update", loss)
+            clip_gradients((own for group in self._optimiser.param_groups for own in group["params"]), self._recipe)
             self._optimiser.step()
             for module in self.evolving:
                 call(module, "after_update")

@@ -11,7 +11,7 @@ from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
-from tuner.backends.torch.step.optimiser import optimiser, set_rate
+from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_rate
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.plan.trial import TrialPlan
@@ -41,7 +41,7 @@ class HeadsSteps(Steps):
         *,
         loss: StepLoss,
     ) -> None:
-        self._plan, self._heads, self._loss = plan.heads, heads, loss
+        self._plan, self._heads, self._loss, self._recipe = plan.heads, heads, loss, plan.recipe
         self.threads = ThreadChoice(plan.runtime.threads)
         self._teacher = teacher_logits(plan.answering_cuts[-1], final, inputs)
         self._read = inputs.reading([place.block for place in plan.heads.exits])
@@ -67,6 +67,8 @@ class HeadsSteps(Steps):
             ]
             loss = torch.stack(losses).sum()
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            for head in self._heads:
+                clip_gradients(head.parameters(), self._recipe)
             self._optimiser.step()
             return float(loss.detach())
 

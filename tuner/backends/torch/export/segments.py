@@ -1,6 +1,7 @@
 """Export with exits: a chain of ONNX files, one for each exit, each weight once; calibrated again as it will run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
 from tuner.backends.base import Exported
 from tuner.backends.torch.exits.calibrate import exit_flops, truths
@@ -167,9 +169,42 @@ def _checked(
             check.scores |= {f"exit{number}_share": float(rate) for number, rate in enumerate(rates)}
             check.scores["mean_latency_seconds"] = float(rates @ costs.seconds.cumulative())
             check.scores["mean_flops"] = float(rates @ costs.flops.cumulative())
+    sample = torch.from_numpy(task.batch(task.local.val, [0]))
     policy = calibration.policy(names, costs, labelled=task.labelled, whole=whole)
+    policy = replace(policy, peak_bytes=tuple(_peak_bytes(segments, sample)))
     sections = {Section.EXITS.value: policy.to_dict(), **check.sections()}
     return {**check.scores, "largest_logit_difference": check.largest_difference()}, sections
+
+
+class _LiveTensors(fx.Interpreter):
+    """Runs a graph, and keeps the most bytes that its tensors take at once; weights are not counted."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.peak_bytes = 0
+        self._weights = {value.untyped_storage().data_ptr() for value in graph.state_dict().values()}
+
+    def run_node(self, node: fx.Node) -> Any:
+        """Run a node; what it reads is alive until then."""
+        value = super().run_node(node)
+        leaves = [leaf for leaf in tree_leaves([value, *self.env.values()]) if isinstance(leaf, torch.Tensor)]
+        sizes = {own.untyped_storage().data_ptr(): own.untyped_storage().nbytes() for own in leaves}
+        self.peak_bytes = max(self.peak_bytes, sum(size for at, size in sizes.items() if at not in self._weights))
+        return value
+
+
+def _peak_bytes(segments: Sequence[nn.Module], sample: torch.Tensor) -> Iterator[int]:
+    """Yield the memory of one sample that leaves at each exit; an exit's head reads what the next segment does."""
+    value, weights, most = sample, dict[int, int](), 0
+    for segment in segments:
+        body, *side = [segment] if isinstance(segment, fx.GraphModule) else segment.children()
+        for part in (body, *side):
+            run = _LiveTensors(part if isinstance(part, fx.GraphModule) else fx.symbolic_trace(part))
+            with torch.inference_mode():
+                given = run.run(value)
+            value, most = given if part is body else value, max(most, run.peak_bytes)
+        weights |= {own.data_ptr(): own.numel() * own.element_size() for own in segment.state_dict().values()}
+        yield sum(weights.values()) + most
 
 
 def _seconds(task: Task, chain: Chain) -> Costs:

@@ -1,6 +1,6 @@
 """The optimisers of a recipe: PyTorch's, those that plugins add, and updates as part of a traced step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,9 @@ from tuner.plan.parts import RecipePlan
 
 #: Optimiser state by recipe, one tensor of the parameter's shape each.
 STATES: Mapping[str, tuple[str, ...]] = {"sgd": ("momentum",), "adam": ("mean", "square"), "adamw": ("mean", "square")}
+
+#: What `torch.nn.utils.clip_grad_norm_` adds to a norm before it divides by it.
+_SMALL = 1e-6
 
 
 def optimiser(
@@ -42,6 +45,21 @@ def set_rate(target: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of the next step."""
     for group in target.param_groups:
         group["lr"] = rate
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], recipe: RecipePlan) -> None:
+    """Scale the gradients of what trains together down to the recipe's norm, where it has one."""
+    if recipe.clip:
+        nn.utils.clip_grad_norm_(parameters, recipe.clip)
+
+
+def clipped(gradients: Sequence[torch.Tensor | None], recipe: RecipePlan) -> list[torch.Tensor | None]:
+    """Return the gradients of a traced step scaled, by the formula of `torch.nn.utils.clip_grad_norm_`."""
+    if not recipe.clip:
+        return list(gradients)
+    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients if gradient is not None]
+    scale = torch.clamp(recipe.clip / (torch.linalg.vector_norm(torch.stack(norms)) + _SMALL), max=1.0)
+    return [None if gradient is None else gradient * scale for gradient in gradients]
 
 
 def bias_corrected(recipe: RecipePlan, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -22,7 +22,7 @@ from torch.func import functional_call
 
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.losses import ExitLoss, ExtendedLoss
-from tuner.backends.torch.step.optimiser import STATES, bias_corrected, updated
+from tuner.backends.torch.step.optimiser import STATES, bias_corrected, clipped, updated
 from tuner.backends.torch.step.prepare import moving_buffers, noise_shapes, prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError, graph_of, port_of, refused
@@ -106,11 +106,15 @@ def trace(
         losses = _losses(loss, logits, before)
         mean = (losses * before["sample_weight"]).sum() / before["sample_weight"].sum()
         mean = mean if part == "whole" else mean * before["share"]
-        gradients = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
+        found = torch.autograd.grad(mean, list(weights.values()), allow_unused=True)
         rates = None if part == "adding" else bias_corrected(recipe, before)
-        for (name, value), gradient in zip(weights.items(), gradients, strict=True):
-            total = None if part == "whole" else before[f"sum.{name}"]
-            summed = gradient if total is None or gradient is None else total + gradient
+        gradients: list[torch.Tensor | None] = list(found)
+        if part != "whole":
+            pairs = zip(weights, found, strict=True)
+            gradients = [None if own is None else before[f"sum.{name}"] + own for name, own in pairs]
+        if part != "adding":
+            gradients = clipped(gradients, recipe)
+        for (name, value), summed in zip(weights.items(), gradients, strict=True):
             names = [f"sum.{name}"] if part == "adding" else [name, *(f"{state}.{name}" for state in states)]
             old = [value.detach() if own == name else before[own] for own in names]
             if summed is None:  # torch.optim leaves it alone

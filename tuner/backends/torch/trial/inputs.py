@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.augment.operations import of_inputs
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.engines import prefix_engine
 from tuner.backends.torch.features.int8 import int8_kind, int8_prefix
@@ -167,6 +168,7 @@ def augmenting(task: Task, plan: TrialPlan, generator: np.random.Generator) -> C
     """Return the plan's random changes."""
     if not plan.cache.augment:
         return unchanged
-    operations, strength = plan.operations, plan.cache.augment
+    operations = plan.operations if plan.cached else of_inputs(plan.operations)
+    strength = plan.cache.augment
     augment = input_kind(task.input.kind).augment
     return lambda maps: augment(maps, generator, operations, strength)

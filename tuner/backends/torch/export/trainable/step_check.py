@@ -11,7 +11,7 @@ from torch import nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.step.optimiser import optimiser
+from tuner.backends.torch.step.optimiser import clip_gradients, optimiser
 from tuner.backends.torch.step.prepare import prepared
 from tuner.backends.torch.step.substitutes import Feed, substituted
 from tuner.backends.torch.step.traced import StepError
@@ -87,6 +87,7 @@ def compare_training(
                 logits = model(spatial(batch))
             mean = loss(logits, target.to(batch.dtype) if target.is_floating_point() else target)
             mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            clip_gradients(model.parameters(), recipe)
             updates.step()
             losses.append(float(mean.detach()))
         return losses
