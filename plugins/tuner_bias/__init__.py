@@ -7,6 +7,7 @@ Source: TinyTL (Cai et al., NeurIPS 2020), section 3.1; BitFit (Zaken et al., AC
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.plugin import Draw, Lowering, ModelInfo, Scalar, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
@@ -32,7 +33,7 @@ class BiasOnly(Strategy[Knobs]):
 
     name, stage = "bias", Stage.SPLIT
     writes, refines = frozenset({Stage.SHAPE}), frozenset({Stage.RECIPE})
-    excludes = frozenset({"growth"})
+    excludes = MappingProxyType({"growth": "it changes weights of the given layers, which growth replaces"})
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw the depth, whether scales train, and the factor of the learning rate."""

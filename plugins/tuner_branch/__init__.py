@@ -11,6 +11,7 @@ ridge heads with exact leave-one-out as in `tuner.ridge.union`.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.plugin import (
@@ -47,7 +48,7 @@ class Branch(Strategy[Knobs]):
 
     name, stage = "branch", Stage.SHAPE
     after = frozenset({"growth"})
-    excludes = frozenset({"closed_form"})
+    excludes = MappingProxyType({"closed_form": "it trains more than the head, which closed_form alone solves for"})
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw whether there is a branch: only where the task has global data, and the model several blocks."""

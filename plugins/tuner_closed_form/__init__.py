@@ -11,6 +11,7 @@ Guo et al., 2017, for the temperature.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.plugin import (
@@ -48,7 +49,13 @@ class ClosedForm(Strategy[Knobs]):
 
     name, stage = "closed_form", Stage.SPLIT
     writes = frozenset({Stage.SHAPE})
-    excludes = frozenset({"growth", "exits", "distill"})
+    excludes = MappingProxyType(
+        {
+            "growth": "the head has no hidden width; recipe.solve_again solves for the head of a grown tail",
+            "exits": "not built",
+            "distill": "no step has a loss; recipe.solve_again solves for the head of a distilled tail",
+        }
+    )
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the same of every model
         """Draw whether the head is joint, where the task has global data."""

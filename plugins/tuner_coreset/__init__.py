@@ -9,6 +9,7 @@ representation learning" (CVPR 2017), Algorithm 4: L2-normalised features, the g
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ class Coreset(Strategy[Knobs]):
     """Mix in the samples of every global class that stand best for their class."""
 
     name, stage = "coreset", Stage.DATA
-    excludes = frozenset({"gdm"})
-    after = excludes
+    excludes = MappingProxyType({"gdm": "each decides which global samples are mixed in"})
+    after = frozenset({"gdm"})
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the same for every model
         """Draw α in [0, 0.1], and the number of candidates."""

@@ -7,6 +7,7 @@ Source: LoRA (Hu et al., ICLR 2022), section 4.1; a convolution's kernel is read
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.plugin import Draw, Lowering, ModelInfo, Scalar, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
@@ -37,7 +38,7 @@ class Lora(Strategy[Knobs]):
 
     name, stage = "lora", Stage.SPLIT
     writes, refines = frozenset({Stage.SHAPE}), frozenset({Stage.RECIPE})
-    excludes = frozenset({"growth"})
+    excludes = MappingProxyType({"growth": "it changes weights of the given layers, which growth replaces"})
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw the depth, the rank, the scale, the factor of the learning rate, and how the head trains."""

@@ -9,6 +9,7 @@ a server, by contribution analysis; here on the device, by saliency.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.plugin import Draw, Lowering, ModelInfo, Scalar, Stage, Strategy, Tail, TailEdit, TrialPlan, hookimpl
@@ -31,7 +32,8 @@ class Knobs:
 class Sparse(Strategy[Knobs]):
     """Train the most salient channels of the last blocks, their biases, and the head."""
 
-    name, stage, writes, excludes = "sparse", Stage.SPLIT, frozenset({Stage.SHAPE}), frozenset({"growth"})
+    name, stage, writes = "sparse", Stage.SPLIT, frozenset({Stage.SHAPE})
+    excludes = MappingProxyType({"growth": "it changes weights of the given layers, which growth replaces"})
 
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw the depth, and the share of the bytes."""

@@ -1,4 +1,4 @@
-"""The commands ``tuner plugins check`` and ``tuner plugins new``."""
+"""The commands ``tuner plugins check``, ``tuner plugins new`` and ``tuner plugins pairs``."""
 
 import json
 from dataclasses import asdict
@@ -57,6 +57,18 @@ def check(package: str, /, *, json_output: Json = False) -> None:
     print_line(json.dumps(asdict(report)) if json_output else _as_text(report))
     if report.broken:
         raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")
+
+
+def pairs(*, json_output: Json = False) -> None:
+    """Print which installed strategies and settings go together in one plan, and why others do not."""
+    from tuner_testing.models.pairs import installed_pairs
+
+    found = installed_pairs()
+    if json_output:
+        listed = [{"pair": pair, "reason": reason} for pair, reason in found.reasons().items()]
+        print_line(json.dumps({"pairs": listed}))
+        return
+    print_line(found.table())
 
 
 def _as_text(report: "PluginReport") -> str:

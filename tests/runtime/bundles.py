@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.sessions import opened
-from tuner.backends.base import Trial
+from tuner.backends.base import Backend, Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.bundle.format import PLAN, new_folder, seal
 from tuner.bundle.info import FORMAT
@@ -81,10 +81,17 @@ def _made(
             runtime=RuntimePlan("torch", 1),
         )
     )
+    return exported_bundle(task, folder, plan, backend, Store(folder / "store"))
+
+
+def exported_bundle(
+    task: Task, folder: Path, plan: TrialPlan, backend: Backend, store: Store, *, trainable: bool = True
+) -> Path:
+    """Carry a plan out, and export it."""
     weights, out = folder / "trained.safetensors", folder / "bundle"
-    outcome = opened(backend, task).train(Trial(plan, 1, Store(folder / "store"), weights))
+    outcome = opened(backend, task).train(Trial(plan, 1, store, weights))
     with new_folder(out) as part:
-        exported = opened(backend, task).export(plan, weights, part, trainable=True)
+        exported = opened(backend, task).export(plan, weights, part, trainable=trainable)
         (part / PLAN).write_text(to_toml(plan), encoding="utf-8")
         content = {
             "format": FORMAT,

@@ -109,7 +109,8 @@ def with_given(strategies: Sequence[Strategy[Any]], training: GivenTraining | No
     if training is None or not any(strategy.stage is Stage.SPLIT for strategy in strategies):
         return list(strategies)
     later = {Stage.SHAPE, Stage.HEADS, Stage.LOSS}
-    others = frozenset(strategy.name for strategy in strategies if strategy.stage in later)
+    reason = "the task prescribes its training"
+    others = {strategy.name: reason for strategy in strategies if strategy.stage in later}
     asked = training
 
     class Given(Strategy[None]):

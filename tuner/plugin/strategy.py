@@ -1,7 +1,7 @@
 """The base class of strategies."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from tuner.plan.info import ModelInfo
@@ -23,8 +23,8 @@ class Strategy(ABC, Generic[K]):
         writes: Further parts that `apply` may write, those of shared stages; it takes part in them wherever it takes
             part in its own stage.
         refines: Parts that `refine` may change, after every part has been decided.
-        excludes: Names of strategies that it is not combined with. Of its own stage, a knob (``shape.by``) draws which
-            one takes part; else the one of the earlier stage does.
+        excludes: Names of strategies that it is not combined with; a mapping gives the reason of each. Of its own
+            stage, a knob (``shape.by``) draws which one takes part; else the one of the earlier stage does.
         after: Names of strategies of its stage that are applied before it where they take part, and that come first
             where a knob draws which one does.
         baseline: Whether it is what other strategies of its stage are compared with: those are tried first.
@@ -36,7 +36,7 @@ class Strategy(ABC, Generic[K]):
     stage: ClassVar[Stage]
     writes: ClassVar[frozenset[Stage]] = frozenset()
     refines: ClassVar[frozenset[Stage]] = frozenset()
-    excludes: ClassVar[frozenset[str]] = frozenset()
+    excludes: ClassVar[Collection[str]] = frozenset()
     after: ClassVar[frozenset[str]] = frozenset()
     baseline: ClassVar[bool] = False
     objectives: ClassVar[tuple[str, ...]] = ()

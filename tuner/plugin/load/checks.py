@@ -54,10 +54,12 @@ def check_strategy(strategy: Strategy[Any]) -> None:
     for attribute, kind, rule in (
         ("writes", Stage, "a set of stages that several strategies share"),
         ("refines", Stage, "a set of stages"),
-        ("excludes", str, "a set of names"),
+        ("excludes", str, "a set of names, or a mapping of names to reasons"),
         ("after", str, "a set of names"),
     ):
         value = getattr(strategy, attribute)
+        if attribute == "excludes" and isinstance(value, Mapping):
+            value = {*value}
         fine = isinstance(value, set | frozenset) and all(isinstance(one, kind) for one in value)
         if not fine or (attribute == "writes" and not value <= SHARED_STAGES):
             raise PluginError(f"strategy {name!r} must set {attribute} to {rule}, got {value!r}")
