@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 
     from tuner.commands.demo import Demo
     from tuner.commands.tune.dry_run import DryRun
-    from tuner.results.run import Run
 
 DEFAULTS = RunRequest()
 QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What should the device train?"
 
 
 def run(
-    task: str = ".", /, *, request: RunRequest = DEFAULTS, dry_run: bool = False, json_output: Json = False
+    task: str = ".",
+    /,
+    *,
+    request: RunRequest = DEFAULTS,
+    dry_run: bool = False,
+    details: bool = False,
+    json_output: Json = False,
 ) -> None:
     """Tune a task: try plans by training them, within limits, and write the results as a run.
 
@@ -34,6 +39,8 @@ def run(
         A task.toml or its folder, a model.ini, a folder of photos, a file.py:function, or the name of a built-in task.
     dry_run
         Show what would be searched and what fits; train nothing.
+    details
+        Show everything that was found, as `tuner show RUN --details` does.
     """
     from tuner.cli.fence import ended_after
     from tuner.commands.tune.run import process_started
@@ -63,9 +70,7 @@ def run(
     if json_output:
         print_line(json.dumps(as_json(result)))
     else:
-        print_run(result, stdout_console())
-        for command in next_commands(result, request.artifacts):
-            listener.say(f"next: {command}")
+        print_run(result, stdout_console(), details=details, artifacts=request.artifacts)
     if not result.front:
         from tuner.errors import BudgetError
         from tuner.results.views.pick import nothing_feasible
@@ -106,7 +111,9 @@ def demo(*, out: Out = None) -> None:
     console.print(QUESTION)
     result = tune_digits(out, progress())
     print_run(result, console)
-    print_demo(export_and_predict(result), console)
+    with closing(progress()) as listener:
+        demonstrated = export_and_predict(result, listener)
+    print_demo(demonstrated, console)
 
 
 def format_dry_run(preview: "DryRun") -> str:
@@ -155,22 +162,8 @@ def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_
     return shlex.join([*words, "--json"] if as_json else words)
 
 
-def next_commands(run: "Run", artifacts: str | Path | None = None) -> Iterable[str]:
-    """Yield commands that use a finished run; none where its front is empty.
-
-    Workers of a study put the weights of the front where `artifacts` says; the folder has those of its own trials.
-    """
-    folder, bundle = str(run.folder), f"{run.folder.name}-bundle"
-    if run.front:
-        yield shlex.join(["tuner", "show", folder, str(run.front[0] if run.best is None else run.best)])
-        if artifacts is None:
-            yield shlex.join(["tuner", "export", folder, bundle])
-        else:
-            yield shlex.join(["tuner", "export", run.info.config.study, bundle, "--artifacts", str(artifacts)])
-
-
 def print_demo(demo: "Demo", console: "Console") -> None:
-    """Print the bundle, its predictions next to the true labels, what to try next, the answer, and paths of pages."""
+    """Print the bundle, its predictions next to the true labels, what to try next, and paths of pages."""
     console.print(f"exported trial {demo.trial} to {demo.bundle}", highlight=False)
     for example in demo.examples:
         prediction = example.prediction
@@ -178,6 +171,5 @@ def print_demo(demo: "Demo", console: "Console") -> None:
         console.print(f"{example.file}: {predicted}, the true label is {example.label}", highlight=False)
     commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
     console.print(f"try: {commands}", highlight=False)
-    console.print(demo.answer, highlight=False)
     for name, page in demo.pages.items():
         console.print(f"{name}: {page}", highlight=False)

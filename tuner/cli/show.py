@@ -17,6 +17,7 @@ def show(
     trial: int | None = None,
     /,
     *,
+    details: bool = False,
     whole: Annotated[bool, Parameter(name="--all")] = False,
     trials: bool = False,
     plot: bool = False,
@@ -25,7 +26,7 @@ def show(
 ) -> None:
     """Show a run, one of its trials, or a bundle.
 
-    Of a run: the untouched model, the Pareto front, the number of trials by state, and what was spent.
+    Of a run: what it came to in one sentence, the best trials, where the time went, and what to do next.
 
     Parameters
     ----------
@@ -34,6 +35,8 @@ def show(
         what it predicts, its plan, scores, sizes, and whether it can train again.
     trial
         Number of a trial of the run: its plan, values, estimate, reason, notes, and the traceback of an exception.
+    details
+        Show everything else of a run too: plans in full, baselines, cuts, strategies, and errors of the estimates.
     whole
         Show the whole front: also members that are near-equal, or no better than the untouched model.
     trials
@@ -46,8 +49,10 @@ def show(
     from tuner.commands.bundles.card import card_at
     from tuner.errors import UsageError
 
-    if trials + whole + plot + (trial is not None) > 1 or (plot and json_output):
-        raise UsageError("show takes one of a trial's number, --trials, --all and --plot: leave the others out")
+    if trials + (whole or details) + plot + (trial is not None) > 1 or (plot and json_output):
+        raise UsageError(
+            "show takes one of a trial's number, --trials, --plot, and --all or --details: leave the others out"
+        )
     from tuner.commands.runs.source import open_run
     from tuner.reading import is_address
 
@@ -55,9 +60,9 @@ def show(
     if card is not None:
         from tuner.cli.text.bundles import format_card
 
-        if trials or whole or plot or kind or trial is not None:
+        if trials or whole or details or plot or kind or trial is not None:
             raise UsageError(
-                f"{folder} is a bundle, not a run: leave out the number, --trials, --all, --plot and --kind"
+                f"{folder} is a bundle, not a run: leave out the number, --trials, --all, --details, --plot and --kind"
             )
         print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
         return
@@ -67,10 +72,10 @@ def show(
 
         print_line(plots(run, stdout_console().width))
         return
-    _show_run(run, trial, whole=whole, trials=trials, json_output=json_output)
+    _show_run(run, trial, details=details, whole=whole, trials=trials, json_output=json_output)
 
 
-def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_output: bool) -> None:
+def _show_run(run: "Run", trial: int | None, *, details: bool, whole: bool, trials: bool, json_output: bool) -> None:
     from tuner.cli.text.run import format_trial, format_trials, print_run
     from tuner.commands.runs.show import as_json, trial_as_json
 
@@ -83,4 +88,4 @@ def _show_run(run: "Run", trial: int | None, *, whole: bool, trials: bool, json_
     elif json_output:
         print_line(json.dumps(as_json(run)))
     else:
-        print_run(run, stdout_console(), whole=whole)
+        print_run(run, stdout_console(), whole=whole, details=details)

@@ -25,10 +25,31 @@ def describe(plan: TrialPlan) -> str:
     return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}"
 
 
+def plain(plan: TrialPlan) -> str:
+    """Return what a plan trains and on which samples, for somebody who knows no terms of the field.
+
+    ``"trains the last 2 of 20 blocks on 1,192 of your photos and 400 known ones, in 4 epochs"``
+    """
+    noun, own = plan.task.noun, f"{plan.local_samples:,}"
+    samples = f"{own} of your {noun}" if plan.data.share == 1 else f"{own} of your {plan.task.local_train:,} {noun}"
+    if plan.global_samples:
+        samples += f" and {plan.global_samples:,} known one{'' if plan.global_samples == 1 else 's'}"
+    if plan.traits.solves:
+        return f"computes {trained_part(plan)} in one step from {samples}"
+    by = "".join(f", by {edit.kind}" for edit in plan.shape)
+    exits = f" and {_exits(plan)}" if plan.heads.exits and plan.trainable else ""
+    epochs = f"in {plan.recipe.epochs} epoch{'' if plan.recipe.epochs == 1 else 's'}"
+    return f"trains {trained_part(plan)}{exits} on {samples}, {epochs}{by}"
+
+
+def _exits(plan: TrialPlan) -> str:
+    return f"{len(plan.heads.exits)} early exit{'' if len(plan.heads.exits) == 1 else 's'}"
+
+
 def trained_part(plan: TrialPlan) -> str:
     """Return what of the model a plan trains, for a sentence: ``"the last 3 of 20 blocks"``."""
     if not plan.trainable:
-        return f"{len(plan.heads.exits)} early exit{'' if len(plan.heads.exits) == 1 else 's'}"
+        return _exits(plan)
     if plan.split == 0:
         return "the whole model"
     return "the last block" if plan.trainable == 1 else f"the last {plan.trainable} of {plan.model.num_blocks} blocks"
@@ -37,7 +58,10 @@ def trained_part(plan: TrialPlan) -> str:
 def _part(plan: TrialPlan) -> str:
     if not plan.trainable:
         return "side heads only"
-    return "the whole model" if plan.split == 0 else f"last {plan.trainable} of {plan.model.num_blocks} blocks"
+    if plan.split == 0:
+        return "the whole model"
+    blocks = plan.model.num_blocks
+    return f"last of {blocks} blocks" if plan.trainable == 1 else f"last {plan.trainable} of {blocks} blocks"
 
 
 def _data(plan: TrialPlan) -> str:

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from tuner.cli.text.screen import print_screen
 from tuner.metrics import percent
 from tuner.plan.text import describe
 from tuner.results.records.trial import TrialRecord, binding
@@ -15,23 +17,33 @@ from tuner.results.scores.cuts import Cut, cuts_of
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, Objective, title_of
 from tuner.results.scores.strategies import FRONT_LOST, Tried, strategies_of
 from tuner.results.views import baselines
-from tuner.results.views.answer import answer
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
-from tuner.results.views.pick import named_picks, nothing_feasible
+from tuner.results.views.pick import named_picks
 from tuner.targets.base import LEFT_OUT, TOP
 from tuner.units import format_bytes, format_seconds
 
 #: Mean absolute errors, in the unit of its targets.
 ERRORS = ("local_mae", "global_mae", "local_loo_mae")
+#: Errors of fewer estimates say nothing of the others.
+FEW_ESTIMATES = 3
 
 
-def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
-    """Print a run: baselines first, the Pareto front, the number of trials by state, what was spent.
+def print_run(
+    run: Run, console: Console, *, whole: bool = False, details: bool = False, artifacts: str | Path | None = None
+) -> None:
+    """Print a run: the answer first, on one screen; with `details` also everything else that was found.
 
     Of the front, members that are worth a look are printed, or the `whole` of it.
     """
+    print_screen(run, console, whole=whole, artifacts=artifacts)
+    if details:
+        console.print()
+        _print_details(run, console, run.front if whole else run.shortlist)
+
+
+def _print_details(run: Run, console: Console, members: Sequence[int]) -> None:
+    """Print all values and plans in the field's terms, what each cut and strategy came to, and what was spent."""
     info = run.info
-    members = run.front if whole else run.shortlist
     console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
     if len(info.kinds) > 1:
         console.print(_kinds(run), highlight=False)
@@ -53,25 +65,19 @@ def print_run(run: Run, console: Console, *, whole: bool = False) -> None:
         console.print(part, highlight=False)
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
-        console.print("time: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
-    if errors := estimate_errors(run.records):
+        console.print("seconds: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
+    errors = {name: one for name, one in estimate_errors(run.records).items() if one.trials >= FEW_ESTIMATES}
+    if errors:
         console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False)
-    states = ", ".join(f"{number} {state}" for state, number in run.counts.items())
-    seconds, stored = format_seconds(info.spent.seconds), format_bytes(info.spent.storage_bytes)
-    of_prior = f" · {run.of_prior}" if run.of_prior else ""
-    console.print(f"trials: {states}{of_prior} · spent {seconds} · the store now holds {stored}")
-    console.print(answer(run), highlight=False)
+    of_prior = f"{run.of_prior} · " if run.of_prior else ""
+    console.print(f"{of_prior}the store now holds {format_bytes(info.spent.storage_bytes)}")
 
 
 def _picks(run: Run) -> Iterator[str]:
-    """Yield how to export what was found, and which of it is not better than what anybody would try first."""
-    if not run.front:
-        yield f"the front is empty: {nothing_feasible(run)}"
-    elif run.best is not None:
+    """Yield the trial of each named pick, and which of them are not better than what anybody would try first."""
+    if run.best is not None:
         named = named_picks(run)
-        picks = ", ".join(f"{name} {trial}" for name, trial in named.items())
-        artifacts = "" if run.place == str(run.folder) else " --artifacts WHERE"
-        yield f"→ the best: tuner export {run.place} OUT{artifacts} (--pick {picks})"
+        yield f"picks: {', '.join(f'--pick {name} is trial {trial}' for name, trial in named.items())}"
         yield from baselines.verdicts(run, named.values())
 
 
@@ -88,13 +94,14 @@ def _tried(run: Run) -> Iterator[Table | str]:
 
 def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
     """Return what each number of blocks that train came to."""
-    local = run.objective("local_accuracy")
+    local, everywhere = run.objective("local_accuracy"), run.objective("global_accuracy")
     table = Table(box=None, pad_edge=False)
-    for title in ("what trains", "tried", f"best {local.title}", "seconds"):
+    for title in ("what trains", "tried", f"best {local.title}", f"its {everywhere.title}", "seconds"):
         table.add_column(title, justify="left" if title == "what trains" else "right")
     for cut in cuts:
         best = "–" if cut.local_accuracy is None else f"{local.text(cut.local_accuracy)} (trial {cut.trial})"
-        table.add_row(cut.name, str(cut.tried), best, f"{cut.seconds:,.1f}")
+        kept = "–" if cut.global_accuracy is None else everywhere.text(cut.global_accuracy)
+        table.add_row(cut.name, str(cut.tried), best, kept, f"{cut.seconds:,.1f}")
     return table
 
 

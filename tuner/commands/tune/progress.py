@@ -12,19 +12,32 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from tuner.plan.text import describe
+from tuner.plan.text import describe, plain
 from tuner.printable import printable
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
-from tuner.results.scores.objectives import Objective
-from tuner.search.listener import Listener
+from tuner.results.scores.objectives import SCORES, Objective
+from tuner.search.listener import FILLING, FINISHING, LOOKING, MEASURING, OPENING, SCORING, TRYING, Listener
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
-#: Off a terminal, a line is printed after so much silence.
-PLAIN_SECONDS = 8.0
+#: Off a terminal, a line is printed after so much silence: of a phase's first seconds, and later.
+FIRST_SECONDS, PLAIN_SECONDS = 3.0, 8.0
+#: What each phase does, for people, and which comes next.
+PHASES = {
+    OPENING: ("loading PyTorch and the model, and looking at every file", LOOKING),
+    LOOKING: ("what its blocks compute and hold", MEASURING),
+    MEASURING: ("how fast it computes features and trains", SCORING),
+    SCORING: ("what it is right in before anything trains", FILLING),
+    FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
+    TRYING: ("each plan is trained and scored", FINISHING),
+}
+#: Growth of the front that is hardly worth waiting for.
+HARDLY = 0.002
 BAR_WIDTH = 20
 BARS, MOST_BARS = "▁▂▃▄▅▆▇█", 40
+#: Values by the words before them in a line; of costs, their unit says enough.
+WORDS = {"local_accuracy": "yours ", "global_accuracy": "known ", "train_seconds": "", "peak_bytes": ""}
 
 
 class Progress(Listener):
@@ -50,7 +63,7 @@ class Progress(Listener):
         self._objectives: Sequence[Objective] = ()
         self._phase, self._begun_at, self._step = "", 0.0, ""
         self._announced: set[str] = set()
-        self._last_line_at = time.monotonic()
+        self._last_line_at, self._patience = time.monotonic(), FIRST_SECONDS
         self._panel: _Panel | None = None
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
@@ -74,11 +87,12 @@ class Progress(Listener):
             self._panel.show(name, name)
         elif name not in self._announced:
             self._announced.add(name)
-            self.say(name)
+            self.say(f"{name}: {PHASES[name][0]}" if name in PHASES else name)
+            self._patience = FIRST_SECONDS
 
     def say(self, line: str) -> None:
         """Print a line above the panel."""
-        self._last_line_at = time.monotonic()
+        self._last_line_at, self._patience = time.monotonic(), PLAIN_SECONDS
         wrap = self._console.is_terminal  # at words; elsewhere a line stays whole
         self._console.print(printable(line), highlight=False, markup=False, soft_wrap=not wrap)
 
@@ -95,7 +109,7 @@ class Progress(Listener):
         self._objectives = objectives
         values = self._format_values(baseline.values, scored)
         if values or self._verbose or baseline.name == UNTOUCHED:
-            name = "untouched model" if baseline.name == UNTOUCHED else baseline.name
+            name = "the model as it came" if baseline.name == UNTOUCHED else baseline.name
             self.say(f"{name}: {values or baseline.note}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
@@ -103,7 +117,7 @@ class Progress(Listener):
         for record in records:
             self._count(record)
         if records:
-            best = (f"best {name} {one.text(value, scored)}" for name, (one, value, _, scored) in self._best.items())
+            best = (f"best {one.title} {one.text(value, scored)}" for one, value, _, scored in self._best.values())
             self.say(f"continuing after {', '.join((self._states(), *best))}")
 
     def trial(self, record: TrialRecord) -> None:
@@ -113,8 +127,10 @@ class Progress(Listener):
             return
         scored = record.plan.scored if record.plan else {}
         result = self._format_values(record.values, scored) or record.reason
-        sentence = describe(record.plan) if record.plan else ""
-        self.say(f"trial {record.trial} {record.state}: {result} | {sentence}")
+        plan = record.plan
+        sentence = "" if plan is None else f" · {describe(plan) if self._verbose else plain(plan)}"
+        state = "" if record.state == "done" else f" {record.state}"
+        self.say(f"trial {record.trial}{state}: {result}{sentence}")
 
     def front(self, area: float, rung: int, gain: float | None) -> None:
         """Show the front's hypervolume over time, what it was scored on, and what the rest of the time may add."""
@@ -122,9 +138,11 @@ class Progress(Listener):
             self._rung, self._areas = rung, []
         self._areas.append(area)
         on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
-        self._front = f"front: hypervolume {area:.3f} on {on}"
-        if gain is not None:
+        self._front = f"front: hypervolume {area:.3f} on {on}" if self._verbose else ""
+        if gain is not None and self._verbose:
             self._front += f", may grow by {gain:.3f} until the end"
+        elif gain is not None and gain < HARDLY and rung == 0:
+            self._front = "hardly any gain is expected from here: Ctrl-C ends with what was found"
 
     def close(self) -> None:
         """Remove the panel, and print no more reminders."""
@@ -139,10 +157,12 @@ class Progress(Listener):
         """Yield what the panel shows below the bar."""
         if left := self._left():
             yield Text(f"  {left}")
-        if self._areas:
+        if later := self._next():
+            yield Text(f"  {later}")
+        if self._areas and self._verbose:
             yield Text(f"  hypervolume {_sparkline(self._areas)}")
         for objective, value, trial, scored in list(self._best.values()):
-            yield Text(f"  best {objective.word} {objective.text(value, scored)}, trial {trial}")
+            yield Text(f"  best {objective.title} {objective.text(value, scored)}, trial {trial}")
 
     def _begin(self) -> None:
         """Show the panel, or off a terminal begin to remind; once."""
@@ -158,10 +178,20 @@ class Progress(Listener):
 
     def _remind(self) -> None:
         """Print where the study is whenever nothing was printed for a while."""
-        while not self._closed.wait(max(0.0, self._last_line_at + PLAIN_SECONDS - time.monotonic())):
-            if time.monotonic() - self._last_line_at >= PLAIN_SECONDS:
+        while not self._closed.wait(min(FIRST_SECONDS, max(0.0, self._due()))):  # a phase that begins is due earlier
+            if self._due() <= 0:
                 since = f"for {format_seconds(time.monotonic() - self._begun_at)}"
-                self.say("; ".join(filter(None, [f"{self._phase} {since}".strip(), self._step, self._left()])))
+                parts = [f"{self._phase} {since}".strip(), self._step, self._left(), self._next()]
+                self.say("; ".join(filter(None, parts)))
+
+    def _due(self) -> float:
+        """Return the seconds until a line is due."""
+        return self._last_line_at + min(self._patience, PLAIN_SECONDS) - time.monotonic()
+
+    def _next(self) -> str:
+        """Say what comes after a phase that prepares the trials."""
+        later = PHASES.get(self._phase, ("", ""))[1]
+        return f"next: {later}" if later and self._phase != TRYING else ""
 
     def _count(self, record: TrialRecord) -> None:
         if record.same_as is None:
@@ -174,7 +204,7 @@ class Progress(Listener):
 
     def _format_values(self, values: Mapping[str, float], scored: Mapping[str, int]) -> str:
         return ", ".join(
-            f"{objective.word} {objective.text(values[objective.name], scored)}"
+            f"{_word(objective)}{objective.text(values[objective.name], scored)}"
             for objective in self._objectives
             if objective.name in values
         )
@@ -219,6 +249,11 @@ class _Panel(Bars):
         bar = next(one for one in self.tasks if one.id == self._bar)
         bar.description, bar.completed = what, done  # `update` cannot take a total away, and stops the clock at it
         bar.total = of if done < of else None
+
+
+def _word(objective: Objective) -> str:
+    """Return what stands before a value in a line."""
+    return f"{objective.title} " if objective.unit in SCORES else WORDS.get(objective.name, f"{objective.title} ")
 
 
 def _sparkline(values: Sequence[float]) -> str:

@@ -34,10 +34,14 @@ class Classes:
         """Whether the given model knew none of the local classes."""
         return bool(self.local) and min(self.local) >= self.known
 
+    def names(self, rows: Sequence[int]) -> str:
+        """Return the names of some classes as a range or a list; empty where they are too many for a sentence."""
+        return listed([self.labels[row] for row in rows])
+
     @property
     def local_names(self) -> str:
         """The local classes for a sentence: ``7–9``, ``cups and plates``, ``the user's 10 classes``."""
-        return listed([self.labels[row] for row in self.local]) or f"the user's {len(self.local)} classes"
+        return self.names(self.local) or f"the user's {len(self.local)} classes"
 
     @property
     def known_names(self) -> str:

@@ -35,7 +35,9 @@ class Cut:
         """What trains, for people."""
         if not self.blocks:
             return "head alone, in closed form"
-        return "the whole model" if self.blocks == self.of else f"last {self.blocks} of {self.of} blocks"
+        if self.blocks == self.of:
+            return "the whole model"
+        return f"last of {self.of} blocks" if self.blocks == 1 else f"last {self.blocks} of {self.of} blocks"
 
 
 def cuts_of(records: Iterable[TrialRecord]) -> tuple[Cut, ...]:

@@ -1,71 +1,101 @@
-"""The answer of a run in one sentence."""
+"""The answer of a run: what share is right now, next to what comes free, and what is kept of the known."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
-from tuner.plan.text import trained_part
-from tuner.plan.trial import TrialPlan
+from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
-from tuner.results.scores.objectives import OBJECTIVES
+from tuner.results.scores.objectives import OBJECTIVES, Objective
 from tuner.results.views.pick import nothing_feasible
 from tuner.targets.base import ACCURACY, ERROR
-from tuner.units import format_seconds
 
-#: Seconds from which minutes say more.
-MINUTES = 100
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
 
 
 def answer(run: Run) -> str:
-    """Return what the run found, in one sentence: what the best trial trains, what it gains, and what it costs.
+    """Return what the run found, in a few words: the best trial's scores with their intervals, and what they were.
 
-    Accuracies are on validation samples; their intervals are in the table.
+    They are on validation samples.
     """
     if not run.front:
         return f"No trial obeys every limit: {nothing_feasible(run)}."
     record = run.record(run.front[0] if run.best is None else run.best)
-    if record.plan is None:
-        return f"Trial {record.trial} is the best one of the front, but its plan is not in the record."
     before, after = run.info.untouched.values.get(LOCAL), record.values.get(LOCAL)
     if before is not None and after is not None and after <= before and run.info.task.labelled:
-        best, local = max(run.record(trial).values[LOCAL] for trial in run.front), run.objective(LOCAL)
+        best = max(run.record(trial).values[LOCAL] for trial in run.front)
         if best <= before:
             return (
-                f"Nothing that was tried is better on {_local_samples(run)} than the untouched model: it reaches "
-                f"{local.text(before)}, the best trial {local.text(best)}."
+                f"Nothing that was tried is better than the model as it came: {yours(run)} "
+                f"{_scored(run, LOCAL, before)}, with the best trial {_scored(run, LOCAL, best)}."
             )
-    return f"{_subject(run, record, record.plan)} takes {_object(run, record)}."
+    return " ".join(f"{part}." for part in (*_local(run, record), *_global(run, record), *_costs(run, record)))
 
 
-def _subject(run: Run, record: TrialRecord, plan: TrialPlan) -> str:
-    """Say what is trained or solved for, on which samples, for how long."""
-    noun = run.info.task.noun
-    samples = f"{plan.local_samples:,} of the user's {noun}"
-    if plan.global_samples:
-        samples += f" and {plan.global_samples:,} old one{'' if plan.global_samples == 1 else 's'}"
-    seconds = record.values.get("train_seconds")
-    verb, preposition = ("Solving for", "in") if plan.traits.solves else ("Training", "for")
-    lasting = "" if seconds is None else f" {preposition} {_seconds(seconds)}"
-    return f"{verb} {trained_part(plan)} on {samples}{lasting}"
+def yours(run: Run) -> str:
+    """Return the name of what the local score is of: ``"your classes 7–9"``, or ``"your photos"``."""
+    classes, task = run.info.classes, run.info.task
+    if not classes.are_new or classes.several:
+        return f"your {task.noun}"
+    if names := classes.names(classes.local):
+        return f"your class{'' if len(classes.local) == 1 else 'es'} {names}"
+    return f"your {len(classes.local)} classes"
 
 
-def _object(run: Run, record: TrialRecord) -> str:
-    """Say from where to where each accuracy goes, and the cost of a prediction where exits change it."""
-    parts = [
-        f"{samples} {_change(run.objective(name).text, run.info.untouched.values.get(name), record.values[name])}"
-        f"{_error(run, record, name)}"
-        for name, samples in ((LOCAL, _local(run)), (GLOBAL, _global(run)))
-        if name in record.values
-    ]
+def known(run: Run) -> str:
+    """Return the name of what the global score is of."""
+    classes = run.info.classes
+    return "the known classes" if classes.are_new and not classes.several else "the original data"
+
+
+def _local(run: Run, record: TrialRecord) -> Iterator[str]:
+    """Yield the local score, next to what anybody would try first and the given model."""
+    if LOCAL not in record.values:
+        return
+    given = run.info.untouched
+    fitted = [one for one in run.info.baselines if one.name != UNTOUCHED and LOCAL in one.values]
+    others = [f"a {one.name} {_plain(run, LOCAL, one.values[LOCAL])}" for one in fitted]
+    if not run.info.task.labelled:
+        others = []  # the model as it came agrees with itself
+    elif run.info.classes.are_new and not given.values.get(LOCAL):
+        others.append("the model itself knew none of them")
+    elif LOCAL in given.values:
+        others.append(f"the model as it came {_plain(run, LOCAL, given.values[LOCAL])}")
+    subject, score = yours(run), _scored(run, LOCAL, record.values[LOCAL])
+    yield "; ".join((f"{subject[0].upper()}{subject[1:]}: {score}{_error(run, record, LOCAL)}", *others))
+
+
+def _global(run: Run, record: TrialRecord) -> Iterator[str]:
+    """Yield from where to where the score on what the model knew goes."""
+    if GLOBAL not in record.values:
+        return
+    before, subject = run.info.untouched.values.get(GLOBAL), known(run).removeprefix("the ")
+    score = run.text(run.objective(GLOBAL), record.values[GLOBAL])
+    change = "" if before is None else f"{_plain(run, GLOBAL, before).removesuffix(' %')} → "
+    yield f"{subject[0].upper()}{subject[1:]}: {change}{score}{_error(run, record, GLOBAL)}"
+
+
+def _costs(run: Run, record: TrialRecord) -> Iterator[str]:
+    """Yield the cost of a prediction where exits change it."""
     flops = next((objective for objective in run.objectives if objective.name == "mean_flops"), None)
     whole = float(sum(block.flops for block in run.info.model.blocks))
     if flops is not None and flops.text(record.values.get(flops.name, whole)) != flops.text(whole):
-        parts.append(f"a prediction {_change(flops.text, whole, record.values[flops.name])}")
-    return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + "".join(parts[-1:])
+        yield f"A prediction: {flops.text(whole)} → {flops.text(record.values[flops.name])}"
 
 
-def _change(text: Callable[[float], str], before: float | None, after: float) -> str:
-    return f"to {text(after)}" if before is None else f"from {text(before)} to {text(after)}"
+def _scored(run: Run, name: str, value: float) -> str:
+    """Return a local score with its interval, as what it is: ``"85.9 % right (82–89)"``, ``"macro AUC 0.991"``."""
+    text, targets = run.text(run.objective(name), value), run.info.targets
+    if not run.info.task.labelled:
+        return f"as the given model in {text}"
+    if targets.one_class:
+        return text.replace(" %", " % right", 1)
+    return f"{targets.score_noun.removeprefix('the ')} {text}"
+
+
+def _plain(run: Run, name: str, value: float) -> str:
+    """Return a score without its interval."""
+    objective: Objective = run.objective(name)
+    return objective.text(value)
 
 
 def _error(run: Run, record: TrialRecord, name: str) -> str:
@@ -73,28 +103,5 @@ def _error(run: Run, record: TrialRecord, name: str) -> str:
     error = name.replace(ACCURACY, ERROR)
     if error not in record.values:
         return ""
-    change = _change("{:,.3g}".format, run.info.untouched.values.get(error), record.values[error])
-    return f" (mean absolute error {change})"
-
-
-def _local(run: Run) -> str:
-    """Say whose accuracy the local one is."""
-    classes, of = run.info.classes, _local_samples(run)
-    if not run.info.task.labelled:
-        return f"agreement with the given model on {of}"
-    targets = run.info.targets
-    return of if classes.are_new and targets.one_class else f"{targets.score_noun} on {of}"
-
-
-def _local_samples(run: Run) -> str:
-    classes, noun = run.info.classes, run.info.task.noun
-    return classes.local_names if classes.are_new and not classes.several else f"the user's {noun}"
-
-
-def _global(run: Run) -> str:
-    classes = run.info.classes
-    return classes.known_names if classes.are_new and not classes.several else "on the original data"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value < MINUTES else format_seconds(value)
+    before, after = run.info.untouched.values.get(error), f"{record.values[error]:,.3g}"
+    return f" (mean absolute error {after if before is None else f'{before:,.3g} → {after}'})"

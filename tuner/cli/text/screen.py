@@ -1,0 +1,233 @@
+"""The screen that a run ends with: the answer first, then what else there is, where the time went, and what to do next."""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tuner.plan.text import plain, trained_part
+from tuner.results.records.baseline import UNTOUCHED
+from tuner.results.records.trial import SCORED, binding
+from tuner.results.run import Run
+from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
+from tuner.results.scores.pareto import front, shortlist
+from tuner.results.views import baselines
+from tuner.results.views.answer import answer, known, yours
+from tuner.results.views.pick import named_picks
+from tuner.results.views.plausible import suspicion_of
+from tuner.results.views.reasons import reasons
+from tuner.units import format_seconds
+
+#: As many trials as a screen has room for.
+MOST_ROWS = 7
+LATENCY = "mean_latency_seconds"
+LOCAL, GLOBAL, SECONDS, PEAK = OBJECTIVES
+_WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction"}
+_PART = re.compile(r"^the | of \d+(?= blocks)")
+#: What a named pick is good for, in the words of the table.
+GOOD_FOR = {
+    "knee": "a balance of all columns",
+    "fastest": "least time to train",
+    "smallest": "least memory to train",
+    "safest": "keeps most of what the model knew",
+}
+REST = "the rest"
+#: What the phases of a run are called; those of a name that is not here are trials.
+PHASES = {
+    "features": "computing features",
+    "baselines": "the linear probe",
+    "starting": "starting",
+    "measuring": "measuring this device",
+    "database": "the database",
+    "other": REST,
+}
+STATES = {
+    "rejected": "refused before training",
+    "stopped": "stopped early",
+    "killed": "ended by a limit",
+    "failed": "failed",
+}
+#: Phases that take a smaller share of the time are summed.
+SMALL = 0.04
+
+
+def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: str | Path | None = None) -> None:
+    """Print what a run came to, for somebody who has not read the documents."""
+    console.print(answer(run), highlight=False)
+    if warning := suspicion_of(run.info):
+        console.print(warning, highlight=False)
+    if run.front:
+        members = run.front if whole else _rows(run)
+        console.print(_table(run, members))
+        for line in _below(run, members, artifacts):
+            console.print(line, highlight=False)
+    for line in _spent(run):
+        console.print(line, highlight=False)
+    for line in _next(run, artifacts):
+        console.print(line, highlight=False)
+
+
+def next_commands(run: Run, artifacts: str | Path | None = None) -> Iterator[str]:
+    """Yield commands that use a finished run; none where its front is empty.
+
+    Workers of a study put the weights of the front where `artifacts` says; the folder has those of its own trials.
+    """
+    bundle = f"{run.folder.name}-bundle"
+    if not run.front:
+        return
+    if artifacts is None and run.place == str(run.folder):
+        yield shlex.join(["tuner", "export", run.place, bundle])
+    else:
+        where = "WHERE" if artifacts is None else str(artifacts)
+        yield shlex.join(["tuner", "export", run.info.config.study, bundle, "--artifacts", where])
+    yield shlex.join(["tuner", "show", run.place, str(run.front[0] if run.best is None else run.best)])
+
+
+def _columns(run: Run, members: Sequence[int]) -> list[tuple[str, Objective]]:
+    """Return what is shown of trials, with the words over each: scores, what the search space asks for, and costs."""
+    values = [run.record(trial).values for trial in members]
+    asked = [one for one in run.objectives if one.name not in {LOCAL.name, GLOBAL.name, SECONDS.name, PEAK.name}]
+    named = [
+        ("your classes" if _of_new_classes(run) else yours(run), run.objective(LOCAL.name)),
+        (known(run).removeprefix("the "), run.objective(GLOBAL.name)),
+        ("to train", SECONDS),
+        ("memory", PEAK),
+        *((_WORDS.get(one.name, one.title), one) for one in asked if not one.name.endswith("_loss")),
+    ]
+    if BUNDLE_BYTES not in asked and len({_size(own) for own in values}) > 1:
+        named.append((_WORDS[BUNDLE_BYTES.name], BUNDLE_BYTES))
+    return [(title, one) for title, one in named if any(one.name in own for own in values)]
+
+
+def _of_new_classes(run: Run) -> bool:
+    return run.info.classes.are_new and not run.info.classes.several
+
+
+def _size(values: Mapping[str, float]) -> str:
+    """Return the size of what an export writes; empty where it is not known."""
+    return BUNDLE_BYTES.text(values[BUNDLE_BYTES.name]) if BUNDLE_BYTES.name in values else ""
+
+
+def _rows(run: Run) -> tuple[int, ...]:
+    """Return the trials to show: of those worth a look, the ones that no other beats in all that is shown."""
+    values = {trial: run.record(trial).values for trial in run.shortlist or run.front}
+    columns = [one for _, one in _columns(run, tuple(values)) if all(one.name in own for own in values.values())]
+    # what is printed alike is equal: nobody sees what made one of them better
+    first = {(one.name, one.text(own[one.name])): own[one.name] for one in columns for own in values.values()}
+    printed = {
+        trial: {one.name: first[one.name, one.text(own[one.name])] for one in columns} for trial, own in values.items()
+    }
+    unbeaten = front(printed, columns)
+    kept = {trial: values[trial] for trial in values if trial == run.best or trial in unbeaten}
+    return shortlist(kept, columns, run.scored_samples, run.best, MOST_ROWS)
+
+
+def _table(run: Run, members: Sequence[int]) -> Table:
+    """Return the values of the given model, of what anybody would try first, and of trials."""
+    columns = _columns(run, members)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("what trains")
+    table.add_column("trial", justify="right")
+    for title, _ in columns:
+        table.add_column(title, justify="right")
+    for one in run.info.baselines or (run.info.untouched,):
+        if one.values or one.name == UNTOUCHED:
+            name = "as it came" if one.name == UNTOUCHED else one.name
+            table.add_row(name, "", *_cells(run, columns, one.values, run.info.samples_of(one)))
+    for trial in members:
+        record = run.record(trial)
+        part = "" if record.plan is None else _PART.sub("", trained_part(record.plan))
+        mark = "→ " if trial == run.best else ""
+        table.add_row(part, f"{mark}{trial}", *_cells(run, columns, record.values, None))
+    return table
+
+
+def _cells(
+    run: Run, columns: Sequence[tuple[str, Objective]], values: Mapping[str, float], samples: Mapping[str, int] | None
+) -> Iterator[str]:
+    for _, one in columns:
+        yield run.text(one, values[one.name], samples) if one.name in values else "–"
+
+
+def _below(run: Run, members: Sequence[int], artifacts: str | Path | None) -> Iterator[str]:
+    """Yield what the table's figures are of, why the best trial is that, and whether it is worth more than a baseline."""
+    yield _legend(run, members)
+    if run.best is not None:
+        record = run.record(run.best)
+        if record.plan is not None:
+            yield f"→ Trial {run.best} {plain(record.plan)}."
+        if why := reasons(run, members):
+            yield why
+        yield from baselines.verdicts(run, [run.best])
+
+
+def _legend(run: Run, members: Sequence[int]) -> str:
+    """Say on which samples the scores are, and what the costs are of."""
+    scored, task, targets = run.scored_samples, run.info.task, run.info.targets
+    counts = [f"{scored['local']:,} of your {task.noun}" + (f" in {run.folds} folds" if run.folds else "")]
+    if scored.get("global"):
+        counts.append(f"{scored['global']:,} of {known(run)}")
+    ranges = "; in brackets: 95 % intervals" if targets.one_class else ""
+    lines = [f"Scores are of {' and '.join(counts)}, none of which was trained on{ranges}."]
+    best = members[0] if run.best is None else run.best
+    values = run.record(best).values
+    costs = ["To train: from stored features"]
+    if values.get("fill_seconds"):
+        costs[0] += f", once {format_seconds(values['fill_seconds'])} for computing these"
+    if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
+        costs.append(f"the exported file: {_size(values)}")
+    if values.get(LATENCY):
+        costs.append(f"a prediction: {1000 * values[LATENCY]:.3g} ms here")
+    lines.append(f"{'; '.join(costs)}.")
+    if any(one.name != UNTOUCHED and one.values for one in run.info.baselines):
+        lines.append(f"Linear probe: the simplest way, a new last layer from your {task.noun} alone.")
+    return " ".join(lines)
+
+
+def _spent(run: Run) -> Iterator[str]:
+    """Yield how many trials there were, and where the time went."""
+    counts = {state: number for state, number in run.counts.items() if number or state == "done"}
+    told = [f"{number} {STATES.get(state, state)}{_limits(run, state)}" for state, number in counts.items()]
+    yield f"trials: {', '.join(told)}; ended: {run.info.ended}"
+    sums: Counter[str] = Counter()
+    for name, seconds in run.info.spent.phases.items():
+        sums[PHASES.get(name, "trying plans")] += seconds
+    whole = max(run.info.spent.seconds, 1e-9)
+    rest = sums.pop(REST, 0.0)
+    large = [(name, seconds) for name, seconds in sums.most_common() if seconds >= SMALL * whole]
+    rest += sums.total() - sum(seconds for _, seconds in large)
+    told = [f"{name} {format_seconds(seconds)}" for name, seconds in [*large, (REST, rest)] if seconds > 0]
+    yield f"time: {format_seconds(run.info.spent.seconds)}{': ' if told else ''}{', '.join(told)}"
+
+
+def _limits(run: Run, state: str) -> str:
+    """Say which limits the trials of a state broke, and how often."""
+    ended = [one for one in run.records if one.state == state and one.same_as is None]
+    counts = Counter(binding(name) for one in ended for name, over in one.constraint.items() if over > 0)
+    if not counts or state == "failed":
+        return ""
+    verb = "of which over" if state in SCORED else "over"
+    if len(counts) == 1 and counts.total() == len(ended):
+        return f" ({verb} {next(iter(counts))})"
+    return f" ({verb} {', '.join(f'{name}: {number}' for name, number in counts.most_common())})"
+
+
+def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
+    """Yield what to type next."""
+    commands = list(next_commands(run, artifacts))
+    if not commands:
+        yield f"more: {shlex.join(['tuner', 'show', run.place, '--details'])}"
+        return
+    export, show = commands
+    yield f"next: {export}"
+    picks: dict[int, list[str]] = {}
+    for name, trial in named_picks(run).items():
+        if name in GOOD_FOR and trial != run.best:
+            picks.setdefault(trial, []).append(name)
+    for trial, names in picks.items():
+        yield f"      with --pick {names[0]} it exports trial {trial}: {', '.join(GOOD_FOR[name] for name in names)}"
+    yield f"more: {show}; all of it: {shlex.join(['tuner', 'show', run.place, '--details'])}"

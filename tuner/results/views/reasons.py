@@ -1,0 +1,107 @@
+"""Why the best trial is the best one, what it gives up, and what a cheaper one would save."""
+
+from collections.abc import Iterator, Sequence
+
+from tuner.results.records.trial import TrialRecord
+from tuner.results.run import Run
+from tuner.results.scores.objectives import OBJECTIVES, SCORES
+from tuner.results.scores.pareto import FORGETTING
+from tuner.results.views.answer import known, yours
+
+LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
+#: A trial that saves less of the seconds is not called cheaper.
+SAVED = 0.1
+
+
+def reasons(run: Run, shown: Sequence[int]) -> str:
+    """Return in a few sentences why the best trial was picked, next to others that are shown.
+
+    Nothing where there is no best one, or no local score.
+    """
+    if run.best is None or LOCAL.name not in run.record(run.best).values:
+        return ""
+    best = run.record(run.best)
+    others = [run.record(trial) for trial in shown if trial != run.best]
+    compared = *_given_up(run, best, others), *_cheaper(run, best, others)
+    return " ".join((_rule(run, best), *_better(run, best), *compared))
+
+
+def _rule(run: Run, best: TrialRecord) -> str:
+    """Say by which rule the trial was picked."""
+    picked = f"Trial {best.trial} is picked: best on {yours(run)}"
+    if not _measured(run, best):
+        return f"{picked}."
+    if _forgets(run, best):
+        return f"Trial {best.trial} is picked: the largest sum of both scores, as none keeps {known(run)}."
+    least = _points(run, GLOBAL.name, _allowed(run))
+    return f"{picked} of those that lose at most {least} on {known(run)}."
+
+
+def _better(run: Run, best: TrialRecord) -> Iterator[str]:
+    """Say why a trial of the front that is better on the user's samples was not picked."""
+    own = best.values[LOCAL.name]
+    better = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name, 0.0) > own]
+    forgets = [one for one in better if _forgets(run, one)]
+    alike = [one for one in better if one not in forgets]
+    if forgets:
+        one = max(forgets, key=lambda record: record.values[LOCAL.name])
+        lost = run.info.untouched.values[GLOBAL.name] - one.values[GLOBAL.name]
+        yield f"Trial {one.trial} has {_text(run, one)} there, but loses {_points(run, GLOBAL.name, lost)}."
+    if alike:
+        one = max(alike, key=lambda record: record.values[LOCAL.name])
+        samples, noun = run.scored_samples.get("local", 0), run.info.task.noun
+        yield f"Trial {one.trial} has {_text(run, one)}, which {samples:,} {noun} cannot tell from {_text(run, best)}."
+
+
+def _given_up(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[str]:
+    """Say which trial keeps more of what the model knew, and what that one gives up."""
+    if not _measured(run, best) or not others:
+        return
+    safest = max(others, key=lambda one: one.values.get(GLOBAL.name, 0.0))
+    more = safest.values.get(GLOBAL.name, 0.0) - best.values[GLOBAL.name]
+    less = best.values[LOCAL.name] - safest.values.get(LOCAL.name, 0.0)
+    if more > 0 and less > 0:
+        kept, lost = _points(run, GLOBAL.name, more), _points(run, LOCAL.name, less)
+        yield f"Trial {safest.trial} keeps {kept} more of these, for {lost} less on yours."
+
+
+def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[str]:
+    """Say what the most accurate trial that takes less time would save, and what it would cost."""
+    own = best.values.get(SECONDS.name)
+    if own is None or not others:
+        return
+    cheaper = [one for one in others if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
+    if not cheaper:
+        yield "No other shown trains faster."
+        return
+    one = max(cheaper, key=lambda record: record.values.get(LOCAL.name, 0.0))
+    seconds, less = one.values[SECONDS.name], best.values[LOCAL.name] - one.values.get(LOCAL.name, 0.0)
+    cost = f"{_points(run, LOCAL.name, less)} less" if less > 0 else "no less"
+    saved = f"{SECONDS.text(seconds)} instead of {SECONDS.text(own)}"
+    yield f"The next faster, trial {one.trial}, trains in {saved}, for {cost} on yours."
+
+
+def _measured(run: Run, record: TrialRecord) -> bool:
+    return GLOBAL.name in record.values and GLOBAL.name in run.info.untouched.values
+
+
+def _allowed(run: Run) -> float:
+    allowed = run.info.config.limits.forgetting
+    return FORGETTING if allowed is None else allowed
+
+
+def _forgets(run: Run, record: TrialRecord) -> bool:
+    """Return whether a trial loses more of the global score than the best one may."""
+    if not _measured(run, record):
+        return False
+    return record.values[GLOBAL.name] < run.info.untouched.values[GLOBAL.name] - _allowed(run) - 1e-12
+
+
+def _text(run: Run, record: TrialRecord) -> str:
+    return run.objective(LOCAL.name).text(record.values[LOCAL.name])
+
+
+def _points(run: Run, name: str, difference: float) -> str:
+    """Return a difference of two scores: ``"2.0 points"``."""
+    unit = run.objective(name).unit
+    return f"{difference:.3f} {unit}" if unit in SCORES else f"{100 * difference:.1f} points"
