@@ -7,6 +7,7 @@ import optuna
 import pytest
 from optuna.trial import Trial, TrialState
 
+import tuner
 from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.results.records.trial import comparable
@@ -25,11 +26,11 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) -> None:
     from optuna_dashboard import get_note
 
-    from tuner_dashboard.study import study_of
+    from tuner_dashboard.study import study_of, with_notes
 
     folder = OLD / name / "run"
     before, run = contents(folder), Run.open(folder)
-    study = study_of(run)
+    study = with_notes(study_of(run), run)
     assert contents(folder) == before
     assert study.study_name == f"{run.info.task_name} (run)"
     assert study.metric_names == [objective.name for objective in run.objectives]
@@ -47,6 +48,24 @@ def test_a_run_is_a_study_with_its_names_notes_and_flat_attributes(name: str) ->
         assert trial.user_attrs["plan.recipe.epochs"] == record.plan.recipe.epochs
         assert all(isinstance(value, str | int | float) for value in trial.user_attrs.values())
     assert varied
+
+
+@pytest.mark.filterwarnings("ignore")  # of Optuna and matplotlib, on pictures of few trials
+def test_optunas_pictures_of_several_objectives_are_drawn_of_a_runs_study() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from optuna.visualization import matplotlib as pictures
+
+    study = tuner.Run.open(OLD / "digits" / "run").study()
+    of_one = {"target": lambda trial: trial.values[0], "target_name": "local accuracy"}
+    for name in ("contour", "edf", "optimization_history", "rank", "slice"):
+        getattr(pictures, f"plot_{name}")(study, **of_one)
+    pictures.plot_pareto_front(study, targets=lambda trial: trial.values[:2], target_names=["local", "global"])
+    pictures.plot_hypervolume_history(study, reference_point=[0.0, 0.0, 1e6])
+    for name in ("intermediate_values", "parallel_coordinate", "timeline"):
+        getattr(pictures, f"plot_{name}")(study)
+    pictures.plot_param_importances(study)
+    matplotlib.pyplot.close("all")
 
 
 def test_a_knob_that_spans_decades_has_a_logarithmic_range() -> None:
