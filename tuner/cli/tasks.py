@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from tuner.cli.options import Json, Memory, OutFile, Time, print_line
 from tuner.errors import UsageError
 from tuner.printable import printable
+from tuner.task.data.readable import by_reason
 from tuner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ def _findings(survey: "Survey") -> Iterator[str]:
         )
     yield from map(printable, survey.findings)
     if survey.unreadable:
-        files = list(map(printable, survey.unreadable))
-        what = "it" if len(files) == 1 else f"these {len(files):,}"
-        yield f"warning: left out, as {what} cannot be read: {_some(files)}"
+        count = len(survey.unreadable)
+        what = "it" if count == 1 else f"these {count:,}"
+        yield f"warning: left out, as {what} cannot be read: {printable(by_reason(survey.unreadable))}"
     elif not survey.findings:
         yield "every photo can be read"
 
@@ -131,10 +132,10 @@ def _setting(prepared: "Prepared") -> Iterator[str]:
     weights = "" if prepared.weights is None else f" with {printable(prepared.weights)}"
     yield f"model: {printable(prepared.model)}{weights}"
     if prepared.global_classes is None:
-        yield "global: no photos of classes that the model knows, so forgetting is not measured: --global FOLDER"
+        yield "global: no photos of what the model knows, so nobody sees what it forgets of that: --global FOLDER"
     else:
         rows = f"by {printable(str(prepared.classes_file))}" if prepared.classes_file else "without a classes.tsv"
-        yield f"global: {prepared.global_classes} classes that the model knows, {rows}; forgetting is measured"
+        yield f"global: {prepared.global_classes} classes that the model knows, {rows}; what it forgets is measured"
     yield from map(printable, prepared.cautions)
 
 
