@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, Memory, OutFile, Time, print_line
+from tuner.cli.options import Json, Memory, OutFile, Time, print_line, progress
 from tuner.errors import UsageError
 from tuner.printable import printable
-from tuner.task.data.readable import by_reason
+from tuner.task.data.readable import FileCheck, by_reason
 from tuner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ def init(
     """
     from tuner.commands.tasks.init import init as prepare
 
-    prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
+    with closing(progress()) as listener:
+        listener.phase("looking at the photos")
+        FileCheck.hear = staticmethod(lambda done, of: listener.step("photos", done, of))
+        prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
     print_line(json.dumps(asdict(prepared), default=str) if json_output else format_prepared(prepared))
 
 

@@ -166,7 +166,7 @@ def test_the_first_seconds_of_a_phase_are_told_with_what_comes_next(monkeypatch:
     time.sleep(0.3)
     progress.close()
     first, again = out.getvalue().splitlines()  # then no line for a longer while
-    assert first.startswith("opening the task: loading ")
+    assert first.startswith("opening the task: reading ")
     assert again.startswith("opening the task for 0.")
     assert again.endswith("; files: 3 of 70; next: looking at the model")
 

@@ -100,8 +100,10 @@ ANSWERS = {
     ),
     "no gain": (
         info_with(KNOWN, baselines=(Baseline("untouched", {"local_accuracy": 0.995}),)),
-        "Nothing that was tried is better than the model as it came: your classes 7–9 99.5 % right (96–100), "
-        "with the best trial 99.1 % right (95–100).",
+        (
+            "Nothing that was tried is better than the model as it came: your classes 7–9 99.5 % right (96–100), "
+            "with the best trial 99.1 % right (95–100)."
+        ),
     ),
     "nothing measured before": (
         info_with(KNOWN, baselines=()),

@@ -39,7 +39,7 @@ REST = "the rest"
 #: What the phases of a run are called; those of a name that is not here are trials.
 PHASES = {
     "features": "computing features",
-    "baselines": "the linear probe",
+    "baselines": "models to compare with",
     "starting": "starting",
     "measuring": "measuring this device",
     "database": "the database",

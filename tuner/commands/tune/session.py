@@ -129,6 +129,7 @@ class Tuning:
             warnings.filterwarnings("ignore", "IProgress not found")
             from tuner.search.study import Study  # while the child imports its tensor library
 
+        self.listener.phase(LOOKING)  # it is known once the libraries are loaded
         session, access = sessions[backends[0]], self.access
         access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
         setting = self._setting(session, objectives)
@@ -164,7 +165,6 @@ class Tuning:
 
     def _setting(self, session: RemoteSession, objectives: Sequence[Objective]) -> Setting:
         """Return the study's setting; the session is the one that measures this device."""
-        self.listener.phase(LOOKING)
         config, end, model, space = self.config, self.setup.end, session.model, self.setup.space
         if model.note:
             self.listener.say(model.note)

@@ -74,7 +74,7 @@ def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator
     kept = [one for one in others if _forgets(run, best) or not _forgets(run, one)]
     cheaper = [one for one in kept if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
     if not cheaper:
-        yield "No other shown trains faster."
+        yield "No other shown trains faster." if len(kept) == len(others) else "None that keeps as much trains faster."
         return
     one = max(cheaper, key=lambda record: record.values.get(LOCAL.name, 0.0))
     seconds, less = one.values[SECONDS.name], best.values[LOCAL.name] - one.values.get(LOCAL.name, 0.0)
