@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import TunerError
-from tuner.units import format_bytes, format_seconds, parse_seconds, parse_share, parse_size
+from tuner.units import format_bytes, format_limit, format_seconds, parse_seconds, parse_share, parse_size
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,11 @@ def test_durations_are_read_as_people_write_them(text: str, value: float) -> Non
 )
 def test_sizes_are_read_as_people_write_them(text: str, value: int) -> None:
     assert parse_size(text) == value
+
+
+@pytest.mark.parametrize("text", ["512 MB", "1 GiB", "2 GB", "512 MiB", "1,500 MB", "100 MiB"])
+def test_a_limit_is_shown_in_the_unit_that_it_was_typed_in(text: str) -> None:
+    assert format_limit(parse_size(text.replace(",", ""))) == text
 
 
 @pytest.mark.parametrize(

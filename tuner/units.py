@@ -56,6 +56,15 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def format_limit(value: int) -> str:
+    """Return the bytes of a limit in the unit it was most likely typed in: ``"512 MB"``, and ``"1 GiB"`` for ``1G``."""
+    for base, suffix in ((1024, "iB"), (1000, "B")):
+        power = max((power for power in (1, 2, 3, 4) if value % base**power == 0), default=0)
+        if value and power > 1:
+            return f"{value // base**power:,} {' KMGT'[power]}{suffix}"
+    return format_bytes(value)
+
+
 def _parse(text: str, units: dict[str, float] | dict[str, int], what: str, form: str) -> float:
     parts = PATTERN.findall(text)
     rest = "".join(PATTERN.sub("", text).split())

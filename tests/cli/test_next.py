@@ -9,8 +9,9 @@ from rich.console import Console
 
 import tuner
 from tuner.cli.app import add_commands, app, call
-from tuner.cli.run import next_commands, print_demo
+from tuner.cli.run import print_demo
 from tuner.cli.text.run import print_run
+from tuner.cli.text.screen import next_commands
 from tuner.commands.demo import Demo, Example
 from tuner.errors import RunError
 from tuner.results.run import Run
@@ -28,7 +29,7 @@ def shared(worker: str) -> Run:
 
 
 def test_they_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    show, export = map(shlex.split, next_commands(Run.open(OLD)))
+    export, show = map(shlex.split, next_commands(Run.open(OLD)))
     assert call(show[1:]) == 0
     assert capsys.readouterr().out.startswith("trial 0")
     add_commands()
@@ -37,7 +38,7 @@ def test_they_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:
-    *_, export = map(shlex.split, next_commands(shared("me"), "s3://weights"))
+    export, _ = map(shlex.split, next_commands(shared("me"), "s3://weights"))
     assert export == ["tuner", "export", ADDRESS, "run-bundle", "--artifacts", "s3://weights"]
     add_commands()
     _, bound, _ = app.parse_args(export[1:], exit_on_error=False)
@@ -46,7 +47,7 @@ def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:
 
 @pytest.mark.parametrize(
     ("worker", "hint"),
-    [("me", f"→ the best: tuner export {OLD} OUT (--pick best "), ("", "OUT --artifacts WHERE (--pick best ")],
+    [("me", f"next: tuner export {OLD} run-bundle\n"), ("", f"{ADDRESS} run-bundle --artifacts WHERE\n")],
 )
 def test_a_study_is_exported_with_artifacts(worker: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_run(shared(worker), Console(width=400))
@@ -59,12 +60,10 @@ def test_a_trial_of_another_worker_names_the_study(tmp_path: Path) -> None:
         tuner.export(run, tmp_path / "out")
 
 
-def test_the_demo_ends_with_the_answer_and_the_reports_path(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_ends_with_predictions_and_the_reports_path(capsys: pytest.CaptureFixture[str]) -> None:
     example = Example(Path("digit-0.npy"), Prediction("8", 0.99, 0, 0.001), "8")
-    demo = Demo(
-        Path("run"), 3, Path("bundle"), (example,), {"report": Path("report.html")}, "Training it takes 7 to 9 up."
-    )
+    demo = Demo(Path("run"), 3, Path("bundle"), (example,), {"report": Path("report.html")})
     print_demo(demo, Console())
     lines = capsys.readouterr().out.splitlines()
     assert "digit-0.npy: predicted 8 (99 %), the true label is 8" in lines
-    assert lines[-2:] == [demo.answer, "report: report.html"]
+    assert lines[-1] == "report: report.html"

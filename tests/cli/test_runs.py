@@ -67,7 +67,7 @@ def test_show_prints_what_the_documents_promise(run: Path, capsys: pytest.Captur
     for cut in shown["cuts"]:
         assert set(cut) == CUT_KEYS
     assert sum(cut["tried"] for cut in shown["cuts"]) == 3
-    assert call(["show", str(run)]) == 0
+    assert call(["show", str(run), "--details"]) == 0
     assert "untouched: the given model, scored on the classes it knows; the model has no output" in " ".join(
         capsys.readouterr().out.split()
     )

@@ -107,7 +107,7 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
     monkeypatch.setattr(Forecast, "expected", lambda *_: expected)
     tight = decide(Budget(memory_bytes=450_000_000))
     assert not tight.admits
-    assert tight.reason == "--memory: needs 410 to 470 MB (90 %), but 450 MB are left"
+    assert tight.reason == "--memory: needs 410 to 470 MB (90 %), but 450 MB are allowed"
     assert tight.constraint == {"memory": pytest.approx(math.log(470 / 450))}
     assert decide(Budget(memory_bytes=470_000_000)).admits
     assert decide(Budget(train_seconds=3.5)).admits

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, Memory, OutFile, Time, print_line
+from tuner.cli.options import Json, Memory, OutFile, Time, print_line, progress
 from tuner.errors import UsageError
 from tuner.printable import printable
+from tuner.task.data.readable import FileCheck, by_reason
 from tuner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ def init(
     """
     from tuner.commands.tasks.init import init as prepare
 
-    prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
+    with closing(progress()) as listener:
+        listener.phase("looking at the photos")
+        FileCheck.hear = staticmethod(lambda done, of: listener.step("photos", done, of))
+        prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
     print_line(json.dumps(asdict(prepared), default=str) if json_output else format_prepared(prepared))
 
 
@@ -120,9 +125,9 @@ def _findings(survey: "Survey") -> Iterator[str]:
         )
     yield from map(printable, survey.findings)
     if survey.unreadable:
-        files = list(map(printable, survey.unreadable))
-        what = "it" if len(files) == 1 else f"these {len(files):,}"
-        yield f"warning: left out, as {what} cannot be read: {_some(files)}"
+        count = len(survey.unreadable)
+        what = "it" if count == 1 else f"these {count:,}"
+        yield f"warning: left out, as {what} cannot be read: {printable(by_reason(survey.unreadable))}"
     elif not any(finding.startswith("warning:") for finding in survey.findings):
         yield "every photo can be read"
 
@@ -131,10 +136,10 @@ def _setting(prepared: "Prepared") -> Iterator[str]:
     weights = "" if prepared.weights is None else f" with {printable(prepared.weights)}"
     yield f"model: {printable(prepared.model)}{weights}"
     if prepared.global_classes is None:
-        yield "global: no photos of classes that the model knows, so forgetting is not measured: --global FOLDER"
+        yield "global: no photos of what the model knows, so nobody sees what it forgets of that: --global FOLDER"
     else:
         rows = f"by {printable(str(prepared.classes_file))}" if prepared.classes_file else "without a classes.tsv"
-        yield f"global: {prepared.global_classes} classes that the model knows, {rows}; forgetting is measured"
+        yield f"global: {prepared.global_classes} classes that the model knows, {rows}; what it forgets is measured"
     yield from map(printable, prepared.cautions)
 
 

@@ -15,6 +15,7 @@ from tuner.search.fill.filling import Filler
 from tuner.search.processes.guard import JobLimits
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting
 from tuner.store.store import Store, disk_bytes
+from tuner.units import format_limit
 
 #: A trial is asked to stop so many times as long before the end as solving and scoring are expected to take.
 ENDING_MARGIN = 1.5
@@ -112,7 +113,8 @@ class Admission:
             scale, unit = (1.0, "s") if name.endswith("time") else (1e6, "MB")
             first, last, left = (f"{value / scale:,.3g}" for value in (low, high, limit))
             needs = f"{first} {unit}" if first == last else f"{first} to {last} {unit} ({100 * level:.0f} %)"
-            reasons.append(f"--{name}: needs {needs}, but {left} {unit} are left")
+            has = f"{format_limit(int(limit))} are allowed" if name == "memory" else f"{left} {unit} are left"
+            reasons.append(f"--{name}: needs {needs}, but {has}")
 
         least, stored = whole.estimate.peak_bytes, whole.estimate.storage_bytes
         spend, train, peak = now.low.spend_seconds, whole.low.train_seconds, whole.high.peak_bytes

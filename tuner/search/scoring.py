@@ -26,6 +26,7 @@ from tuner.search.processes.messages import Failure
 from tuner.search.propose.structures import DIVERGED
 from tuner.search.rungs import SAMPLES
 from tuner.search.setting import Setting
+from tuner.units import format_limit
 
 #: A trial that fails with less room on the disk may have failed for that.
 ROOM_BYTES = 1_000_000
@@ -63,8 +64,7 @@ def record_of(
 def _out_of_memory(result: JobResult[Outcome], limit: int | None) -> str:
     """Return why a job was ended for its memory; empty where it was not."""
     if result.verdict == "memory" and limit:
-        took, allowed = (f"{nbytes / 1e6:,.0f} MB" for nbytes in (result.most_bytes, limit))
-        return f"--memory: took {took}, but {allowed} are allowed"
+        return f"--memory: took {result.most_bytes / 1e6:,.0f} MB, but {format_limit(limit)} are allowed"
     return f"its process {result.ending}" if result.out_of_memory and result.exit_code == -signal.SIGKILL else ""
 
 

@@ -158,7 +158,7 @@ def read_status(folder: Path) -> None:
 def read_run_folder(folder: Path) -> None:
     """Show a run as text and as JSON, pick of it, and make a prior of it."""
     run = Run.open(folder)
-    print_run(run, Console(file=io.StringIO(), markup=False), whole=True)
+    print_run(run, Console(file=io.StringIO(), markup=False), whole=True, details=True)
     json.dumps(as_json(run))
     portfolio([run])
     pick_trial(run, "max(local_accuracy)")

@@ -54,9 +54,9 @@ def test_earlier_trials_are_counted_and_the_best_of_them_shown() -> None:
     progress.resumed([record(0, 0.7, 3.0), record(1, 0.8, 5.0), rejected, record(3, 0.9, 9.0, memory=0.5)])
     progress.trial(record(4, 0.75, 1.0))
     assert out.getvalue().splitlines() == [
-        "untouched model: local_accuracy 0.0 % (0–11)",
-        "continuing after 3 done, 1 rejected, best local_accuracy 80.0 %",
-        "trial 4 done: local_accuracy 75.0 % | ",
+        "the model as it came: yours 0.0 % (0–11)",
+        "continuing after 3 done, 1 rejected, best local accuracy 80.0 %",
+        "trial 4: yours 75.0 %",
     ]
 
 
@@ -69,7 +69,7 @@ def test_a_new_run_prints_nothing_of_earlier_trials() -> None:
 def test_the_fronts_hypervolume_is_shown_over_time_and_anew_on_a_higher_rung() -> None:
     out = StringIO()
     console = Console(file=out, width=200)
-    progress = Progress(console)
+    progress = Progress(console, verbose=True)
     for area in (0.1, 0.2):
         progress.front(area, 2, None)
     for area in [0.30, *[0.36] * 60, 0.40]:
@@ -137,12 +137,38 @@ def test_off_a_terminal_silence_ends_after_a_while_with_the_phase_and_the_step(m
     time.sleep(0.3)  # one long epoch
     progress.close()
     first, *others = out.getvalue().splitlines()
-    assert first == "trying plans"
+    assert first.startswith("trying plans: each plan is trained")
     assert len(others) >= 2
     assert all(line.startswith("trying plans for 0.") for line in others)
     assert all(line.endswith("; training on rung 2: 3 of 70") for line in others)  # not a run: no count of trials
     time.sleep(0.1)
     assert len(out.getvalue().splitlines()) == 1 + len(others)  # nothing after the end
+
+
+def test_who_is_not_verbose_hears_of_the_front_where_waiting_hardly_pays() -> None:
+    out = StringIO()
+    console = Console(file=out, width=200)
+    progress = Progress(console)
+    progress.front(0.4, 0, 0.1)
+    console.print(*progress.lines(), sep="\n")
+    assert out.getvalue().strip() == ""
+    progress.front(0.4, 0, 0.0001)
+    console.print(*progress.lines(), sep="\n")
+    assert "hardly any gain is expected from here" in out.getvalue()
+
+
+def test_the_first_seconds_of_a_phase_are_told_with_what_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown, "FIRST_SECONDS", 0.05)
+    out = StringIO()
+    progress = Progress(Console(file=out, width=200))
+    progress.phase("opening the task")
+    progress.step("files", 3, 70)
+    time.sleep(0.3)
+    progress.close()
+    first, again = out.getvalue().splitlines()  # then no line for a longer while
+    assert first.startswith("opening the task: reading ")
+    assert again.startswith("opening the task for 0.")
+    assert again.endswith("; files: 3 of 70; next: looking at the model")
 
 
 def test_a_task_that_hangs_shows_signs_of_life_and_ctrl_c_gives_the_command_that_continues(

@@ -15,6 +15,7 @@ from tuner.results.prior.file import Expected, Prior, PriorPlan, read_prior
 from tuner.results.run import Run
 from tuner.results.scores.likeness import kind_of_task, likeness
 
+OLD = Path(__file__).parents[2] / "fixtures"
 HERE = kind_of_task(PLAN.model, PLAN.task, "aarch64, 4 cores")
 
 
@@ -105,12 +106,17 @@ def test_the_best_comes_first_and_equal_plans_once() -> None:
     assert MOST_PLANS == 6
 
 
-def test_no_run_is_the_newest_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_run_is_that_of_the_same_task_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    assert newest_run(PLAN.model) is None
-    remember_run(PLAN.model, tmp_path / "gone")
-    assert newest_run(PLAN.model) is None
-    other = replace(PLAN.model, fingerprint="f" * 32, outputs=99)
-    assert {path.name for path in (tmp_path / "cache" / "runs").iterdir()} != set()
-    remember_run(other, tmp_path / "elsewhere")
-    assert len(list((tmp_path / "cache" / "runs").iterdir())) == 1  # other weights and labels are of the same family
+    model, digits = PLAN.model, OLD / "digits" / "run"
+    assert newest_run(model, "a") is None
+    remember_run(model, "a", tmp_path / "gone")
+    assert newest_run(model, "a") is newest_run(model) is None
+    remember_run(model, "a", digits)
+    found = newest_run(model, "a")
+    assert found is not None
+    assert found.folder == digits
+    assert newest_run(model, "b") is None
+    other = replace(model, fingerprint="f" * 32, outputs=99)
+    assert newest_run(other, "a") is None
+    assert newest_run(other) is not None  # other weights and labels, which have to be asked for by name

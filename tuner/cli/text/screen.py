@@ -1,4 +1,4 @@
-"""The screen that a run ends with: the answer first, then what else there is, where the time went, and what to do next."""
+"""The screen that a run ends with: the answer, what else there is, where the time went, and what to do next."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
-from tuner.results.views.answer import answer, known, yours
+from tuner.results.views.answer import answer, are_own, known, yours
 from tuner.results.views.pick import named_picks
 from tuner.results.views.plausible import suspicion_of
 from tuner.results.views.reasons import reasons
@@ -39,7 +39,7 @@ REST = "the rest"
 #: What the phases of a run are called; those of a name that is not here are trials.
 PHASES = {
     "features": "computing features",
-    "baselines": "the linear probe",
+    "baselines": "models to compare with",
     "starting": "starting",
     "measuring": "measuring this device",
     "database": "the database",
@@ -63,7 +63,7 @@ def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: 
     if run.front:
         members = run.front if whole else _rows(run)
         console.print(_table(run, members))
-        for line in _below(run, members, artifacts):
+        for line in _below(run, members):
             console.print(line, highlight=False)
     for line in _spent(run):
         console.print(line, highlight=False)
@@ -92,7 +92,7 @@ def _columns(run: Run, members: Sequence[int]) -> list[tuple[str, Objective]]:
     values = [run.record(trial).values for trial in members]
     asked = [one for one in run.objectives if one.name not in {LOCAL.name, GLOBAL.name, SECONDS.name, PEAK.name}]
     named = [
-        ("your classes" if _of_new_classes(run) else yours(run), run.objective(LOCAL.name)),
+        ("your classes" if are_own(run) else yours(run), run.objective(LOCAL.name)),
         (known(run).removeprefix("the "), run.objective(GLOBAL.name)),
         ("to train", SECONDS),
         ("memory", PEAK),
@@ -101,10 +101,6 @@ def _columns(run: Run, members: Sequence[int]) -> list[tuple[str, Objective]]:
     if BUNDLE_BYTES not in asked and len({_size(own) for own in values}) > 1:
         named.append((_WORDS[BUNDLE_BYTES.name], BUNDLE_BYTES))
     return [(title, one) for title, one in named if any(one.name in own for own in values)]
-
-
-def _of_new_classes(run: Run) -> bool:
-    return run.info.classes.are_new and not run.info.classes.several
 
 
 def _size(values: Mapping[str, float]) -> str:
@@ -153,8 +149,8 @@ def _cells(
         yield run.text(one, values[one.name], samples) if one.name in values else "–"
 
 
-def _below(run: Run, members: Sequence[int], artifacts: str | Path | None) -> Iterator[str]:
-    """Yield what the table's figures are of, why the best trial is that, and whether it is worth more than a baseline."""
+def _below(run: Run, members: Sequence[int]) -> Iterator[str]:
+    """Yield what the table's figures are of, why the best trial is that, and whether it beats a baseline."""
     yield _legend(run, members)
     if run.best is not None:
         record = run.record(run.best)

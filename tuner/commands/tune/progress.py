@@ -25,12 +25,12 @@ REFRESH_PER_SECOND = 4
 FIRST_SECONDS, PLAIN_SECONDS = 3.0, 8.0
 #: What each phase does, for people, and which comes next.
 PHASES = {
-    OPENING: ("loading PyTorch and the model, and looking at every file", LOOKING),
-    LOOKING: ("what its blocks compute and hold", MEASURING),
+    OPENING: ("reading it, and looking at every file", LOOKING),
+    LOOKING: ("loading PyTorch and the model, and what its blocks compute", MEASURING),
     MEASURING: ("how fast it computes features and trains", SCORING),
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
-    TRYING: ("each plan is trained and scored", FINISHING),
+    TRYING: ("each plan is trained, and scored on your samples (yours) and on what the model knew (known)", FINISHING),
 }
 #: Growth of the front that is hardly worth waiting for.
 HARDLY = 0.002

@@ -89,7 +89,12 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         listener.phase(OPENING)
         kill_at = None if end is None else end - CLOSING_SECONDS / 2
         opening = open_remote(
-            host, task, backends, interrupt=interrupt, kill_at=kill_at, memory_bytes=most, many_jobs=True
+            *(host, task, backends),
+            interrupt=interrupt,
+            kill_at=kill_at,
+            memory_bytes=most,
+            many_jobs=True,
+            looked=lambda done, of: listener.step("files", done, of),
         )
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task

@@ -34,7 +34,7 @@ from tuner.store.files.disk import StoreFull
 from tuner.store.kept import choose_engine
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.task.info import TaskOutline
-from tuner.units import format_bytes
+from tuner.units import format_bytes, format_limit
 
 #: In place of a run: no plan of an earlier one is tried first.
 NO_RUN = "none"
@@ -132,6 +132,7 @@ class Tuning:
             warnings.filterwarnings("ignore", "IProgress not found")
             from tuner.search.study import Study  # while the child imports its tensor library
 
+        self.listener.phase(LOOKING)  # it is known once the libraries are loaded
         session, access = sessions[backends[0]], self.access
         access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
         setting = self._setting(session, objectives)
@@ -162,12 +163,11 @@ class Tuning:
             store.close()
             access.spend(info.spent)
         if study.front():
-            remember_run(setting.model, self.folder)
+            remember_run(setting.model, self.config.task, self.folder)
         self.listener.say(f"ended: {study.ended}")
 
     def _setting(self, session: RemoteSession, objectives: Sequence[Objective]) -> Setting:
         """Return the study's setting; the session is the one that measures this device."""
-        self.listener.phase(LOOKING)
         config, end, model, space = self.config, self.setup.end, session.model, self.setup.space
         if model.note:
             self.listener.say(model.note)
@@ -201,17 +201,25 @@ class Tuning:
         )
 
     def _plans_of_run(self, model: ModelInfo) -> Earlier:
-        """Return plans of a run to try first: of the one that was named; without a prior, of the newest run alike."""
+        """Return plans of a run to try first: of the one that was named; without a prior, of this task's newest."""
         named = self.setup.asked.earlier
         if named is not None:
             return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
         if self.config.study or self.config.deterministic or self.prior:
             return Earlier()
-        newest = newest_run(model)
-        if newest is None or newest.folder.absolute() == self.folder.absolute() or not newest.shortlist:
-            return Earlier()
-        self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
-        return earlier_plans(newest)
+        newest, other = newest_run(model, self.config.task), newest_run(model)
+        if newest is not None and not self._is_own(newest):
+            self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
+            return earlier_plans(newest)
+        if newest is None and other is not None and not self._is_own(other):
+            self.listener.say(
+                f"note: {other.folder} is a run of another task on such a model; "
+                f"--from {other.folder} tries its front first"
+            )
+        return Earlier()
+
+    def _is_own(self, run: Run) -> bool:
+        return run.folder.absolute() == self.folder.absolute()
 
     def _info(self, setting: Setting) -> RunInfo:
         """Return the content of ``run.json`` at the start."""
@@ -255,7 +263,7 @@ class Tuning:
         if storage is None:
             return None, ""
         used = RUN_RESERVE + disk_bytes(self.folder)
-        limit = f"--storage {format_bytes(storage)}, of which {format_bytes(used)} are for the run's folder,"
+        limit = f"--storage {format_limit(storage)}, of which {format_bytes(used)} are for the run's folder,"
         return max(0, storage - used), limit
 
 

@@ -32,22 +32,28 @@ def earlier_plans(run: Run) -> Earlier:
     return Earlier(tuple(plans.values())[:MOST_PLANS], run.info.identity.task)
 
 
-def remember_run(model: ModelInfo, folder: Path) -> None:
-    """Keep where the newest run of a model's family lies."""
-    path = _newest(model)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_private(path, bytes(folder.absolute()))
+def remember_run(model: ModelInfo, task: str, folder: Path) -> None:
+    """Keep where the newest run of a task on a model lies, and the newest of any task on a model of these blocks."""
+    for path in (_newest(model, task), _newest(model)):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(path, bytes(folder.absolute()))
 
 
-def newest_run(model: ModelInfo) -> Run | None:
-    """Return the newest run of a model's family; None where there is none that can be read."""
+def newest_run(model: ModelInfo, task: str | None = None) -> Run | None:
+    """Return the newest run of a task on this model; without a task, that of any on a model of these blocks.
+
+    None where there is none that can be read, or nothing is worth a look in it.
+    """
     try:
-        return Run.open(os.fsdecode(_newest(model).read_bytes()))
+        run = Run.open(os.fsdecode(_newest(model, task).read_bytes()))
     except (OSError, ValueError, RunError):
         return None
+    return run if run.shortlist else None
 
 
-def _newest(model: ModelInfo) -> Path:
-    """Return the file that names the newest run of all models with these blocks, whatever their weights and labels."""
-    family = repr((model.name, [(block.name, block.in_shape) for block in model.blocks]))
-    return cache_folder() / "runs" / hashlib.blake2b(family.encode(), digest_size=16).hexdigest()
+def _newest(model: ModelInfo, task: str | None = None) -> Path:
+    """Return the file that names a newest run: by a task's name or file and a model's weights, or by blocks alone."""
+    key = repr((model.name, [(block.name, block.in_shape) for block in model.blocks]))
+    if task is not None:
+        key = repr((model.identity, task))
+    return cache_folder() / "runs" / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()

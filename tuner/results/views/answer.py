@@ -33,9 +33,9 @@ def answer(run: Run) -> str:
 
 def yours(run: Run) -> str:
     """Return the name of what the local score is of: ``"your classes 7–9"``, or ``"your photos"``."""
-    classes, task = run.info.classes, run.info.task
-    if not classes.are_new or classes.several:
-        return f"your {task.noun}"
+    classes = run.info.classes
+    if not are_own(run):
+        return f"your {run.info.task.noun}"
     if names := classes.names(classes.local):
         return f"your class{'' if len(classes.local) == 1 else 'es'} {names}"
     return f"your {len(classes.local)} classes"
@@ -43,8 +43,12 @@ def yours(run: Run) -> str:
 
 def known(run: Run) -> str:
     """Return the name of what the global score is of."""
-    classes = run.info.classes
-    return "the known classes" if classes.are_new and not classes.several else "the original data"
+    return "the known classes" if are_own(run) else "the original data"
+
+
+def are_own(run: Run) -> bool:
+    """Return whether the user's samples are of classes that the model did not know, each of one."""
+    return run.info.classes.are_new and not run.info.classes.several
 
 
 def _local(run: Run, record: TrialRecord) -> Iterator[str]:
@@ -56,7 +60,7 @@ def _local(run: Run, record: TrialRecord) -> Iterator[str]:
     others = [f"a {one.name} {_plain(run, LOCAL, one.values[LOCAL])}" for one in fitted]
     if not run.info.task.labelled:
         others = []  # the model as it came agrees with itself
-    elif run.info.classes.are_new and not given.values.get(LOCAL):
+    elif are_own(run) and not given.values.get(LOCAL):
         others.append("the model itself knew none of them")
     elif LOCAL in given.values:
         others.append(f"the model as it came {_plain(run, LOCAL, given.values[LOCAL])}")

@@ -31,9 +31,10 @@ def _rule(run: Run, best: TrialRecord) -> str:
     picked = f"Trial {best.trial} is picked: best on {yours(run)}"
     if not _measured(run, best):
         return f"{picked}."
-    if _forgets(run, best):
-        return f"Trial {best.trial} is picked: the largest sum of both scores, as none keeps {known(run)}."
     least = _points(run, GLOBAL.name, _allowed(run))
+    if _forgets(run, best):
+        rule = f"the largest sum of both scores, as all lose more than {least} on {known(run)}"
+        return f"Trial {best.trial} is picked: {rule}."
     return f"{picked} of those that lose at most {least} on {known(run)}."
 
 
@@ -70,9 +71,10 @@ def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator
     own = best.values.get(SECONDS.name)
     if own is None or not others:
         return
-    cheaper = [one for one in others if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
+    kept = [one for one in others if _forgets(run, best) or not _forgets(run, one)]
+    cheaper = [one for one in kept if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
     if not cheaper:
-        yield "No other shown trains faster."
+        yield "No other shown trains faster." if len(kept) == len(others) else "None that keeps as much trains faster."
         return
     one = max(cheaper, key=lambda record: record.values.get(LOCAL.name, 0.0))
     seconds, less = one.values[SECONDS.name], best.values[LOCAL.name] - one.values.get(LOCAL.name, 0.0)

@@ -22,7 +22,7 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import CLOSING_SECONDS, MEASURING_SHARE, Setting
 from tuner.store.calibrated import has_blocks
 from tuner.store.store import Store
-from tuner.units import format_bytes, format_seconds
+from tuner.units import format_bytes, format_limit, format_seconds
 
 
 class RecordSet(NamedTuple):
@@ -229,7 +229,7 @@ class Filler:
             group = memory_limit()
             more = "" if group is None else f", or the control group more than its {format_bytes(group)}"
             self._too_large[needed] = UnfilledError(
-                f"--memory {format_bytes(memory)} is too small to run the frozen prefix, which took "
+                f"--memory {format_limit(memory)} is too small to run the frozen prefix, which took "
                 f"{format_bytes(result.most_bytes)}: give more{more}",
                 {"memory": math.log(result.most_bytes / memory)},
             )

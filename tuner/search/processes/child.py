@@ -40,6 +40,7 @@ from tuner.search.processes.channel import receive
 from tuner.search.processes.messages import OUT_OF, Failure, Job, Start, encode, encode_progress
 from tuner.search.processes.process_tree import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
 from tuner.task import open_task
+from tuner.task.data.readable import FileCheck
 from tuner.task.info import outline
 from tuner.training.epochs import Report
 
@@ -137,6 +138,7 @@ def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, 
     host.check_local()
     task = start.task
     if isinstance(task, str):
+        FileCheck.hear = staticmethod(lambda done, of: control.sendall(encode("looked", [done, of])))
         ask = host.backend(start.backends[0]).input_defaults
         task = open_task(task, host.tasks, host.task_files, defaults_of=ask)
     if start.adapt is not None:

@@ -32,9 +32,9 @@ from tuner.results.records.trial import Outcome
 from tuner.search.processes.channel import pack
 from tuner.task import Task
 
-#: Of a job: progress, and its last word. Of the process that children are forked from: the task, loaded; it is open; a
-#: child's process id; its exit code; why the task cannot be opened.
-Kind = Literal["progress", "result", "failure", "task", "opened", "forked", "exited"]
+#: Of a job: progress, and its last word. Of the process that children are forked from: how many of how many files were
+#: looked at; the task, loaded; it is open; a child's process id; its exit code; why the task cannot be opened.
+Kind = Literal["progress", "result", "failure", "looked", "task", "opened", "forked", "exited"]
 #: Longest message of a job: one that returns more by mistake fails.
 MOST_BYTES = 4_000_000
 #: What is done, by the name of that; and what it is out of.

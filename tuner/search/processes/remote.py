@@ -165,11 +165,13 @@ def open_remote(
     memory_bytes: int | None = None,
     many_jobs: bool = False,
     adapt: Callable[[Task], Task] | None = None,
+    looked: Callable[[int, int], object] | None = None,
 ) -> Iterator[dict[str, RemoteSession]]:
     """Open a task on backends, which name the sessions, in another process, and end that when the block is left.
 
     For ``kill_at`` and ``memory_bytes``, see `RemoteSession`. With ``many_jobs``, what every job needs is computed
-    before the first. ``adapt`` makes the task of the loaded one, in the other process.
+    before the first. ``adapt`` makes the task of the loaded one, in the other process; ``looked`` hears of
+    how many of how many files were looked at.
 
     Raises:
         PluginError: A backend is not installed.
@@ -180,5 +182,5 @@ def open_remote(
     loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
     refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)
     start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), refused, memory_bytes, adapt)
-    with Supervisor(start, interrupt) as supervisor:
+    with Supervisor(start, interrupt, looked) as supervisor:
         yield {name: RemoteSession(supervisor, name, kill_at, memory_bytes) for name in backends}

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -46,6 +47,7 @@ class ServerState(Enum):
 
 #: What it is doing once it has sent a message.
 AFTER = {
+    "looked": ServerState.LOADING,
     "task": ServerState.OPENING,
     "opened": ServerState.IDLE,
     "forked": ServerState.RUNNING,
@@ -63,7 +65,8 @@ class ForkServer:
     ``child`` and ``exit_code`` are those of the last job; ``excluded`` are the processes that were started before it.
     """
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, looked: Callable[[int, int], object] | None = None) -> None:
+        self._looked = looked
         self.state = ServerState.LOADING
         self.task: TaskOutline | None = None
         self.child = 0
@@ -114,7 +117,9 @@ class ForkServer:
             kind, value = json.loads(message)
             if kind == "failure":
                 raise Failure(**value).error_of_opening()
-            if kind == "task":
+            if kind == "looked" and self._looked is not None:
+                self._looked(*map(int, value))
+            elif kind == "task":
                 self.task = build(TaskOutline, value)
             elif kind == "forked":
                 self.child = value

@@ -39,11 +39,13 @@ LOST = "the process that trials are forked from"
 class Supervisor:
     """Runs jobs one at a time, each in a fresh child."""
 
-    def __init__(self, start: Start, interrupt: Interrupt | None = None) -> None:
+    def __init__(
+        self, start: Start, interrupt: Interrupt | None = None, looked: Callable[[int, int], object] | None = None
+    ) -> None:
         self.interrupt = interrupt or Interrupt()
         self._start, self._starts, self._started = start, 1, time.monotonic()
         self._kills_before = oom_kills()
-        self._server = ForkServer(start)
+        self._server = ForkServer(start, looked)
 
     def __enter__(self) -> Self:
         return self

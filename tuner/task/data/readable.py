@@ -6,12 +6,13 @@ them is one question to the file system.
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from tuner.errors import StoreError, TaskError
 from tuner.files import cache_folder, write_private
@@ -23,6 +24,8 @@ FILE = "readable"
 HASH_BYTES = 16
 #: Hashes that are remembered; with more files the oldest are looked at again.
 MOST_HASHES = 200_000
+#: Seconds between two reports of how many files were looked at.
+REPORT_SECONDS = 0.5
 #: Files that a message names.
 MOST_NAMED = 5
 
@@ -34,7 +37,13 @@ class FileCheck:
         skip: Whether such files are left out of the task; otherwise `close` raises an error that names them.
         settings: What else decides whether a file can be used, as text: a file is remembered for these settings only.
         looks: Whether files are looked at; else all count as readable until they are read.
+
+    Attributes:
+        hear: Called with the number of files of an entry that were looked at, and of all of them: set by the process
+            that opens a task for somebody who waits.
     """
+
+    hear: ClassVar[Callable[[int, int], object]] = staticmethod(lambda _done, _of: None)
 
     def __init__(self, *, skip: bool, settings: str, looks: bool) -> None:
         self._unreadable: dict[str, str] = {}  # in the order of the task, and why
@@ -49,12 +58,22 @@ class FileCheck:
         marks = [self._mark(file) for file in files]
         unseen = {mark: file for mark, file in zip(marks, files, strict=True) if mark not in self._remembered}
         with ThreadPoolExecutor(usable_processors()) as pool:
-            reasons = dict(zip(unseen, pool.map(lambda file: _problem(file, look), unseen.values()), strict=True))
+            found = pool.map(lambda file: _problem(file, look), unseen.values())
+            reasons = dict(zip(unseen, self._heard(found, len(unseen)), strict=True))
         self._new.update({mark: None for mark, reason in reasons.items() if not reason})
         for mark, file in zip(marks, files, strict=True):
             if reasons.get(mark):
                 self._unreadable[text_from(file)] = reasons[mark]
         return [not reasons.get(mark) for mark in marks]
+
+    def _heard(self, problems: Iterable[str], of: int) -> Iterator[str]:
+        """Yield what looking at each file found, and report now and then how many were looked at."""
+        due = time.monotonic() + REPORT_SECONDS
+        for done, problem in enumerate(problems, 1):
+            if time.monotonic() >= due:
+                self.hear(done, of)
+                due = time.monotonic() + REPORT_SECONDS
+            yield problem
 
     @cached_property
     def _remembered(self) -> dict[bytes, None]:
@@ -101,7 +120,7 @@ class FileCheck:
         """Return the error that names the files, the first few of many."""
         count = len(self._unreadable)
         return TaskError(
-            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: {_named(self._lines())}; "
+            f"{task}: {count} {'file' if count == 1 else 'files'} cannot be used: {by_reason(self._lines())}; "
             "replace or remove them, or set [input] skip_unreadable = true"
         )
 
@@ -121,19 +140,29 @@ class FileCheck:
 def left_out(skipped: Sequence[str]) -> str:
     """Return the warning that files are left out of a task; empty for none."""
     what = "1 file of the task is" if len(skipped) == 1 else f"{len(skipped)} files of the task are"
-    return f"warning: {what} left out: {_named(skipped)}" if skipped else ""
+    return f"warning: {what} left out: {by_reason(skipped)}" if skipped else ""
 
 
 def changed(notes: Sequence[str]) -> str:
     """Return the note that files of a task are not used as they are; empty for none."""
     what = "1 file is" if len(notes) == 1 else f"{len(notes)} files are"
-    return f"note: {what} not used as recorded: {_named(notes)}" if notes else ""
+    return f"note: {what} not used as recorded: {by_reason(notes)}" if notes else ""
 
 
-def _named(lines: Sequence[str]) -> str:
-    """Return the first few of some lines, and how many more there are."""
+def by_reason(lines: Sequence[str]) -> str:
+    """Return the first few files that share each reason, and how many more there are; of ``"FILE: REASON"`` each."""
+    files: dict[str, list[str]] = {}
+    for line in lines:
+        file, _, reason = line.partition(": ")
+        files.setdefault(reason, []).append(file)
+    lines = [f"{_some(names)}: {reason}" for reason, names in files.items()]
     more = len(lines) - MOST_NAMED
-    return "; ".join((*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else ())))
+    return "; ".join((*lines[:MOST_NAMED], *([f"and {more} more reasons"] if more > 0 else ())))
+
+
+def _some(names: Sequence[str]) -> str:
+    few = MOST_NAMED if len(names) <= MOST_NAMED else 2
+    return ", ".join(names[:few]) + (f" and {len(names) - few:,} more" if len(names) > few else "")
 
 
 def kept(values: Sequence[T], keep: Sequence[bool]) -> list[T]:
