@@ -95,7 +95,7 @@ def planned(task: Task, heads: HeadsPlan) -> TrialPlan:
 
 def whole_model(task: Task, plan: TrialPlan, weights: Path, folder: Path) -> Chain:
     """Return the trained model without its exits, in one session."""
-    segments = restored(load(task), plan, ExitWeights.read(weights))
+    segments = restored(load(task), plan, ExitWeights.read(weights), nn.Module())  # no tail has trained
     bodies = [segment.body if isinstance(segment, Segment) else segment for segment in segments]
     path, sample = folder / "whole.onnx", torch.from_numpy(task.batch(task.local.val, [0]))
     write_onnx(nn.Sequential(*bodies).eval(), torch.cat([sample, sample]), path, [LOGITS])

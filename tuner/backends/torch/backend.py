@@ -27,7 +27,6 @@ class TorchBackend(Backend):
 
     def supports(self, plan: TrialPlan) -> str | None:
         """Return why PyTorch cannot carry the plan out, or None."""
-        traits = plan.traits
         if plan.heads.joint and plan.shape:
             return (
                 f"exits train together with a tail as the model has it: set exits.joint to 0, or leave tail edit "
@@ -39,9 +38,6 @@ class TorchBackend(Backend):
             return (
                 "exits train with all samples alike: set data.weight to 1 and data.balance to false, or leave exits out"
             )
-        if plan.heads.exits and not traits.keeps_weights:
-            kind = next(edit.kind for edit in plan.shape if not edit.traits.keeps_weights)
-            return f"exits cannot be trained next to tail edit {kind!r}, which changes layers: leave one of them out"
         if not plan.task.labelled and plan.heads.mode != "exits-only":
             return "the local samples have no labels, so only exits can be trained: set exits.mode to 'exits-only'"
         return None

@@ -89,7 +89,7 @@ def _tried(run: Run) -> Iterator[Table | str]:
     if len(strategies) > 1:
         yield _strategies(run, strategies)
         yield FRONT_LOST
-        yield from (f"{one.name} was not tried: {one.reason}" for one in strategies if one.reason)
+        yield from (f"{one.name} has no scored trial: {one.reason}" for one in strategies if one.reason)
 
 
 def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:

@@ -27,6 +27,7 @@ from tuner.backends.torch.features.selection import (
 from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.model.open.load import load
 from tuner.bundle.format import new_folder
+from tuner.bundle.info import Section
 from tuner.commands.bundles.export import write_bundle
 from tuner.errors import BundleError, TrainingError, TunerError
 from tuner.plan.heads import Exit, HeadsPlan
@@ -179,12 +180,23 @@ def test_a_trial_that_is_stopped_on_request_is_scored_all_the_same(
     assert 0 <= outcome.values["local_accuracy"] <= 1
 
 
-def test_exits_together_with_edits_that_change_layers_are_refused(task: Task, model: ModelInfo) -> None:
-    plan = replace(plan_of(task, model, "with-tail"), shape=(TailEdit("dropout"),))
-    assert BACKEND.supports(plan) is None
-    changing = replace(plan, shape=(TailEdit("grow", (), EditTraits(keeps_weights=False)),))
-    assert "exits cannot be trained next to tail edit 'grow'" in (BACKEND.supports(changing) or "")
-    assert BACKEND.supports(plan_of(task, model)) is None
+def test_exits_learn_from_a_tail_that_grows_and_costs_are_those_of_its_widths(
+    task: Task, model: ModelInfo, tmp_path: Path
+) -> None:
+    grows = EditTraits(changes_shapes=True, trains_norms=True, traceable=False, keeps_weights=False)
+    edit = TailEdit.of("grow-scratch", grows, start=0.2, controller="fixed")
+    exits = HeadsPlan("with-tail", (Exit(1, 0), Exit(2, 0)), ridge=10.0)
+    plan = normal_form(replace(plan_of(task, model, "with-tail"), split=2, shape=(edit,), heads=exits))
+    values = carried_out(task, plan, tmp_path).values
+    assert values["flops"] < 0.7 * sum(block.flops for block in model.blocks)
+    assert values["parameters"] < 0.5 * sum(block.parameters for block in model.blocks)
+    assert values["mean_flops"] <= values["flops"]
+    exported = opened(BACKEND, task).export(plan, tmp_path / "weights.safetensors", _folder(tmp_path), trainable=False)
+    assert exported.checks["largest_logit_difference"] < 1e-4
+    assert exported.checks["global_accuracy"] == pytest.approx(values["global_accuracy"], abs=0.02)
+    assert Section.EVOLVED in exported.sections
+    joint = replace(plan, heads=replace(plan.heads, joint=0.3))
+    assert "exits train together with a tail as the model has it" in (BACKEND.supports(joint) or "")
 
 
 @pytest.mark.parametrize("mode", ["exits-only", "with-tail"])

@@ -9,8 +9,10 @@ from torch import fx, nn
 
 from tuner.arrays import Floats, Labels
 from tuner.backends.torch.measure import chain_seconds
+from tuner.backends.torch.model.graph.blocks import counted
 from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
+from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TaskError
 from tuner.metrics import expected_calibration_error
 from tuner.plan.trial import TrialPlan
@@ -46,15 +48,31 @@ def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats
     return notes
 
 
-def exit_costs(
-    model: OpenModel, plan: TrialPlan, heads: Sequence[nn.Module] | nn.ModuleList, sample: torch.Tensor
-) -> ExitCosts:
-    """Return what it costs to leave at each exit: seconds of one sample alone, measured now, and FLOPs."""
+def bodies(model: OpenModel, plan: TrialPlan, blocks: Sequence[int], tail: nn.Module) -> list[nn.Module]:
+    """Return what runs from the input to each of some blocks, and from the last of them to the logits.
+
+    `tail` is what trained, if anything did: its layers may be others than the model's, and exits are before it then.
+    """
     if model.chain is None:
         raise TaskError("exits cannot be placed in a model without cut points: leave exits out")
-    blocks = [place.block for place in plan.heads.exits]
-    edges = [model.chain.split_position(cut) for cut in (0, *blocks, plan.model.num_blocks)]
-    parts = [fast(model.chain.part(begin, end)) for begin, end in pairwise(edges)]
+    ends = [*blocks, plan.model.num_blocks if plan.traits.keeps_weights else plan.split]
+    edges = [model.chain.split_position(cut) for cut in (0, *ends)]
+    parts: list[nn.Module] = [model.chain.part(begin, end) for begin, end in pairwise(edges)]
+    return parts if plan.traits.keeps_weights else [*parts[:-1], nn.Sequential(parts[-1], tail)]
+
+
+def typical(task: Task) -> torch.Tensor:
+    """Return some local validation samples, float32 [n, ...], over which FLOPs are meant: not all take the same way."""
+    return torch.from_numpy(task.batch(task.local.val, range(min(SCORE_BATCH, len(task.local.val)))))
+
+
+def exit_costs(
+    model: OpenModel, plan: TrialPlan, heads: Sequence[nn.Module] | nn.ModuleList, tail: nn.Module, batch: torch.Tensor
+) -> ExitCosts:
+    """Return what it costs to leave at each exit: seconds of one sample alone, measured now, and FLOPs of a batch's."""
+    sample = batch[:1]
+    parts = bodies(model, plan, [place.block for place in plan.heads.exits], tail)
+    parts = [fast(part) if isinstance(part, fx.GraphModule) else part.eval() for part in parts]
     reached = np.cumsum(chain_seconds(parts, sample))
     of_heads, value = [], spatial(sample)
     with torch.inference_mode():
@@ -62,13 +80,16 @@ def exit_costs(
             value = part(value)
             of_heads += chain_seconds([fast(fx.symbolic_trace(head.eval()))], value)
     seconds = Costs(tuple(map(float, reached)), tuple(of_heads))
-    return ExitCosts(seconds, exit_flops(plan, range(len(blocks))))
+    return ExitCosts(seconds, exit_flops(model, plan, range(len(of_heads)), tail, batch))
 
 
-def exit_flops(plan: TrialPlan, kept: Sequence[int]) -> Costs:
-    """Return the FLOPs of leaving at some of a plan's exits, and at the last."""
-    blocks = [*(plan.heads.exits[index].block for index in kept), plan.model.num_blocks]
-    reached = [sum(block.flops for block in plan.model.blocks[:cut]) for cut in blocks]
+def exit_flops(model: OpenModel, plan: TrialPlan, kept: Sequence[int], tail: nn.Module, batch: torch.Tensor) -> Costs:
+    """Return the FLOPs of leaving at some of a plan's exits, and at the last, a mean over a batch of samples."""
+    reached = [sum(block.flops for block in plan.model.blocks[: plan.heads.exits[index].block]) for index in kept]
+    blocks, of_tail = plan.model.blocks, 0
+    if not plan.traits.keeps_weights:
+        blocks, of_tail = blocks[: plan.split], counted(tail, model.prefix(plan.split)(spatial(batch)))[0] // len(batch)
+    reached.append(sum(block.flops for block in blocks) + of_tail)
     of_heads = head_flops(plan)
     return Costs(tuple(map(float, reached)), tuple(float(of_heads[index]) for index in kept))
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats
-from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths
+from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths, typical
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import CutInputs, cut_inputs
 from tuner.backends.torch.exits.joint import with_exits
@@ -55,7 +55,11 @@ class ExitsProcedure(TailProcedure):
             self.opened = with_exits(opened, self.heads) if plan.heads.joint else opened
             torch.manual_seed(seed)
             log = super().train()
-        self.trained = nn.ModuleList([self.trained, self.heads] if plan.trainable else [self.heads])
+        last = plan.answering_cuts[-1]
+        begins = plan.trainable > 0 and last == plan.split  # what trained may have other layers than the model's
+        self.final = (self.trained if begins else opened.model.tail(last)).eval()
+        self.tail = self.trained if plan.trainable else nn.Module()
+        self.trained = nn.ModuleList([self.tail, self.heads] if plan.trainable else [self.heads])
         torch.manual_seed(seed)
         changed = "the backbone changed while exits were trained"
         cause = "the model changes its own weights or buffers in evaluation mode"
@@ -67,7 +71,7 @@ class ExitsProcedure(TailProcedure):
     def _train_heads(self, begun: Starts, *, is_over: bool) -> TrainingLog:
         """Solve for the heads, or train them; not where the user asked to stop."""
         plan, opened = self.plan, self.opened
-        self.final, self.unseen = opened.model.tail(plan.answering_cuts[-1]).eval(), None
+        self.unseen = None
         learned = cut_inputs(self.access, plan, self.training, exact=False)
         calibrated = [calibration_selection(opened.task, plan)]
         if plan.heads.out_of_fold:
@@ -106,7 +110,7 @@ class ExitsProcedure(TailProcedure):
     def score(self) -> Scores:
         """Calibrate, then score the policy that came out on the validation samples."""
         task, plan, model = self.opened.task, self.plan, self.opened.model
-        costs = exit_costs(model, plan, self.heads, torch.from_numpy(task.batch(task.local.val, [0])))
+        costs = exit_costs(model, plan, self.heads, self.tail, typical(task))
         self.calibration = calibration = self._calibrate(costs)
         scores = Scores()
         values = scores.values
@@ -126,8 +130,11 @@ class ExitsProcedure(TailProcedure):
                 values["mean_latency_seconds"] = float(rates @ kept_costs.seconds.cumulative())
                 values["mean_flops"] = float(rates @ kept_costs.flops.cumulative())
                 values["whole_latency_seconds"] = costs.seconds.reached[-1]
-        parts = [model.model, *(self.heads[index] for index in calibration.kept)]
-        values["bundle_bytes"] = bundle_bytes(parts, parts)
+        kept_heads = [self.heads[index] for index in calibration.kept]
+        whole = [model.model] if plan.traits.keeps_weights else [model.prefix(plan.split), self.tail]
+        parts = [value for part in (*whole, *kept_heads) for value in part.parameters()]
+        values["parameters"], values["flops"] = float(sum(value.numel() for value in parts)), costs.flops.reached[-1]
+        values["bundle_bytes"] = bundle_bytes([*whole, *kept_heads], [model.model, *kept_heads])
         return scores
 
     def _calibrate(self, costs: ExitCosts) -> ExitCalibration:
@@ -152,8 +159,7 @@ class ExitsProcedure(TailProcedure):
 
     def write(self, metadata: Mapping[str, str] | None) -> None:
         """Write the tail, the kept heads and their calibration."""
-        tail = self.opened.model.tail(self.plan.split).state_dict() if self.plan.trainable else {}
-        write_exits(self.trial.weights, tail, self.heads, self.calibration, metadata or {}, self.sums)
+        write_exits(self.trial.weights, self.tail.state_dict(), self.heads, self.calibration, metadata or {}, self.sums)
 
 
 def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs: CutInputs) -> Floats:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -15,11 +14,12 @@ from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
 from tuner.backends.base import Exported
-from tuner.backends.torch.exits.calibrate import exit_flops, truths
+from tuner.backends.torch.exits.calibrate import bodies, exit_flops, truths, typical
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import ExitWeights
 from tuner.backends.torch.export.check import Check, scored_partitions
 from tuner.backends.torch.export.trainable.exits import write_trainable_exits
+from tuner.backends.torch.export.whole import trained_tail
 from tuner.backends.torch.features.selection import withheld_selection
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.onnx.inference import write_onnx
@@ -57,9 +57,8 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
 
     Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
     on stored features. Those that come from all samples out of fold are the trial's, and so are those of a bundle that
-    ends with an exit. With `trainable` the exits'
-    weights keep their names, so that those trained later can take their place; see
-    `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to train.
+    ends with an exit. With `trainable` the exits' weights keep their names, so that those trained later can take their
+    place; see `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to train.
 
     Raises:
         BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.
@@ -69,8 +68,9 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     trained = ExitWeights.read(weights)
     if plan.heads.drops:
         trained = trained.reached()
-    kept, segments = trained.calibration.kept, restored(model, plan, trained)
-    names = [f"segments/{number}.onnx" for number in range(len(segments))]
+    tail, records = _trained_tail(opened, plan, trained)
+    kept, segments = trained.calibration.kept, restored(model, plan, trained, tail)
+    names = segment_names(len(segments))
     _write_segments(segments, names, task, folder, optimize=not trainable)
     sides = [segment.side for segment in segments if isinstance(segment, Segment)]
     state = model.model.state_dict()
@@ -83,7 +83,10 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     if heads:
         save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
-    checks, sections = _checked(task, plan, trained, chain, segments, names)
+    flops = exit_flops(model, plan, kept, tail, typical(task))
+    checks, sections = _checked(task, plan, trained, chain, segments, flops)
+    if records:
+        sections[Section.EVOLVED.value] = records
     if trainable and kept:
         sections[Section.TRAIN.value] = write_trainable_exits(
             task, plan, kept, chain, sides, trained_on(task, plan, weights), folder, trained.sums
@@ -91,21 +94,30 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     return Exported(checks, sections)
 
 
-def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights) -> list[nn.Module]:
+def segment_names(count: int) -> list[str]:
+    """Return the files of a bundle's segments."""
+    return [f"segments/{number}.onnx" for number in range(count)]
+
+
+def _trained_tail(opened: OpenTask, plan: TrialPlan, trained: ExitWeights) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a trial's tail with its weights, empty where none trained, and what a bundle records of its edits."""
+    if not plan.trainable:
+        return nn.Module(), {}
+    edits = trained_tail(opened, plan, trained.tail)
+    edits.tail.load_state_dict(trained.tail)
+    return edits.tail, edits.records(opened.model.model)
+
+
+def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights, tail: nn.Module) -> list[nn.Module]:
     """Return a trial's model as segments; the last gives logits alone."""
     heads = build_heads(plan)
-    if model.chain is None:
-        raise BundleError("a model without cut points has no exits: export a trial without exits")
-    if plan.trainable:
-        model.tail(plan.split).load_state_dict(trained.tail)
     for index, state in zip(trained.calibration.kept, trained.heads, strict=True):
         heads[index].load_state_dict(state)
-    behind = () if trained.ends else (plan.model.num_blocks,)
-    cuts = [0, *(plan.heads.exits[index].block for index in trained.calibration.kept), *behind]
-    positions = [model.chain.split_position(cut) for cut in cuts]
-    bodies = [model.chain.part(begin, end) for begin, end in pairwise(positions)]
-    segments = [Segment(body, heads[index]) for body, index in zip(bodies, trained.calibration.kept, strict=False)]
-    last = nn.Sequential(segments[-1].body, segments.pop().side) if trained.ends else bodies[-1]
+    kept = trained.calibration.kept
+    *inner, last = bodies(model, plan, [plan.heads.exits[index].block for index in kept], tail)
+    segments = [Segment(body, heads[index]) for body, index in zip(inner, kept, strict=True)]
+    if trained.ends:
+        last = nn.Sequential(segments[-1].body, segments.pop().side)
     return [segment.eval() for segment in (*segments, last)]
 
 
@@ -133,7 +145,7 @@ def _checked(
     trained: ExitWeights,
     chain: Chain,
     segments: Sequence[nn.Module],
-    names: Sequence[str],
+    flops: Costs,
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Run the samples through ONNX Runtime: compare with PyTorch, set the thresholds, score."""
 
@@ -144,8 +156,7 @@ def _checked(
             logits.append(of_exit)
         return torch.stack([*logits, segments[-1](value)])
 
-    flops = exit_flops(plan, trained.calibration.kept)
-    whole = float(flops.cumulative()[-1])
+    names, whole = segment_names(len(segments)), float(flops.cumulative()[-1])
     if trained.ends:
         flops = Costs(tuple(flops.cumulative()[:-1].tolist()), (0.0,) * (len(names) - 1))
     costs = ExitCosts(seconds=_seconds(task, chain), flops=flops)
