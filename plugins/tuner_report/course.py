@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.results.run import Run
-from tuner.results.views.history import hypervolume
 from tuner.units import format_seconds
+from tuner_report.charts.history import hypervolume
 from tuner_report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, VIOLET, Picture, drawing, to_svg
 
 LINES = (BLUE, ORANGE, GREEN, VIOLET)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, SCORES, Objective
 from tuner.results.scores.pareto import front
-from tuner.results.views.points import Point, baseline_point, point, references, scored
 from tuner.targets.base import ACCURACY
+from tuner_report.charts.points import Point, baseline_point, point, references, scored
 from tuner_report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
 
 if TYPE_CHECKING:

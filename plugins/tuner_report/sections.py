@@ -17,9 +17,9 @@ from tuner.results.scores.strategies import FRONT_LOST, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
-from tuner.results.views.points import interval
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_seconds
+from tuner_report.charts.points import interval
 from tuner_report.classes import class_pictures
 from tuner_report.drawing import BLUE, INK, MUTED, ORANGE, Picture, drawing, to_svg
 from tuner_report.fronts import cost_pictures, front_pictures

@@ -43,7 +43,7 @@ class ExitPolicy:
         labelled: Whether these samples have labels; without them accuracy is agreement with the last exit.
         seconds: Latency of a sample that leaves at each exit, on the device of the export.
         peak_bytes: Memory of one sample that leaves at each exit, in float32: weights up to there, and the most that
-            tensors take at once.
+            tensors take at once; empty where samples take different ways.
         front: Best accuracies by latency, of one threshold for all exits.
     """
 

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tuner.cli.options import Json, print_line, stdout_console
+from tuner.distribution import SWITCH, offered
+from tuner.errors import UsageError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tuner.results.run import Run
 
 
@@ -47,7 +51,6 @@ def show(
         For a study that ran on several kinds of devices: first letters of the kind whose costs and front are shown.
     """
     from tuner.commands.bundles.card import card_at
-    from tuner.errors import UsageError
 
     if trials + (whole or details) + plot + (trial is not None) > 1 or (plot and json_output):
         raise UsageError(
@@ -68,11 +71,16 @@ def show(
         return
     run = open_run(folder, kind)
     if plot:
-        from tuner.cli.text.plot import plots
-
-        print_line(plots(run, stdout_console().width))
+        print_line("\n\n".join(point.load()(run, stdout_console().width) for point in _plots()))
         return
     _show_run(run, trial, details=details, whole=whole, trials=trials, json_output=json_output)
+
+
+def _plots() -> list["EntryPoint"]:
+    """Return what draws a run with letters."""
+    if found := list(offered("tuner.run_letters").values()):
+        return found
+    raise UsageError(f"--plot is drawn by a plugin, and none is on: change {SWITCH}")
 
 
 def _show_run(run: "Run", trial: int | None, *, details: bool, whole: bool, trials: bool, json_output: bool) -> None:

@@ -15,12 +15,12 @@ from inspect import Signature, signature
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tuner import results
 from tuner.commands.bundles import export as exporting
 from tuner.commands.run import Run
 from tuner.commands.tune import run as tuning
 from tuner.commands.tune.run import Call
 from tuner.errors import TunerError, nearest
+from tuner.results import run as results_run
 from tuner.results.records.config import RunRequest, option_name
 from tuner.results.views.pick import nothing_feasible
 from tuner.search.budget import MOST_SEED
@@ -126,7 +126,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     return found
 
 
-def export(run: results.run.Run, out: str | os.PathLike[str], pick: str | int = "best", **options: Any) -> Path:
+def export(run: results_run.Run, out: str | os.PathLike[str], pick: str | int = "best", **options: Any) -> Path:
     """Write a trial of the Pareto front as a bundle: `tuner.commands.bundles.export.export`."""
     with _arguments_in_errors():
         texts = {name: _as_text(name, value) for name, value in options.items()}

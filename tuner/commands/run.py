@@ -1,13 +1,10 @@
 """A run as programs and notebooks get it."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tuner.distribution import offered
 from tuner.results import run
 from tuner.results.views.html import as_html
-
-if TYPE_CHECKING:
-    from optuna import Study
 
 
 class Run(run.Run):
@@ -19,14 +16,13 @@ class Run(run.Run):
 
     __slots__ = ()
 
-    def study(self) -> "Study":
-        """Return the run as a study of Optuna's in memory, for ``optuna.visualization``.
+    def study(self) -> Any:
+        """Return the run as an ``optuna.Study`` in memory, for ``optuna.visualization``.
 
         Trials that may be on the front are complete, with the objectives' values; the others are pruned or failed. What
         was measured is in ``user_attrs``.
         """
-        opened: Study = offered("tuner.studies")["dashboard"].load()(self)
-        return opened
+        return offered("tuner.studies")["dashboard"].load()(self)
 
     def _repr_html_(self) -> str:
         return as_html(self) + "".join(point.load()(self) for point in offered("tuner.run_html").values())

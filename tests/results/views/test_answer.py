@@ -22,8 +22,8 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
 from tuner.results.views.answer import answer
 from tuner.results.views.pick import pick_trial
-from tuner.results.views.points import point
 from tuner.results.views.reasons import reasons
+from tuner_report.charts.points import point
 
 OLD = Path(__file__).parents[2] / "fixtures"
 UNNAMED = Classes()

@@ -1,6 +1,7 @@
 """Export with exits: a chain of ONNX files, one for each exit, each weight once; calibrated again as it will run."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -58,7 +59,8 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
     Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
     on stored features. Those that come from all samples out of fold are the trial's, and so are those of a bundle that
     ends with an exit. With `trainable` the exits' weights keep their names, so that those trained later can take their
-    place; see `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to train.
+    place; see `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to
+    train.
 
     Raises:
         BundleError: A segment cannot be written as ONNX, or ONNX Runtime computes something else.
@@ -182,7 +184,8 @@ def _checked(
             check.scores["mean_flops"] = float(rates @ costs.flops.cumulative())
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     policy = calibration.policy(names, costs, labelled=task.labelled, whole=whole)
-    policy = replace(policy, peak_bytes=tuple(_peak_bytes(segments, sample)))
+    with suppress(fx.proxy.TraceError):  # samples take different ways: how much each takes is not known
+        policy = replace(policy, peak_bytes=tuple(_peak_bytes(segments, sample)))
     sections = {Section.EXITS.value: policy.to_dict(), **check.sections()}
     return {**check.scores, "largest_logit_difference": check.largest_difference()}, sections
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.app import call
-from tuner.cli.text.plot import plots
 from tuner.results.folder import Spent
 from tuner.results.run import Run
+from tuner_report.charts.letters import plots
 
-OLD = Path(__file__).parent.parent / "fixtures" / "digits" / "run"
+OLD = Path(__file__).parents[2] / "fixtures" / "digits" / "run"
 RUN = Run.open(OLD)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, Objective
 from tuner.results.views.answer import answer
-from tuner.results.views.history import hypervolume
-from tuner.results.views.points import Point, baseline_point, point, references, scored
 from tuner.units import format_seconds
+from tuner_report.charts.history import hypervolume
+from tuner_report.charts.points import Point, baseline_point, point, references, scored
 
 #: Letters of a picture, without its scale; of the bars; and of names.
 WIDEST, NARROWEST, HEIGHT, MARGIN = 72, 24, 14, 10
