@@ -3,7 +3,7 @@
 import copy
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from benchmarks.lib.places import DATA, EXAMPLES
 from tuner.arrays import Array, Labels, RowNumbers
-from tuner.backends.base import Backend, Session, silent
+from tuner.backends.base import Backend, Session, Trial, silent
+from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import training_selections
@@ -23,7 +24,7 @@ from tuner.backends.torch.trial.opened import TailTraining
 from tuner.bundle.format import WEIGHTS, new_folder
 from tuner.commands.bundles.export import write_bundle
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
 from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
@@ -31,6 +32,7 @@ from tuner.store.kept import choose_engine
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, open_task
 from tuner.task.info import task_info
+from tuner_closed_form import ClosedForm, Knobs
 
 CLOTHING = EXAMPLES / "clothing" / "task.toml"
 #: The papers' last 1, 4 and 7 blocks of MobileNetV2, as splits of our 20 blocks, with the cut's name.
@@ -145,6 +147,16 @@ def plan_for(
         model=loaded.info, task=task_info(task), data=DataPlan(alpha), split=split, cache=cache, recipe=recipe,
         runtime=RuntimePlan(threads=usable_processors()),
     )  # fmt: skip
+
+
+def solved_head(task: Task, store: Store, alpha: float = 0.0) -> Mapping[str, float]:
+    """Return what the head scores that is solved for on the features of the last block."""
+    loaded, session = load(task), open_session(TorchBackend(), task)
+    plan = plan_for(task, loaded, loaded.info.num_blocks - 1, bits=8, recipe=RecipePlan(), alpha=alpha)
+    plan = normal_form(ClosedForm().apply(plan, Knobs()))
+    session.fill([plan], store)
+    with tempfile.TemporaryDirectory() as folder:
+        return session.train(Trial(plan, 0, store, Path(folder) / WEIGHTS)).values
 
 
 def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:

@@ -3,7 +3,20 @@
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.papers.moil_chain import ALPHAS, ARMS, CACHED, FULL, LAST, MIXED, THREE, quality, ratios
+from benchmarks.papers.moil_chain import (
+    ALPHAS,
+    ARMS,
+    BALANCED,
+    CACHED,
+    FULL,
+    LAST,
+    MIXED,
+    SIX,
+    THREE,
+    WEIGHED,
+    quality,
+    ratios,
+)
 
 GIVEN = 0.5
 
@@ -11,6 +24,7 @@ GIVEN = 0.5
 def scores(**changed: tuple[float, float]) -> dict[str, npt.NDArray[np.float64]]:
     """Return scores of three seeds that meet every claim, but for the arms that are named: local and global loss."""
     lost = {FULL: (0.0, 0.4), MIXED: (0.0, 0.1), THREE: (0.0, 0.05), **dict.fromkeys(ALPHAS, (0.0, 0.02))}
+    lost |= {SIX: (0.01, 0.05), WEIGHED: (0.0, 0.0), BALANCED: (0.1, 0.0)}  # one that balances suffices
     lost |= {LAST: (0.0, 0.03), CACHED: (0.0, 0.03), **{globals()[name]: value for name, value in changed.items()}}
     return {name: np.array([[0.8 - lost[name][0], GIVEN - lost[name][1]]] * 3) for name in ARMS}
 
@@ -39,6 +53,7 @@ def test_every_claim_can_fail() -> None:
         scores(THREE=(0.0, 0.02)),
         scores(THREE=(0.0, 0.2)),
         scores() | {"LF(1), GDM(100 %)": np.array([[0.2, 0.2]] * 3)},
+        scores(WEIGHED=(0.1, 0.0)),
     )
     failed = {claim for found in worse for claim in unmet(found)}
     assert failed == {claim.claim for claim in quality(scores(), GIVEN)}

@@ -1,9 +1,6 @@
-"""What training in two stages claims: by the unfavourable end of an interval; and the single stage's random pixels."""
+"""What training in two stages claims: by the unfavourable end of an interval."""
 
 from collections.abc import Mapping
-
-import numpy as np
-import torch
 
 from benchmarks.papers.two_stage import BATCH, ratio_claim
 from benchmarks.papers.two_stage_accuracy import (
@@ -15,12 +12,10 @@ from benchmarks.papers.two_stage_accuracy import (
     STILL,
     WHOLE,
     Found,
-    changed,
     claims_of,
 )
 
 LESS = ((SINGLE, 0.7), (FOUR, 0.75), (WHOLE, 0.75), (WHOLE, 0.9), (STILL, 0.9), (ONE, 0.55))
-MEAN = torch.tensor([0.5, 0.4, 0.3])[:, None, None]
 
 
 def found(changes: Mapping[str, float] = {}, solved: float = 0.8) -> Found:
@@ -61,23 +56,3 @@ def test_one_slow_step_does_not_decide_a_ratio() -> None:
     steady = [3.0 * BATCH] * 12
     assert ratio_claim("", "", {"single": steady, "two": [float(BATCH)] * 12}, 2.9).met
     assert not ratio_claim("", "", {"single": [*steady[:-6], *[90.0] * 6], "two": [1.1 * BATCH] * 12}, 2.9).met
-
-
-def test_pixels_without_changes_stay_as_they_are() -> None:
-    pixels = torch.randint(0, 256, (8, 3, 20, 20), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
-    kept = changed(pixels, np.random.default_rng(0), 0.0, MEAN)
-    assert all(torch.equal(one, old) or torch.equal(one, old.flip(2)) for one, old in zip(kept, pixels, strict=True))
-
-
-def test_random_pixels_are_crops_flips_and_shifts_of_the_photo() -> None:
-    ramp = torch.arange(40, dtype=torch.uint8).repeat_interleave(2).expand(64, 3, 80, 80)
-    pixels = ramp.contiguous(memory_format=torch.channels_last)
-    made = changed(pixels, np.random.default_rng(1), 1.0, torch.full((3, 1, 1), 1.0))
-    rows = made[:, 0, 40].int()
-    inside = [row[row < 255] for row in rows]
-    assert any(len(row) < 80 for row in inside)  # shifted: white moved in
-    assert all(int(row.min()) >= 0 and int(row.max()) <= 39 for row in inside)
-    rising = [bool((row.diff() >= 0).all()) for row in inside]
-    assert 16 < sum(rising) < 48  # about every other one is flipped
-    assert all(bool((row.diff() <= 0).all()) for row, up in zip(inside, rising, strict=True) if not up)
-    assert any(int(row.max()) - int(row.min()) < 35 for row in inside)  # cropped, and resized to the whole

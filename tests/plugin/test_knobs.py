@@ -106,6 +106,7 @@ def test_a_narrowed_range_is_inside_both(low: int, high: int, least: float, most
 def test_a_record_is_replayed() -> None:
     source = fixed_values({"freeze.blocks": 7})
     assert source(BLOCKS) == 7
+    assert source(Choice("recipe.clip", (0.0,))) == 0.0  # a knob that came later
     with pytest.raises(KnobError, match=r"gdm\.alpha has no recorded value: the record has freeze\.blocks"):
         source(ALPHA)
 

@@ -11,10 +11,15 @@ from tuner.plugin.knobs import Choice, Knob, ValueSource
 
 
 def fixed_values(values: Mapping[str, Scalar]) -> ValueSource:
-    """Return a source that replays recorded values; a `KnobError` for a knob that has none."""
+    """Return a source that replays recorded values; a `KnobError` for a knob that has none.
+
+    One that can have one value alone needs none: older records do without knobs that came later.
+    """
 
     def source(knob: Knob) -> Scalar:
         if knob.name not in values:
+            if isinstance(knob, Choice) and knob.fixed:
+                return knob.options[0]
             raise KnobError(f"{knob.name} has no recorded value: the record has {', '.join(values)}")
         return values[knob.name]
 

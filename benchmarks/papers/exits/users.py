@@ -27,10 +27,13 @@ EXITS = 6
 BATCH = 50
 LABELLED = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=300.0, confidence=0.8)
 UNLABELLED = HeadsPlan("exits-only", ridge=100.0, temperature=1.0, tolerance=0.1)
+#: The arm whose final head is solved for too, on what the given one reads and answers.
+PERSONAL = "with labels, personal head"
 #: Thresholds by arm. The claims are of the first of each: the fastest of those that lost about a point at 10 classes.
 POLICIES: dict[str, tuple[HeadsPlan, ...]] = {
     "offline": (LABELLED,),
     "with labels": (LABELLED, replace(LABELLED, confidence=0.95), replace(LABELLED, confidence=0.5)),
+    PERSONAL: (LABELLED,),
     "without labels": (
         UNLABELLED,
         replace(UNLABELLED, tolerance=0.05),
@@ -44,7 +47,7 @@ class Images:
     """What exits read of some images, and what the whole model answers.
 
     Attributes:
-        features: Of each exit, float32 [n, channels].
+        features: Of each exit, then of the final head, float32 [n, channels].
         logits: Of the final head, float32 [n, 200].
         rows: Class of each, int64 [n].
     """
@@ -96,7 +99,7 @@ def store_features(task: Task, loaded: OpenModel, path: Path) -> None:
     """Run all images through the backbone once, those of training also mirrored."""
     if loaded.chain is None:
         raise ValueError("MobileNetV2 can be cut")
-    blocks = [*taps(loaded.info), loaded.info.num_blocks]
+    blocks = [*taps(loaded.info), loaded.info.num_blocks - 1, loaded.info.num_blocks]
     model = loaded.chain.outputs([loaded.chain.split_position(block) for block in blocks]).eval()
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     for name, samples in (("train", task.local.train), ("val", task.local.val)):
@@ -219,7 +222,7 @@ def lived(path: Path, classes: int, samples: int, seed: int, flops: Costs) -> di
         if arm == "offline":
             fitted, scored = solved(heads, known, folds_of(np.arange(len(known.rows))), None, val)
         else:
-            fitted, scored = solved(heads, own, folds_of(user.images), known, val)
+            fitted, scored = solved(heads, own, folds_of(user.images), known, val, personal=arm == PERSONAL)
         kinds = tuple(judged(one, fitted, scored, user, flops) for one in policies)
         right = SINGLE_LABEL.correctness(scored.logits, scored.labels) @ weights(user, scored.labels)
         found[arm] = Outcome(len(np.unique(user.images)), tuple(right.tolist()), kinds)
@@ -240,7 +243,7 @@ def folds_of(images: RowNumbers) -> RowNumbers:
 
 
 def solved(
-    heads: HeadsPlan, own: Images, folds: RowNumbers, known: Images | None, val: Images
+    heads: HeadsPlan, own: Images, folds: RowNumbers, known: Images | None, val: Images, *, personal: bool = False
 ) -> tuple[Answered, Answered]:
     """Solve for all exits; return what each answers out of fold to the user's images, and to the validation images.
 
@@ -250,17 +253,20 @@ def solved(
         folds: Fold of each.
         known: Global images that are learned from, too; None for no others.
         val: The validation images.
+        personal: Whether the final head is solved for too.
     """
     parts = [own] if known is None else [own, known]
     answers = np.concatenate([part.logits for part in parts])
     labels = np.concatenate([part.rows for part in parts])
     targets, truth = regressed(heads, answers, labels, kind=SINGLE_LABEL)
-    unseen, scored = [own.logits], [val.logits]
-    for at in reversed(range(len(own.features))):
-        features = np.concatenate([part.features[at] for part in parts])
+    unseen, scored = ([], []) if personal else ([own.logits], [val.logits])
+    for at in reversed(range(len(own.features) - 1 + personal)):
+        final = at == len(own.features) - 1
+        read = [np.hstack([part.features[at]] + [part.logits] * final) for part in (*parts, val)]
+        features = np.concatenate(read[:-1])
         head = personal_head(features, targets, truth, np.arange(len(own.rows)), folds, heads.ridge)
         unseen.insert(0, head.unseen.astype(np.float32))
-        scored.insert(0, head.head.scores(val.features[at]).astype(np.float32))
+        scored.insert(0, head.head.scores(read[-1]).astype(np.float32))
     return Answered(np.stack(unseen), own.rows), Answered(np.stack(scored), val.rows)
 
 

@@ -199,16 +199,10 @@ def of_control(name: str, ric: Sequence[Outcome], batches: int) -> Claim:
     own, all_of = (
         1e3 * float(np.median([epoch[key] for epoch in logged])) for key in ("controller_seconds", "seconds")
     )
+    text = f"{name}: the controller takes at most {100 * MOST_CONTROL:.0f} % of training"
     met = share <= MOST_CONTROL
-    return Claim(
-        f"{name}: the controller takes at most {100 * MOST_CONTROL:.0f} % of training",
-        "project's bound",
-        f"{100 * share:.1f} %",
-        met,
-        ""
-        if met
-        else f"an epoch of {batches} batches takes {all_of:.0f} ms; saliencies and a decision take {own:.1f} ms",
-    )
+    why = f"an epoch of {batches} batches takes {all_of:.0f} ms; saliencies and a decision take {own:.1f} ms"
+    return Claim(text, "project's bound", f"{100 * share:.1f} %", met, "" if met else why)
 
 
 def edits(network: str) -> dict[str, Edit | None]:
