@@ -47,7 +47,7 @@ def test_a_task_that_does_not_load_costs_its_time_and_no_more(tasks: Path, tmp_p
     code, lines, seconds = tuner("run", f"{tasks}:hang", "--time", "4s", "--out", tmp_path / "run")
     assert code == 1
     *phases, line = lines
-    assert phases in ([], ["opening the task"])
+    assert all(one.startswith("opening the task") for one in phases)
     assert line.startswith("tuner: ")
     assert "--time" in line  # allows less than loading the task takes; or, on a busy machine, what comes before
     assert seconds < LATE

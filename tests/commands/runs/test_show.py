@@ -138,7 +138,9 @@ def test_a_trial_that_was_scored_shows_its_plan_values_and_estimate(
 
 
 def test_a_run_shows_the_errors_of_its_estimates(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    (line,) = [one for one in text(capsys, "show", run.folder).splitlines() if one.startswith("estimates: ")]
+    (line,) = [
+        one for one in text(capsys, "show", run.folder, "--details").splitlines() if one.startswith("estimates: ")
+    ]
     assert "peak bytes off by" in line
     assert "before calibration" in line
     errors = printed_json(capsys, "show", run.folder)["estimate_errors"]

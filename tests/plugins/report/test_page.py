@@ -118,7 +118,8 @@ def test_each_picture_is_told_in_words_and_has_the_pages_colours_light_or_dark(w
 
 def test_it_says_what_was_asked_found_and_refused(whole: str) -> None:
     text = Elements(whole).text
-    assert "takes 7–9 from 0.0 % to 99.1 % and 0–6 from 99.6 % to 92.1 %." in text
+    assert "Your classes 7–9: 99.1 % right (95–100); " in text
+    assert "Known classes: 99.6 → 92.1 % (88–95)." in text
     assert "95 % interval 95–100 %" in text
     assert "7, 8, 9 (3); the given model knew none of them, and 7 classes in all" in text
     assert "Limits" in text
