@@ -52,7 +52,6 @@ class ClosedForm(Strategy[Knobs]):
     excludes = MappingProxyType(
         {
             "growth": "the head has no hidden width; recipe.solve_again solves for the head of a grown tail",
-            "exits": "not built",
             "distill": "no step has a loss; recipe.solve_again solves for the head of a distilled tail",
         }
     )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.backends.onnxruntime import OrtBackend
 from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan, head_macs, head_parameters
 from tuner.plan.info import ModelInfo
@@ -12,7 +13,9 @@ from tuner.plan.text import describe
 from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import compose
+from tuner.plugin.core import build_host
 from tuner.plugin.sources import preferred_values
+from tuner_closed_form import ClosedForm
 from tuner_exits import Exits, Knobs, narrowed, placed
 from tuner_freeze import Freeze
 
@@ -74,6 +77,20 @@ def test_with_a_tail_exits_above_the_split_are_left_out() -> None:
     plan = composed({"exits.mode": "with-tail", "exits.count": 4, "freeze.trainable_blocks": 10})
     assert [one.block for one in plan.heads.exits] == [4, 8]
     assert plan.cuts == (4, 8, 10)
+
+
+def test_exits_learn_from_a_head_that_is_solved_for_and_keep_their_own_steps() -> None:
+    values: dict[str, Scalar] = {"exits.mode": "with-tail", "exits.count": 2, "recipe.epochs": 5}
+    for head, epochs in (("closed-form", 1), ("trained", 5)):
+        strategies = [*build_host(installed=False).strategies.values(), Exits(), ClosedForm()]
+        source = preferred_values({**values, "exits.head": head})
+        plan = compose(strategies, source, example_model(20), example_task()).plan
+        assert plan.traits.solves
+        assert plan.split == 19
+        assert len(plan.heads.exits) == 2
+        assert (plan.recipe.epochs, plan.recipe.solve_again) == (epochs, False)
+        ort = OrtBackend().supports(plan) or ""
+        assert ("solve for them" in ort) == (head == "trained")
 
 
 def test_without_exits_the_plan_has_no_heads() -> None:

@@ -21,11 +21,17 @@ class OrtBackend(TorchBackend):
         """Return why this backend cannot carry the plan out, or None."""
         changing = next((edit.kind for edit in plan.shape if not edit.traits.traceable), None)
         if changing is not None:
-            return f"backend onnxruntime cannot train a tail that edit {changing!r} changes: use --backend torch"
+            return (
+                f"backend onnxruntime cannot train a tail that edit {changing!r} changes, as a step is written once: "
+                "use --backend torch"
+            )
         if plan.recipe.optimiser not in get_args(Optimiser):
             return f"backend onnxruntime does not have optimiser {plan.recipe.optimiser!r}: use --backend torch"
-        if plan.heads.exits:
-            return "backend onnxruntime cannot train exits: use --backend torch"
+        if plan.heads.exits and (plan.heads.joint or not plan.heads.ridge):
+            return (
+                "backend onnxruntime cannot train exits by steps, only solve for them: set exits.head to 'closed-form' "
+                "and exits.joint to 0, or use --backend torch"
+            )
         if plan.recipe.micro_batches > 1:
             return "backend onnxruntime trains on whole batches: set recipe.micro_batches to 1, or use --backend torch"
         return super().supports(plan)

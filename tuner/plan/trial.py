@@ -271,7 +271,9 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
     if plan.traits.solves or (heads.ridge and heads.mode == "exits-only"):
-        plan = replace(plan, loss=(), cache=replace(plan.cache, augment=0.0), recipe=RecipePlan(epochs=1))
+        steps = bool(heads.exits) and not heads.ridge  # of the exits, which learn from a head that is solved for
+        recipe = replace(plan.recipe, solve_again=False) if steps else RecipePlan(epochs=1)
+        plan = replace(plan, loss=(), cache=replace(plan.cache, augment=0.0), recipe=recipe)
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment, left_out=plan.cache.left_out))
     if not plan.can_augment:
@@ -292,7 +294,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     recipe = replace(
         plan.recipe,
         label_smoothing=plan.task.targets.smoothed(plan.recipe.label_smoothing).settings.label_smoothing,
-        solve_again=plan.recipe.solve_again and not heads.exits,  # their final head is the exits' teacher
+        solve_again=plan.recipe.solve_again and plan.trainable > 0,  # before exits, which the final head teaches
     )
     recipe = _effective_recipe(recipe, exits_alone=heads.mode == "exits-only", trains_norms=norms)
     runtime = _effective_runtime(plan.runtime, before_tail=plan.split > 0 and not heads.exits)

@@ -91,13 +91,13 @@ class Price:
     def loop_seconds(self) -> float:
         """Seconds of all epochs, of what precedes them, and of solving for the head again."""
         plan = self.plan
-        each = sum(self.rates.train_seconds[plan.split :]) + self._source_seconds if plan.trainable else 0.0
-        once = 0.0
+        tail = sum(self.rates.train_seconds[plan.split :]) + self._source_seconds if plan.trainable else 0.0
+        each, once = (0.0, tail) if plan.traits.solves else (tail, 0.0)
         if plan.heads.exits:
             heads = TRAIN_PASSES * self._head_seconds
             alone = heads + self._exit_source_seconds
             each += (heads if plan.heads.joint else 0.0) + (0.0 if plan.heads.ridge else alone)
-            once = alone if plan.heads.ridge else 0.0
+            once += alone if plan.heads.ridge else 0.0
         once += self._solving_seconds
         return self.ready_seconds + self.steps_seconds + plan.train_samples * (once + plan.recipe.epochs * each)
 

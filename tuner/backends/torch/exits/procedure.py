@@ -31,6 +31,7 @@ from tuner.backends.torch.trial.scoring import Scores, bundle_bytes, require_fin
 from tuner.backends.torch.trial.tail import TailProcedure, frozen
 from tuner.errors import TrainingError
 from tuner.plan.trial import TrialPlan
+from tuner.results.records.trial import HEAD_SOLVED
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts, calibrate_exits
 from tuner.training.epoch import EpochLoop
@@ -114,6 +115,8 @@ class ExitsProcedure(TailProcedure):
         self.calibration = calibration = self._calibrate(costs)
         scores = Scores()
         values = scores.values
+        if plan.trainable and self.again.solved is not None:
+            values[HEAD_SOLVED] = float(self.again.solved)
         for domain, samples in self.scored.items():
             logits = exit_logits(plan, self.heads, self.final, samples)
             truth = truths(task, domain, logits, samples.labels)

@@ -144,7 +144,8 @@ class TailProcedure:
         steps = (SolvedSteps if plan.traits.solves else self.opened.steps)(training)
         order = epoch_order(plan.data, train.labels)
         guarded = not plan.traits.changes_shapes and not plan.traits.solves
-        loop = EpochLoop(steps, plan.recipe, len(train.labels), trial.seed, order=order, guarded=guarded)
+        recipe = replace(plan.recipe, epochs=1, patience=0) if plan.traits.solves else plan.recipe
+        loop = EpochLoop(steps, recipe, len(train.labels), trial.seed, order=order, guarded=guarded)
         start = restore(loop, changes, saved, self.choosing + time.perf_counter() - started)
         between = BetweenEpochs(
             lambda: score(task, tail, self.validation["local"]),
