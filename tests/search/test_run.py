@@ -219,5 +219,5 @@ def test_a_run_tries_the_plans_of_a_prior_first_and_says_so(
     capsys.readouterr()
     assert call(["show", str(named.folder), "--trials"]) == 0
     assert f"plan {named.records[0].prior} of the prior" in capsys.readouterr().out
-    assert call(["show", str(named.folder)]) == 0
+    assert call(["show", str(named.folder), "--details"]) == 0
     assert "1 began with plans of the prior" in capsys.readouterr().out
