@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,7 +20,7 @@ RUN = Run.open(OLD / "digits" / "run")
 TERMS = ("α", "realised", "ridge", "rung", "codec", "cache", "calibration", "hypervolume", "leave-one-out", "other ")
 
 
-def shown(run: Run, **asked: bool) -> str:
+def shown(run: Run, **asked: Any) -> str:
     written = StringIO()
     print_run(run, Console(width=200, file=written), **asked)
     return written.getvalue()

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -189,13 +189,15 @@ def _spent(run: Run) -> Iterator[str]:
     counts = {state: number for state, number in run.counts.items() if number or state == "done"}
     told = [f"{number} {STATES.get(state, state)}{_limits(run, state)}" for state, number in counts.items()]
     yield f"trials: {', '.join(told)}; ended: {run.info.ended}"
-    sums: Counter[str] = Counter()
+    sums: dict[str, float] = defaultdict(float)
     for name, seconds in run.info.spent.phases.items():
         sums[PHASES.get(name, "trying plans")] += seconds
     whole = max(run.info.spent.seconds, 1e-9)
     rest = sums.pop(REST, 0.0)
-    large = [(name, seconds) for name, seconds in sums.most_common() if seconds >= SMALL * whole]
-    rest += sums.total() - sum(seconds for _, seconds in large)
+    large = [
+        (name, seconds) for name, seconds in sorted(sums.items(), key=lambda one: -one[1]) if seconds >= SMALL * whole
+    ]
+    rest += sum(sums.values()) - sum(seconds for _, seconds in large)
     told = [f"{name} {format_seconds(seconds)}" for name, seconds in [*large, (REST, rest)] if seconds > 0]
     yield f"time: {format_seconds(run.info.spent.seconds)}{': ' if told else ''}{', '.join(told)}"
 
