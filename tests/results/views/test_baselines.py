@@ -46,7 +46,7 @@ def test_a_trial_that_pairs_do_not_tell_from_the_probe_is_named() -> None:
     assert [not_better_than(run, one) for one in trials] == [[], [LINEAR_PROBE], [LINEAR_PROBE]]
     surely, line = verdicts(run, (0, 1, 2))
     assert surely.startswith("trial 2 is worse than the linear probe: local accuracy 0.0 % against ")
-    assert line.startswith("trial 1 is not better than the linear probe on the user's ")
+    assert line.startswith("trial 1 is not better than the linear probe on your ")
     (name, cells), _ = rows(run)
     assert (name, cells[0]) == ("untouched", "no output")
 

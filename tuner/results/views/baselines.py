@@ -54,9 +54,9 @@ def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
     forgets = {one.name: one.values[GLOBAL] for one in run.info.baselines if GLOBAL in one.values}
     for name, numbers in failing.items():
         verb, told = ("is", "trial") if len(numbers) == 1 else ("are", "trials")
-        price = f" ({across.title} {across.text(forgets[name])})" if name in forgets else ""
-        line = f"{told} {', '.join(numbers)} {verb} not better than the {name}{price}"
-        yield f"{line} on the user's {run.info.task.noun}, by what {scored:,} of them can show"
+        price = f"; its {across.title} is {across.text(forgets[name])}" if name in forgets else ""
+        line = f"{told} {', '.join(numbers)} {verb} not better than the {name} on your {run.info.task.noun}"
+        yield f"{line}, as far as {scored:,} of them can show{price}"
 
 
 def _against(run: Run, record: TrialRecord, baseline: Baseline) -> Iterator[str]:
