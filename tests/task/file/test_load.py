@@ -115,6 +115,7 @@ def test_a_published_model_brings_its_input(write: Write, images: Path) -> None:
     [
         ({"model.factory": "timm:no such"}, r"model\.factory must have a name after timm:, got 'timm:no such'"),
         ({"model.factory": "hf:./gone"}, r"gone is no folder of a model, as it holds no config\.json"),
+        ({"model.factory": "hf:gone"}, r"gone is no folder of a model.*A model of the hub has an owner: hf:OWNER/NAME"),
         ({"model.weights": "gone.pth"}, r"model\.weights: no such file .*gone\.pth"),
         ({"model.weights": "sub/gone"}, r"model\.weights: no such file"),
         ({"model.factory": "torchvision.models"}, "model.factory must be module:callable .*got 'torchvision.models'"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.distribution import SWITCH, offered
-from tuner.errors import StoreError, TaskError
+from tuner.errors import StoreError, TaskError, nearest
 from tuner.reading import kind_of, path_from
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings
 from tuner.task.inputs import input_kind
@@ -90,11 +90,14 @@ def _factory(text: str, path: Path) -> str:
         raise TaskError(f"{path}: a file .{library} is given as model.weights, without model.factory, got {text!r}")
     if library in LIBRARIES:
         folder = path_of(name, path.parent)
-        if library == "hf" and (kind_of(folder) == "folder" or name.startswith(("/", ".", "~"))):
+        is_hub = _PUBLISHED_NAME.fullmatch(name) and "/" in name  # other names are folders, and never leave the device
+        if library == "hf" and (kind_of(folder) == "folder" or name.startswith(("/", ".", "~")) or not is_hub):
             if kind_of(folder / "config.json") != "file":
+                near = nearest(name, [each.parent.name for each in path.parent.glob("*/config.json")])
                 raise TaskError(
-                    f"{path}: model.factory: {folder} is no folder of a model, as it holds no config.json: paths are "
-                    "relative to the task file; save_pretrained writes such a folder"
+                    f"{path}: model.factory: {folder} is no folder of a model, as it holds no config.json{near}: paths "
+                    "are relative to the task file; save_pretrained writes such a folder. A model of the hub has an "
+                    "owner: hf:OWNER/NAME"
                 )
             return f"hf:{folder.absolute()}"
         if _PUBLISHED_NAME.fullmatch(name):
