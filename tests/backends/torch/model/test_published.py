@@ -1,6 +1,7 @@
 """Models of timm and Hugging Face, by name or by folder; without the network, and with random weights."""
 
 import json
+import shutil
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,6 +91,16 @@ def test_a_folder_brings_its_weights_and_its_input(folder: Path) -> None:
     assert found is not None
     assert replace(found, caution="") == InputDefaults(32, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     assert found.caution.startswith("note: small-vit was trained on photos that its processor squeezes into a square;")
+
+
+def test_a_folder_without_a_processor_has_the_size_of_its_configuration(folder: Path, tmp_path: Path) -> None:
+    bare = Path(shutil.copytree(folder, tmp_path / "bare"))
+    for file in bare.glob("*processor*"):
+        file.unlink()
+    found = published.input_defaults(ModelSpec(f"hf:{bare}"))
+    assert found is not None
+    assert (found.size, found.resize, found.mean, found.std) == (32, 32, (0.0,), (1.0,))
+    assert found.caution.startswith("note: bare: its folder has no image processor")
 
 
 def test_weights_of_the_task_take_the_place_of_the_folders(folder: Path, tmp_path: Path) -> None:

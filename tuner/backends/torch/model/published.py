@@ -20,6 +20,9 @@ from tuner.task import InputDefaults, ModelSpec
 
 #: Files that say how the inputs of a Hugging Face model are prepared, the newer first.
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
+_BARE = (
+    "its folder has no image processor, so pixels are 0 to 1: give [input] mean and std if it was trained with others"
+)
 
 
 @contextmanager
@@ -112,9 +115,13 @@ def _hugging_face(name: str, spec: ModelSpec) -> nn.Module:
 
 
 def _hugging_face_input(name: str, spec: ModelSpec) -> InputDefaults | None:
-    """Return how an image processor prepares pictures; of a model without one, None."""
+    """Return how an image processor prepares pictures; of a model without one, its own size, or None without that."""
     if not any(_is_of_images(_read_json(name, file)) for file in _PROCESSORS):
-        return None
+        side = dict(spec.arguments).get("image_size", _read_json(name, "config.json").get("image_size"))
+        side = side[0] if isinstance(side, list) and side else side
+        return (
+            InputDefaults(side, side, (0.0,), (1.0,), f"note: {spec.name}: {_BARE}") if isinstance(side, int) else None
+        )
     import numpy as np
     import transformers
 
