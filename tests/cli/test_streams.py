@@ -56,6 +56,24 @@ def test_a_reader_that_goes_away_ends_the_progress_and_not_the_run(tmp_path: Pat
     assert [record.state for record in Run.open(tmp_path / "run").records] == ["done"]
 
 
+def test_too_little_address_space_is_one_line(tmp_path: Path) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (700_000_000,) * 2); from tuner.cli.app import call; "
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{code}raise SystemExit(call(['run', 'digits', '--trials', '1']))"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        timeout=120,
+    )
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 1
+    assert line.startswith("tuner: the address space of this process is limited to 700.0 MB (ulimit -v)")
+
+
 def test_without_a_home_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere(_: str) -> str:
         raise RuntimeError("could not determine the home directory")

@@ -24,7 +24,7 @@ from tuner.search.budget import check_seed
 from tuner.search.folds import check_possible_folds
 from tuner.search.listener import OPENING, Listener, together
 from tuner.search.processes.guard import Interrupt
-from tuner.search.processes.process_tree import require_linux
+from tuner.search.processes.process_tree import require_system
 from tuner.search.processes.remote import open_remote
 from tuner.search.setting import CLOSING_SECONDS, objectives_for
 from tuner.search.space import load_prior
@@ -191,7 +191,7 @@ def process_started() -> float:
     Raises:
         RunError: This system is not Linux, or its ``/proc`` cannot be read.
     """
-    require_linux()
+    require_system()
     try:
         fields = STATUS.read_bytes().rpartition(b")")[2].split()
         ticks = int(fields[19])  # since the system's start; see proc(5)

@@ -11,21 +11,36 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from tuner.errors import RunError
+from tuner.units import format_bytes
 
 #: How long processes that were killed may take to be gone.
 END_SECONDS = 1.0
+#: Address space that importing PyTorch and ONNX Runtime takes: a run began with 900 MB, and not with 700.
+LEAST_ADDRESS_BYTES = 850_000_000
 SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 _KILL = 9  # signal.SIGKILL, which Windows does not name
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def require_linux() -> None:
-    """Check that trials can run on this system: RunError where it is not Linux."""
+def require_system() -> None:
+    """Check that trials can run on this system.
+
+    Raises:
+        RunError: It is not Linux, or this process may have too little of its address space for PyTorch.
+    """
     if sys.platform != "linux":
         raise RunError(
             "tuning, and whatever else opens a task's model, needs Linux, which forks trials and counts their memory; "
             f"this is {SYSTEMS.get(sys.platform, sys.platform)}, where bundles predict and train again: use Linux (on "
             "Windows, WSL is one)"
+        )
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_BYTES:
+        raise RunError(
+            f"the address space of this process is limited to {format_bytes(limit)} (ulimit -v), and PyTorch needs "
+            f"{format_bytes(LEAST_ADDRESS_BYTES)}: give more; predicting, and training a bundle again, need less"
         )
 
 

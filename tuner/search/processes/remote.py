@@ -20,7 +20,7 @@ from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import Outcome
 from tuner.search.processes.guard import Interrupt, JobLimits, JobResult, Progress
 from tuner.search.processes.messages import Job, Start
-from tuner.search.processes.process_tree import require_linux
+from tuner.search.processes.process_tree import require_system
 from tuner.search.processes.supervisor import Supervisor
 from tuner.store.store import Store
 from tuner.task import Task
@@ -177,7 +177,7 @@ def open_remote(
         PluginError: A backend is not installed.
         RunError: This system is not Linux.
     """
-    require_linux()
+    require_system()
     preload = tuple(module for name in backends for module in host.backend(name).preload)
     loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
     refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)
