@@ -169,9 +169,9 @@ def test_every_command_has_a_page_with_its_options_and_no_others() -> None:
 def test_the_table_of_a_run_has_the_options_of_its_request_in_their_order() -> None:
     section = command_sections()["run"]
     options = [option_name(field.name) for field in fields(RunRequest)]
-    assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "dry-run", "json"]
+    assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "details", "dry-run", "json"]
     known = commands()
-    assert known["run"] == {f"--{option}" for option in [*options, "dry-run", "json"]}
+    assert known["run"] == {f"--{option}" for option in [*options, "details", "dry-run", "json"]}
     assert known["worker"] == {f"--{option_name(name)}" for name in (*OWN_OPTIONS, "task", "space", "json")}
 
 

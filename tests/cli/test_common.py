@@ -48,7 +48,7 @@ def test_a_colour_that_is_none_is_wrong_usage(arguments: list[str], capsys: pyte
     [
         ("-q", []),
         ("--color=auto", ["warning: slow", "a line", "a note"]),
-        ("-v", ["warning: slow", "info: found", "a line", "trial 3 rejected: too large | ", "a note"]),
+        ("-v", ["warning: slow", "info: found", "a line", "trial 3 rejected: too large", "a note"]),
         ("-vv", ["warning: slow", "KeyError: 'block'", "info: found", "debug: detail", "a line", "trial 3", "a note"]),
     ],
 )

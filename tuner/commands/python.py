@@ -47,6 +47,7 @@ UNKNOWN = {
     "directions": "name objectives in the search space: space={'objectives': [...]}",
 }
 FLAGS = frozenset({"resume", "keep_going", "deterministic", "trainable", "int8", "refit", "drop_unreached"})
+_COMMAND = re.compile(r"(\btuner [a-z](?:[^,;:()`]|:(?! ))*)")
 _OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -177,7 +178,8 @@ def _with_arguments(text: str) -> str:
         name = names.get(found[2], found[0])
         return f"{name}={not found[1]}" if name in FLAGS else name
 
-    return _OPTION.sub(argument, text)
+    parts = _COMMAND.split(text)  # what is to be typed in a shell stays as it is
+    return "".join(part if at % 2 else _OPTION.sub(argument, part) for at, part in enumerate(parts))
 
 
 @contextmanager

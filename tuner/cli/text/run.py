@@ -45,8 +45,6 @@ def _print_details(run: Run, console: Console, members: Sequence[int]) -> None:
     """Print all values and plans in the field's terms, what each cut and strategy came to, and what was spent."""
     info = run.info
     console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
-    if len(info.kinds) > 1:
-        console.print(_kinds(run), highlight=False)
     console.print(_table(run, members))
     for line in baselines.notes(run):
         console.print(line, highlight=False)
@@ -115,16 +113,6 @@ def _strategies(run: Run, strategies: Sequence[Tried]) -> Table:
         best = "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})"
         table.add_row(one.name, str(one.tried), best, f"{one.seconds:,.1f}", f"{100 * one.adds:.1f} points")
     return table
-
-
-def _kinds(run: Run) -> str:
-    """Say which kind of device costs are of, where they are measured, and which others there are."""
-    kind, kinds = run.info.kind, run.info.kinds
-    ran = [record for record in run.records if record.values and record.same_as is None]
-    here = sum(record.kind == kind for record in ran)
-    others = "; ".join(f"{name} ({one.device})" for name, one in kinds.items() if name != kind)
-    measured = f"measured of {here} of {len(ran)} trials, translated of the others"
-    return f"costs as on {kind} ({kinds[kind].device}), {measured}; --kind shows {others}"
 
 
 def _errors(name: str, errors: EstimateErrors) -> str:

@@ -65,6 +65,8 @@ def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: 
         console.print(_table(run, members))
         for line in _below(run, members):
             console.print(line, highlight=False)
+    if len(run.info.kinds) > 1:
+        console.print(_kinds(run), highlight=False)
     for line in _spent(run):
         console.print(line, highlight=False)
     for line in _next(run, artifacts):
@@ -159,6 +161,16 @@ def _below(run: Run, members: Sequence[int]) -> Iterator[str]:
         if why := reasons(run, members):
             yield why
         yield from baselines.verdicts(run, [run.best])
+
+
+def _kinds(run: Run) -> str:
+    """Say which kind of device costs are of, where they are measured, and which others there are."""
+    kind, kinds = run.info.kind, run.info.kinds
+    ran = [record for record in run.records if record.values and record.same_as is None]
+    here = sum(record.kind == kind for record in ran)
+    others = "; ".join(f"{name} ({one.device})" for name, one in kinds.items() if name != kind)
+    measured = f"measured of {here} of {len(ran)} trials, translated of the others"
+    return f"costs as on {kind} ({kinds[kind].device}), {measured}; --kind shows {others}"
 
 
 def _legend(run: Run, members: Sequence[int]) -> str:

@@ -132,8 +132,8 @@ class Supervisor:
             if code == -signal.SIGKILL and oom_kills() > self._kills_before:
                 raise BudgetError(f"the process that opens the task was ended: {out_of_memory()}") from None
             if code < 0:
-                how = JobResult[None]("crashed", exit_code=code).ending
-                raise TunerError(f"the process that opens the task {how}") from None
+                lost: JobResult[None] = JobResult("crashed", exit_code=code)
+                raise TunerError(f"the process that opens the task {lost.ending}") from None
             raise TaskError(
                 f"the process that opens the task ended with exit code {code} before its first job: "
                 "the code of the task, of its model or of a plugin ended it"

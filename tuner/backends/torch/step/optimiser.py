@@ -32,7 +32,10 @@ def optimiser(
         return made
     shared: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(parameters, momentum=recipe.momentum, **shared)
+        sgd = torch.optim.SGD(parameters, momentum=recipe.momentum, **shared)
+        if recipe.momentum:  # PyTorch's fused step takes no parameter that begins to train later without one
+            sgd.state.update({own: {"momentum_buffer": torch.zeros_like(own)} for own in parameters})
+        return sgd
     shared |= {"betas": (recipe.beta1, recipe.beta2), "eps": recipe.epsilon}
     if recipe.optimiser == "adam":
         return torch.optim.Adam(parameters, **shared)
