@@ -17,7 +17,7 @@ from tuner.plugin.host import Host
 from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
 
-#: Settings of the core's own strategies, which are told apart like strategies, and the knobs that set them.
+#: Settings of the core's own strategies that count as members of a pair, and the knobs that set them.
 SETTINGS: Mapping[str, Mapping[str, Scalar]] = {
     "head solved again": {"recipe.solve_again": True},
     "random changes": {"cache.augment": 1.0},

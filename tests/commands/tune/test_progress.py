@@ -54,7 +54,7 @@ def test_earlier_trials_are_counted_and_the_best_of_them_shown() -> None:
     progress.resumed([record(0, 0.7, 3.0), record(1, 0.8, 5.0), rejected, record(3, 0.9, 9.0, memory=0.5)])
     progress.trial(record(4, 0.75, 1.0))
     assert out.getvalue().splitlines() == [
-        "the model as it came: yours 0.0 % (0–11)",
+        "untouched model: local_accuracy 0.0 % (0–11)",
         "continuing after 3 done, 1 rejected, best local accuracy 80.0 %",
         "trial 4: yours 75.0 %",
     ]

@@ -107,10 +107,11 @@ class Progress(Listener):
     def baseline(self, baseline: Baseline, objectives: Sequence[Objective], scored: Mapping[str, int]) -> None:
         """Print the scores of a baseline, or why it has none."""
         self._objectives = objectives
-        values = self._format_values(baseline.values, scored)
-        if values or self._verbose or baseline.name == UNTOUCHED:
-            name = "the model as it came" if baseline.name == UNTOUCHED else baseline.name
-            self.say(f"{name}: {values or baseline.note}")
+        if baseline.name == UNTOUCHED:  # by the names that scripts and --json have
+            named = [(one.name, one.text(baseline.values[one.name], scored)) for one in self._scores(baseline.values)]
+            self.say(f"untouched model: {', '.join(map(' '.join, named)) or baseline.note}")
+        elif (values := self._format_values(baseline.values, scored)) or self._verbose:
+            self.say(f"{baseline.name}: {values or baseline.note}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Count the trials of earlier sessions, and print a line on them."""
@@ -203,11 +204,10 @@ class Progress(Listener):
                 self._best[objective.name] = (objective, value, record.trial, scored)
 
     def _format_values(self, values: Mapping[str, float], scored: Mapping[str, int]) -> str:
-        return ", ".join(
-            f"{_word(objective)}{objective.text(values[objective.name], scored)}"
-            for objective in self._objectives
-            if objective.name in values
-        )
+        return ", ".join(f"{_word(one)}{one.text(values[one.name], scored)}" for one in self._scores(values))
+
+    def _scores(self, values: Mapping[str, float]) -> list[Objective]:
+        return [one for one in self._objectives if one.name in values]
 
     def _states(self) -> str:
         counts = ", ".join(f"{self._counts[state]} {state}" for state in STATES if self._counts[state])
