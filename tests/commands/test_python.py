@@ -40,6 +40,9 @@ pytestmark = pytest.mark.usefixtures("own_cache")
         ("forget_at_most", 0.03, "0.03"),
         ("forget_at_most", "3%", "3%"),
         ("trials", 3, 3),
+        ("trials", np.int64(3), 3),
+        ("web", Path("dist"), Path("dist")),
+        ("space", {"recipe.epochs": np.array([1, 2])}, '{"recipe.epochs": [1, 2]}'),
         ("out", Path("runs/a"), "runs/a"),
         ("store", Path("store"), "store"),
         ("space", Path("space.toml"), "space.toml"),
@@ -81,6 +84,7 @@ def test_no_seed_is_any_seed() -> None:
         ({"deterministic": True, "time": 10}, TunerError, "remove time or deterministic=True"),
         ({"earlier": RUN, "prior": RUN, "trials": 1}, TunerError, "earlier and prior both name what to start from"),
         ({"space": "bord-10min"}, TunerError, "did you mean 'board-10min'"),
+        ({"space": {"objectives": []}}, TunerError, "given: objectives: at least one name, but the list is empty"),
         ({"space": {"sampler": "cmaes"}}, TunerError, "given: sampler: one of tpe, gp, nsga2, random"),
         (
             {"space": {"recipe.epochs": {"low": 5, "high": 1}}},

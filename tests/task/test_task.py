@@ -12,6 +12,7 @@ import pytest
 from tests.task.conftest import Load
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Subset, Task, digits
+from tuner.task.contents import PartitionContents
 
 
 def samples(labels: object, count: int = 4) -> ArraySamples:
@@ -89,6 +90,11 @@ def test_the_fingerprint_sees_weights_files_labels_and_settings(images: Path, lo
     )
     seen = [(change(), load(settings).fingerprint())[1] for change in changes]
     assert len(set(seen)) == len(changes)
+
+
+def test_two_classes_of_equal_files_that_became_one_are_told_of() -> None:
+    before, now = PartitionContents({"a": "5 x", "b": "5 x"}, "o"), PartitionContents({"c": "5 x"}, "p")
+    assert before.differences(now) == ["class a is called c", "5 fewer of class b"]
 
 
 def test_the_fingerprint_needs_the_weights(images: Path, load: Load) -> None:

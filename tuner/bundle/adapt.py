@@ -75,7 +75,7 @@ def _model_of(bundle: Bundle, task: Task) -> ModelSpec:
             "--from original, or export without --int8"
         )
     exits = bundle.info.exits
-    if exits is not None and exits.shares[-1] < 1:
+    if exits is not None and exits.ends_with_exit:
         raise TaskError(
             f"{bundle.folder} ends with an exit and holds no blocks behind it: give --from original, or export without "
             "--drop-unreached"

@@ -82,6 +82,11 @@ class ExitPolicy:
                 f"the exits' temperature must be above 0, one for each of {exits} exits, got {got}: export again"
             )
 
+    @property
+    def ends_with_exit(self) -> bool:
+        """Whether the last segment is an exit: what no sample reaches was dropped."""
+        return self.shares[-1] < 1
+
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "ExitPolicy":
         """Read the section as JSON holds it; errors as for `Table`, and where parts do not fit together."""

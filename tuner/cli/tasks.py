@@ -57,8 +57,11 @@ def init(
 
     with closing(progress()) as listener:
         listener.phase("looking at the photos")
-        FileCheck.hear = staticmethod(lambda done, of: listener.step("photos", done, of))
-        prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
+        silent, FileCheck.hear = FileCheck.hear, staticmethod(lambda done, of: listener.step("photos", done, of))
+        try:
+            prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
+        finally:
+            FileCheck.hear = staticmethod(silent)
     print_line(json.dumps(asdict(prepared), default=str) if json_output else format_prepared(prepared))
 
 

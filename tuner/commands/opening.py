@@ -12,6 +12,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host, differences
 from tuner.plugin.host import Host
 from tuner.reading import kind_of, path_from
+from tuner.results.records.config import task_file
 from tuner.results.records.origin import is_own
 from tuner.results.run import Run
 from tuner.search.processes.remote import RemoteSession, open_remote
@@ -72,7 +73,8 @@ def opened_run(
         RunError: The task's files are not there, or the task's settings have changed since the run.
     """
     name, backend = _task_name(run, task), plan.runtime.backend
-    if run.task is None and Path(path_from(name)).is_absolute() and kind_of(name.partition(".py:")[0]) == "nothing":
+    file = path_from(task_file(name)[0])
+    if run.task is None and Path(file).is_absolute() and kind_of(file) == "nothing":
         raise RunError(f"{name}, the task of {run.folder}, is not there: name it where it is now by --task")
     opening = open_remote(
         host,

@@ -66,7 +66,7 @@ class Asked(Call):
         storage: Limit on stored features and the run folder together, likewise.
         forget_at_most: Limit on the loss of global accuracy against the untouched model: a fraction, or ``"3%"``.
         stop_when_flat: End after this time without a better front: as `time`.
-        seed: The study's seed; None for any.
+        seed: The study's seed; None for any, which ``run.info.config.seed`` then holds: give that to resume.
     """
 
     space: str | os.PathLike[str] | Mapping[str, Any] = "board-10min"  # type: ignore[assignment]  # text from here on
@@ -147,12 +147,14 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 def _as_text(name: str, value: Any) -> Any:
     """Return what an argument is on the command line, where Python gives it in another form."""
-    if name == "seed":
-        return secrets.randbelow(MOST_SEED + 1) if value is None else value
+    if name == "seed" and value is None:
+        return secrets.randbelow(MOST_SEED + 1)
+    if hasattr(value, "dtype"):
+        value = value.tolist()
     if name == "space" and isinstance(value, Mapping):
         return json.dumps(value, default=_listed)
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return value if name == "web" else os.fspath(value)
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not hasattr(value, "__float__"):
@@ -166,7 +168,7 @@ def _listed(value: Any) -> Any:
     """Return what JSON has for a value of a search space that it does not know."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return value.item() if hasattr(value, "item") else list(value)
+    return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
 def _with_arguments(text: str) -> str:

@@ -1,6 +1,6 @@
 """Search spaces: what a user asks to be tried. Code says what is legal; the search sees the overlap."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -100,12 +100,7 @@ def load_space(text: str) -> Space:
         raise SpaceError(
             f"there is no search space {text!r}{nearest(text, known)}: give a file, or one of {', '.join(known)}"
         )
-    space = _parsed(path, read_toml(path, SpaceError, "give a search space"))
-    if space.objectives == ():
-        raise SpaceError(
-            f"{path}: objectives: at least one name, but the list is empty: name one, or leave the key out"
-        )
-    return space
+    return _parsed(path, read_toml(path, SpaceError, "give a search space"))
 
 
 def check_knobs(space: Space, strategies: Sequence[Strategy[Any]], model: ModelInfo, task: TaskInfo) -> dict[str, Knob]:
@@ -144,16 +139,22 @@ def _given(content: Any, default: Path) -> Space:
     return _parsed(Path(GIVEN), {**base, "knobs": knobs})
 
 
-def _parsed(path: Path, content: dict[str, Any]) -> Space:
-    def fail(where: str, rule: str) -> SpaceError:
-        return SpaceError(f"{path}: {where}: {rule}")
-
+def _check_keys(content: Mapping[str, Any], fail: Callable[[str, str], SpaceError]) -> None:
     for name, value in content.items():
         if name not in KEYS:
             raise fail(name, f"unknown key{nearest(name, KEYS)}; known: {', '.join(KEYS)}")
         kind, rule = KEYS[name]
+        if name == "objectives" and value == []:
+            raise fail(name, "at least one name, but the list is empty: name one, or leave the key out")
         if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(one, str) for one in value)):
             raise fail(name, f"{rule}, but it is {value!r}")
+
+
+def _parsed(path: Path, content: dict[str, Any]) -> Space:
+    def fail(where: str, rule: str) -> SpaceError:
+        return SpaceError(f"{path}: {where}: {rule}")
+
+    _check_keys(content, fail)
     sampler, limits, prior = content.get("sampler", "tpe"), content.get("limits", {}), content.get("prior", "")
     if sampler not in SAMPLERS:
         raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")

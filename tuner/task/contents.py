@@ -42,7 +42,7 @@ class PartitionContents:
         hashes = {content: name for name, content in after.items() if name not in before}
         found = []
         for name in [name for name in before if name not in after]:
-            if (new := hashes.get(before[name])) is not None:
+            if (new := hashes.pop(before[name], None)) is not None:
                 found.append(f"class {name} is called {new}")
                 del before[name], after[new]
         for name in [*before, *(name for name in after if name not in before)]:
@@ -153,7 +153,7 @@ def _samples(samples: "Samples", places: Sequence[int], most: int) -> str:
     """Return the hash of some samples, of which at most so many are read."""
     names = _without_folder([text_from(samples.name(at)) for at in places])
     lines = [f"{name}\t{samples.stamp(at)}" for name, at in zip(names, places, strict=True)]
-    read = [samples.sample_id(at) for at in places[:: -(-len(places) // most)]]
+    read = [samples.sample_id(at) for at in places[:: max(1, -(-len(places) // most))]]
     return _hash("\n".join([*lines, *read]).encode())
 
 

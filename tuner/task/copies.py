@@ -40,9 +40,9 @@ def shared_samples(task: Task) -> Iterator[str]:
         elif is_one_domain and first.endswith(".train") and (sessions := _sessions(samples) & _sessions(others)):
             of_these = sum(others.origin(index) in sessions for index in range(len(others)))
             yield (
-                f"warning: {of_these:,} of the {len(others):,} samples of {scored} are of a session of which {first} "
-                f"has others ({'1 session' if len(sessions) == 1 else f'{len(sessions):,} sessions'}), so scores are "
-                "too good; give each session to one of them, and each class several sessions"
+                f"warning: {of_these:,} of the {len(others):,} samples of {scored} were taken in the same session as "
+                f"others of {first} ({'1 session' if len(sessions) == 1 else f'{len(sessions):,} sessions'}), so "
+                "scores are too high; give each session to one of them, and each class several sessions"
             )
     conflicts, _ = repeats(task.local.train)
     if conflicts and task.labelled:

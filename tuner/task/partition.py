@@ -155,6 +155,7 @@ def session_holdout(
         wanted = min(max(1, round(fraction * total[row])), total[row] - 1) - np.count_nonzero(hot[held_out, row])
         if np.count_nonzero(hot[held_out, row]) < fraction * total[row] / 2 and wanted > 0:
             held_out[generator.permutation(here)[:wanted]] = True
+    held_out &= ~has_any_only_in(labels, held_out)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

@@ -10,7 +10,7 @@ from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import plugins_of_run
 from tuner.errors import RunError
 from tuner.results.folder import append_record, write_run
-from tuner.results.records.config import RunConfig
+from tuner.results.records.config import RunConfig, task_file
 from tuner.results.records.origin import KEY, is_own, mark_of
 from tuner.results.run import Run
 
@@ -42,6 +42,16 @@ def test_a_mark_is_of_the_names_and_of_this_users_key(cache: Path) -> None:
     assert (cache / KEY).stat().st_mode & 0o777 == 0o600
     (cache / KEY).unlink()
     assert not is_own(config, mark)
+
+
+def test_a_function_in_a_file_is_found_where_it_was_and_after_a_move(tmp_path: Path) -> None:
+    (tmp_path / "old/runs").mkdir(parents=True)
+    (tmp_path / "old/mine.py").touch()
+    config = RunConfig(f"{tmp_path}/old/mine.py:make", home=f"{tmp_path}/old/runs")
+    assert config.found(config.task, tmp_path / "old/runs") == config.task
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert config.found(config.task, tmp_path / "new/runs") == f"{tmp_path}/new/mine.py:make"
+    assert task_file(config.task) == (f"{tmp_path}/old/mine.py", "make")
 
 
 def test_a_cache_that_cannot_be_written_makes_nobodys_runs(monkeypatch: pytest.MonkeyPatch) -> None:

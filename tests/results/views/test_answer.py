@@ -220,5 +220,5 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
     forgets = front_of(KNOWN, 0, (0.90, 0.5, 9.0), (0.80, 0.55, 9.5))
     said = reasons(forgets, forgets.front)
     assert "the largest sum of both scores, as all lose more than 2.0 points on the known classes." in said
-    assert said.endswith("No other shown trains faster.")
+    assert said.endswith("No other shown trains much faster.")
     assert reasons(replace(run, best=None), run.front) == ""

@@ -151,7 +151,7 @@ def test_a_session_on_both_sides_of_two_entries_gets_a_warning(tmp_path: Path, l
         photo(tmp_path / part / name / f"{number}.jpg", 20 * number, {TAKEN: f"2023:05:01 10:{number // 6}1:00"})
     (warning,) = shared_samples(load({"input.recording": "exif"}))
     assert warning.startswith(
-        "warning: 4 of the 4 samples of local.val are of a session of which local.train has others"
+        "warning: 4 of the 4 samples of local.val were taken in the same session as others of local.train"
     )
 
 
@@ -167,6 +167,14 @@ def test_a_class_whose_sessions_cannot_be_kept_whole_is_held_out_photo_by_photo(
     _, held = session_holdout(labels, np.array([*cats, *dogs]))
     for name, sessions in enumerate((cats, dogs)):
         assert np.sum(labels[held] == name) == max(1, round(len(sessions) / 5))
+
+
+def test_no_label_is_held_out_that_the_rest_would_lack() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        labels = (generator.random((20, 5)) < 0.15).astype(np.float32)
+        rest, _ = session_holdout(labels, generator.integers(0, 8, 20))
+        assert ((labels[rest].sum(axis=0) > 0) == (labels.sum(axis=0) > 0)).all()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -10,8 +10,6 @@ from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
-from safetensors import safe_open
-
 from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
@@ -32,7 +30,6 @@ from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
-from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.search.listener import Listener, together
 from tuner.search.processes.remote import RemoteSession
 from tuner.store.store import Store
@@ -152,7 +149,7 @@ def export(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
                 "pick another trial"
             )
-        if drop_unreached and not _ends_with_exit(part, info):
+        if drop_unreached and not (info.exits and info.exits.ends_with_exit):
             warn(
                 "--drop-unreached dropped nothing: some of the samples that set the thresholds pass all exits of trial "
                 f"{record.trial}"
@@ -180,14 +177,6 @@ def _require_samples(plan: TrialPlan, changed: Iterable[str], *, trainable: bool
         raise RunError(f"--trainable keeps samples that the trial was trained on, and these have changed: {way}")
     if plan.heads.exits:
         raise RunError(f"the exits' thresholds are set on samples that were withheld, and these have changed: {way}")
-
-
-def _ends_with_exit(folder: Path, info: BundleInfo) -> bool:
-    """Return whether the last segment of a bundle is an exit and not the model's own head."""
-    if info.exits is None or not (folder / EXIT_WEIGHTS).is_file():
-        return False
-    with safe_open(folder / EXIT_WEIGHTS, "np") as file:
-        return len({name.split(".")[0] for name in file.keys()}) == len(info.exits.segments)  # noqa: SIM118
 
 
 def _in_precision(plan: TrialPlan, *, int8: bool, int8_loss: float | None) -> TrialPlan:

@@ -18,7 +18,7 @@ from tuner.plugin.load.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
 from tuner.results.folder import FILE, RunInfo, lock_folder, read_run
 from tuner.results.prior.file import Prior
-from tuner.results.records.config import RunConfig, RunRequest
+from tuner.results.records.config import RunConfig, RunRequest, task_file
 from tuner.results.records.origin import is_own
 from tuner.search.budget import check_seed
 from tuner.search.folds import check_possible_folds
@@ -215,7 +215,7 @@ def _absolute(task: str | Task) -> str:
     """Return the text that names a task wherever it is read from; of a task object, its name in angle brackets."""
     if not isinstance(task, str):
         return f"<{task.name}>"
-    path, colon, function = task.partition(".py:")
-    if colon:
-        return f"{os.path.abspath(path)}.py:{function}"  # noqa: PTH100 - the path may not exist yet
+    file, function = task_file(task)
+    if function:
+        return f"{os.path.abspath(file)}:{function}"  # noqa: PTH100 - the path may not exist yet
     return os.path.abspath(task) if kind_of(task) != "nothing" else task  # noqa: PTH100 - kept unresolved

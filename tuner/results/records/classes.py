@@ -43,11 +43,6 @@ class Classes:
         """The local classes for a sentence: ``7–9``, ``cups and plates``, ``the user's 10 classes``."""
         return self.names(self.local) or f"the user's {len(self.local)} classes"
 
-    @property
-    def known_names(self) -> str:
-        """The classes that the given model knew, likewise."""
-        return listed(self.labels[: self.known]) or f"the {self.known:,} known classes"
-
 
 def listed(names: Sequence[str]) -> str:
     """Return names as a range or a list; empty where they are too many or too long for a sentence."""

@@ -22,6 +22,12 @@ Place = Annotated[str | Path, Parameter(metavar="PATH")]
 Plugins = Annotated[Sequence[str | Path | ModuleType], Parameter(metavar="PATH...")]
 
 
+def task_file(task: str) -> tuple[str, str]:
+    """Return the file that names a task, and the function in it; empty where there is none."""
+    path, _, function = task.partition(".py:")
+    return (f"{path}.py", function) if function else (task, "")
+
+
 def option_name(name: str) -> str:
     """Return the option of the command line, without its dashes, that sets a field of a request."""
     return OPTIONS.get(name, name).replace("_", "-")
@@ -141,8 +147,8 @@ class RunConfig(RunRequest):
             recorded: Absolute path of the file, of a task also with ``:function``; or another name, which stands.
             folder: The run's folder now.
         """
-        path, _, function = recorded.partition(".py:")
-        file = Path(path_from(f"{path}.py" if function else path))
+        name, function = task_file(recorded)
+        file = Path(path_from(name))
         if not (self.home and file.is_absolute()) or kind_of(file) != "nothing":
             return recorded
         moved = Path(os.path.normpath(folder.resolve() / os.path.relpath(file, path_from(self.home))))

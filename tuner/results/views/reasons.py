@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
-from tuner.results.scores.objectives import OBJECTIVES, SCORES
+from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, OBJECTIVES, SCORES
 from tuner.results.scores.pareto import FORGETTING
 from tuner.results.views.answer import known, yours
 
@@ -50,6 +50,11 @@ def _better(run: Run, best: TrialRecord) -> Iterator[str]:
         yield f"Trial {one.trial} has {_text(run, one)} there, but loses {_points(run, GLOBAL.name, lost)}."
     if alike:
         one = max(alike, key=lambda record: record.values[LOCAL.name])
+        left, other = best.values.get(LEFT_OUT_ACCURACY.name), one.values.get(LEFT_OUT_ACCURACY.name)
+        if left is not None and other is not None and left > other:
+            apart = f"{LEFT_OUT_ACCURACY.text(other)} by leave-one-out instead of {LEFT_OUT_ACCURACY.text(left)}"
+            yield f"Trial {one.trial} has {_text(run, one)}, but {apart}."
+            return
         samples, noun = run.scored_samples.get("local", 0), run.info.task.noun
         yield f"Trial {one.trial} has {_text(run, one)}, which {samples:,} {noun} cannot tell from {_text(run, best)}."
 
@@ -74,7 +79,8 @@ def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator
     kept = [one for one in others if _forgets(run, best) or not _forgets(run, one)]
     cheaper = [one for one in kept if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
     if not cheaper:
-        yield "No other shown trains faster." if len(kept) == len(others) else "None that keeps as much trains faster."
+        which = "No other shown" if len(kept) == len(others) else "None that keeps enough of the known classes"
+        yield f"{which} trains much faster."
         return
     one = max(cheaper, key=lambda record: record.values.get(LOCAL.name, 0.0))
     seconds, less = one.values[SECONDS.name], best.values[LOCAL.name] - one.values.get(LOCAL.name, 0.0)

@@ -66,8 +66,8 @@ class Images(InputKind):
         if hasattr(sample, "getexif"):
             return fit_image(sample, spec)
         pixels = np.asarray(sample)
-        is_camera = pixels.dtype == np.uint8 and pixels.shape[-1:] == (3,) and pixels.shape[0] != len(CHANNELS)
-        return fit_pixels(pixels, spec) if is_camera or pixels.ndim == len("HW") else pixels
+        is_grey, is_rgb = pixels.ndim == len("HW"), pixels.shape[-1:] == (3,) and pixels.shape[0] != len(CHANNELS)
+        return fit_pixels(pixels, spec) if pixels.dtype == np.uint8 and (is_grey or is_rgb) else pixels
 
     def completed(self, given: Mapping[str, Any], published: Callable[[], InputDefaults | None]) -> dict[str, Any]:
         """Return the fields with the published model's own preparation, where a file leaves out some of it."""
