@@ -14,13 +14,22 @@ from tuner.cli.common import HELP, applied, split
 from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.settings import from_environment, from_project
 from tuner.distribution import SWITCH, installed_version, offered, switched_off
-from tuner.errors import PluginError, TunerError, UsageError, disk_error, missing_extra
+from tuner.errors import (
+    DONE,
+    INTERRUPTED,
+    MISTAKE,
+    USAGE,
+    PluginError,
+    TunerError,
+    UsageError,
+    disk_error,
+    missing_extra,
+)
 from tuner.printable import one_line, printable, without_passwords, wrapped
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
     name="tuner",
     help="Tune how a model is personalised on this device, within a time and memory budget.",
@@ -129,7 +138,7 @@ def _open_streams() -> None:
 
 
 def call(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 the user's mistake or a limit, 2 usage, 130 interrupted."""
+    """Run one command and return its exit code, as `tuner.errors` has them."""
     try:
         common = split(arguments)
         with applied(common):
@@ -137,8 +146,6 @@ def call(arguments: list[str]) -> int:
             app(common.rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
-    except UsageError as error:
-        return _failed(USAGE, str(error))
     except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             lose(sys.stdout)  # rich ends so when nobody reads the help
@@ -147,7 +154,8 @@ def call(arguments: list[str]) -> int:
         if line is None:
             raise
         trace = "\n".join(getattr(error, "__notes__", ())).splitlines() if common.verbosity > 0 else ()
-        return _failed(MISTAKE, line, *map(printable, trace))
+        code = error.exit_code if isinstance(error, TunerError) else MISTAKE
+        return _failed(code, line, *map(printable, trace))
     except KeyboardInterrupt as interruption:
         commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
         return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)
