@@ -1,6 +1,5 @@
 """The commands of a bundle in service: watch, status, rollback."""
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, note, print_line
+from tuner.cli.options import Json, document, note, print_line
 from tuner.printable import one_line, printable
 from tuner.results.records.config import Duration, Size
 
@@ -102,7 +101,7 @@ def status(bundle: Path, /, *, json_output: Json = False) -> None:
     from tuner.commands.bundles.watch import status as status_of
 
     current = status_of(bundle)
-    print_line(json.dumps(asdict(current)) if json_output else format_status(current))
+    print_line(document("status-1", asdict(current)) if json_output else format_status(current))
 
 
 def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
@@ -119,14 +118,14 @@ def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
     Bundle.read(bundle)
     before, in_use = roll_back(bundle)
     if json_output:
-        print_line(json.dumps({"left": before, "round": in_use}))
+        print_line(document("rollback-1", {"left": before, "round": in_use}))
         return
     target = "the bundle as it was exported" if in_use == EXPORTED else f"round {in_use}"
     print_line(f"{bundle}: rolled back from round {before} to {target}")
 
 
 def _print_json(event: Mapping[str, Any]) -> None:
-    print_line(json.dumps(event))
+    print_line(document("watch-1", event))
 
 
 def _print_event(event: Mapping[str, Any]) -> None:
