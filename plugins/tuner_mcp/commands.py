@@ -13,6 +13,8 @@ def mcp(folder: Path = Path(), /) -> None:
     folder
         The folder in which the assistant may name runs, tasks and bundles.
     """
+    import mcp.server  # noqa: F401 - before what it brings: where it is missing, the error names it
+
     from tuner_mcp.server import Tools, server
 
     server(Tools(folder)).run("stdio")
