@@ -65,15 +65,16 @@ def test_a_store_is_listed_and_cleared_and_keeps_nothing_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = ("--store", tmp_path / "store")
-    assert printed_json(capsys, "store", "list", *store) == {"files": [], "int8": {"files": 0, "bytes": 0}}
-    assert printed_json(capsys, "store", "clear", *store) == {"freed_bytes": 0}
+    listed = {"schema": "store-1", "files": [], "int8": {"files": 0, "bytes": 0}}
+    assert printed_json(capsys, "store", "list", *store) == listed
+    assert printed_json(capsys, "store", "clear", *store)["freed_bytes"] == 0
     assert call(["store", "list", "--store", str(tmp_path / "store")]) == 0
     assert capsys.readouterr().out == "the store is empty\n"
     for name in ("kinds", "scales", "starts"):
         (tmp_path / "store" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "store" / name / "file").write_bytes(b"12345")
     (tmp_path / "store" / "letter.txt").touch()
-    assert printed_json(capsys, "store", "clear", *store) == {"freed_bytes": 15}
+    assert printed_json(capsys, "store", "clear", *store)["freed_bytes"] == 15
     remaining = {path.name for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert remaining - {"lock", "users"} == {"letter.txt"}
 
