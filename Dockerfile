@@ -5,6 +5,7 @@ WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
 COPY tuner tuner
 COPY plugins plugins
+COPY docs docs
 COPY search_spaces search_spaces
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 

@@ -15,7 +15,7 @@ INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/
 UV = $(or $(shell command -v uv),$(BIN)/uv)
 PYTHONS ?= 3.12 3.13 3.14
 
-.PHONY: help install demo test test-core test-fleet test-nntrainer test-arm test-pythons test-web web fast coverage check docs format bench-quick clean
+.PHONY: help install demo test test-core test-fleet test-nntrainer test-arm test-pythons test-web test-wheel web fast coverage check docs format release sbom bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
@@ -23,10 +23,12 @@ help:
 	@echo "make test-core   every test but those of two plugins: make test-fleet, make test-nntrainer"
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
 	@echo "make test-arm   the base package with wheels for aarch64, on an emulated processor: the same answers as here"
+	@echo "make test-wheel   the built wheel in empty environments, and the whole demo from it"
 	@echo "make web     the browser's library and page, with npm; make test-web tests them, in node, Chromium and Firefox"
 	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
 	@echo "make docs    the documents as a site, into build/docs, and a check of every link"
+	@echo "make release   the wheel, the source distribution, the SBOM and their hashes, into dist/; make sbom: that alone"
 	@echo "make bench-quick   the benchmarks' short arms"
 	@echo "make clean   remove what make, the tests and the demo wrote here"
 
@@ -84,6 +86,31 @@ test-web: $(ALL) web
 	@git diff --exit-code --stat -- tuner/commands/web || { echo "commit what make web has built"; exit 1; }
 	@rm -rf build/web-bundles && $(BIN)/python -m tools.web_bundles build/web-bundles
 	@cd web && npm run --silent check && npm test --silent && npm run --silent e2e
+
+# Where uv has PyTorch from; for wheels on this disk: make test-wheel TORCH="--find-links FOLDER"
+TORCH ?= --torch-backend cpu
+
+# What the documents say for those without a checkout: uvx --torch-backend cpu --from FILE[demo] device-tuner demo
+test-wheel: $(ALL) $(UV)
+	@$(PYTEST) tests/test_wheel.py
+	@rm -rf build/wheel && $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel . >/dev/null
+	@cd build/wheel && $(abspath $(UV)) tool run $(TORCH) --constraints ../../constraints.txt \
+		--from "$$(echo ./*.whl)[demo]" device-tuner demo
+
+$(BIN)/cyclonedx-py: $(ALL)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
+
+# The components of the base package, at the pinned versions: what a device gets that predicts.
+sbom: $(BIN)/cyclonedx-py
+	@rm -rf dist build/sbom && $(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(PYTHON) -m venv --without-pip build/sbom
+	@$(BIN)/python -m pip --python build/sbom/bin/python install -qq --disable-pip-version-check \
+		--constraint constraints.txt dist/*.whl
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file $$(ls dist/*.whl | sed 's/-py3.*/.cdx.json/') build/sbom/bin/python
+
+release: sbom
+	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 fast: $(ALL)
 	@$(PYTEST) -n 2 --dist load -m "not slow and not data"

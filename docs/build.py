@@ -1,7 +1,8 @@
 """Build the site from the Markdown documents and the docstrings, and check every link, in it and in the documents.
 
 ``python docs/build.py [FOLDER]``; FOLDER is ``build/docs`` by default. Warnings are errors. It needs no network, and
-neither do readers: a page that would load something from elsewhere is an error.
+neither do readers: a page that would load something from elsewhere is an error. It also writes ``docs/llms.txt``, the
+list of pages for assistants, from the lists of the pages themselves; the site holds it, with the pages as Markdown.
 """
 # ruff: noqa: INP001, T201 - a program: run by its path, and it prints
 
@@ -18,6 +19,18 @@ from urllib.parse import unquote
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"^- \[([^\]]+)\]\(([\w./-]+\.md)\): (.*)$", re.MULTILINE)
+#: Sections of ``llms.txt``, each with the page, or the section of the index, that lists its pages.
+LISTED = {
+    "Start": "index.md",
+    "Understand": "index.md",
+    "Reference": "index.md",
+    "Commands": "commands.md",
+    "Background": "index.md",
+    "Optional": "notes/README.md",  # by the convention, what may be left out where the context is short
+}
+#: Pages whose text other files hold.
+STUBS = {"cli.md", "changelog.md", "security.md", "reference/index.md"}
 #: What a page loads by itself, by tag: the attribute that names it.
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
@@ -27,8 +40,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "docs")
     folder = parser.parse_args(arguments).folder
+    (ROOT / "docs" / "llms.txt").write_text(llms_text(), encoding="utf-8")
     if build(folder) != 0:
         return 1
+    for page in ("llms.txt", *(target for _, target, _ in ITEM.findall(llms_text()))):
+        shutil.copy(ROOT / "docs" / page, folder / page)
     pages, documents = sorted(folder.rglob("*.html")), markdown_files()
     links = [*html_links(pages), *markdown_links(documents)]
     outside = sorted({target for _, target in links if "://" in target})
@@ -54,6 +70,22 @@ def build(folder: Path) -> int:
     between = folder.with_name(f"{folder.name}-doctrees")
     strict = ("--fresh-env", "--fail-on-warning", "--keep-going", "--quiet")
     return build_main([*strict, "-b", "html", "-d", str(between), str(ROOT / "docs"), str(folder)])
+
+
+def llms_text() -> str:
+    """Return ``docs/llms.txt`` (https://llmstxt.org): the project in a sentence, and each page in a line."""
+    docs = ROOT / "docs"
+    title, summary, more = (docs / "index.md").read_text(encoding="utf-8").split("\n\n")[:3]
+    text = [title, f"> {' '.join(summary.split())}", " ".join(more.split())]
+    for section, page in LISTED.items():
+        content = (docs / page).read_text(encoding="utf-8")
+        found = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", content, re.MULTILINE | re.DOTALL)
+        folder = page.rpartition("/")[0] + "/" if "/" in page else ""
+        items = [item for item in ITEM.findall(found[1] if found else content) if item[1] not in STUBS]
+        text.append(
+            "\n".join([f"## {section}", "", *(f"- [{name}]({folder}{target}): {line}" for name, target, line in items)])
+        )
+    return "\n\n".join(text) + "\n"
 
 
 def markdown_files() -> list[Path]:

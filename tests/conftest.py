@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
 
 from tests.pretrained import with_weights
+from tests.schemas import checked_dumps
 from tests.warm import Processes
 
 #: Two processes test at once, on two cores: one thread each, except where a test asks for more.
@@ -37,6 +39,8 @@ def warm(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
         # a command that is called here and breaks its limits on a busy machine must not end pytest
         patch.setattr("faulthandler.dump_traceback_later", lambda *_, **__: None)
+        # what a command prints with --json, wherever a test calls one in this process, obeys its schema
+        patch.setattr("tuner.cli.options.json", SimpleNamespace(dumps=checked_dumps))
         yield
 
 

@@ -48,6 +48,7 @@ GUESTS = {
     "tuner_fleet",
     "tuner_forest",
     "tuner_labels",
+    "tuner_mcp",
     "tuner_nntrainer",
     "tuner_onnx_models",
     "tuner_priors",

@@ -109,6 +109,18 @@ def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path: Path) -> 
     assert build().read_page(page).loaded == ["https://cdn.example/x.js", "a.svg"]
 
 
+def test_the_list_for_assistants_is_made_from_the_pages_and_has_each_of_them() -> None:
+    assert text(DOCS / "llms.txt") == build().llms_text(), "python docs/build.py"
+    items = build().ITEM.findall(text(DOCS / "llms.txt"))
+    listed = {target for _, target, _ in items}
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert listed == pages - build().STUBS - {"index.md"}
+    assert all(line for _, _, line in items)
+    title, _, summary, *_ = text(DOCS / "llms.txt").splitlines()
+    assert title == "# tuner"
+    assert summary.startswith("> `tuner` finds out")
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_every_link_in_it_leads_somewhere(tmp_path: Path) -> None:
     command = [sys.executable, str(DOCS / "build.py"), str(tmp_path / "site")]
@@ -127,6 +139,8 @@ def test_the_site_is_built_without_a_warning_and_every_link_in_it_leads_somewher
         assert [one for one in offered if f'id="{name}.{one}"' not in page] == [], name
         offering += bool(offered)
     assert offering >= 5
+    assert text(tmp_path / "site" / "llms.txt") == text(DOCS / "llms.txt")
+    assert text(tmp_path / "site" / "commands" / "run.md") == text(DOCS / "commands" / "run.md")
     external = text(tmp_path / "site" / "external-links.txt").splitlines()
     assert "https://github.com/optuna/optuna/issues/3450" in external
 

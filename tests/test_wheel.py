@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.schemas import FILES
 from tests.test_other_systems import made_here
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
+VERSION = "0.1.0"
 EXTRAS_ONLY = ("torch", "torchvision", "optuna", "scipy", "onnx", "onnxscript", "sklearn")
 
 
@@ -77,6 +79,12 @@ def test_the_wheel_holds_the_packages_and_the_search_spaces(wheel: Path) -> None
     assert modules <= set(names)
     assert len(modules) >= 65
     assert {f"{name}/py.typed" for name in ("tuner", *plugins)} <= set(names)
+    schemas = {path.as_posix().rpartition("plugins/")[2].removeprefix(f"{ROOT.as_posix()}/") for path in FILES.values()}
+    assert schemas <= set(names)
+    pages = {f"tuner_mcp/docs/{path.relative_to(ROOT / 'docs').as_posix()}" for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - {"tuner_mcp/docs/reference/index.md"} | {"tuner_mcp/docs/llms.txt"} <= set(names)
+    others = ("web/src", "web/page", "tests/", "benchmarks/", "docs/conf.py", "docs/build.py", ".ts", ".mjs")
+    assert [name for name in names if any(part in name for part in others)] == []
     templates = {path.relative_to(ROOT / "plugins").as_posix() for path in ROOT.glob("plugins/*/templates/*.txt")}
     assert templates <= set(names)
     assert len(templates) >= 4
@@ -138,6 +146,19 @@ def test_bundles_are_predicted_and_learn_in_the_base_package_which_brings_no_ten
     folder = made_here(tmp_path)
     done = ran([device / "python", ROOT / "tools" / "portable.py", folder, "--json"], tmp_path)  # 1 if answers differ
     assert len(json.loads(done.stdout.splitlines()[-1])) >= 11
+
+
+def test_the_programs_of_the_wheel_run_in_an_empty_environment(device: Path, tmp_path: Path) -> None:
+    for name in ("tuner", "device-tuner"):  # the second is the distribution's own name: uvx device-tuner demo
+        assert ran([device / name, "--version"], tmp_path).stdout == f"{VERSION}\n"
+    assert (
+        "Tune, export and predict on real handwritten digits"
+        in ran([device / "device-tuner", "demo", "--help"], tmp_path).stdout
+    )
+    code = "import tuner; print(tuner.__version__)"
+    assert ran([device / "python", "-c", code], tmp_path).stdout == f"{VERSION}\n"
+    (line,) = ran([device / "tuner", "mcp"], tmp_path, code=1).stderr.splitlines()
+    assert 'pip install "device-tuner[mcp]"' in line
 
 
 def test_the_plugins_and_the_wheels_own_search_spaces_are_found_without_the_extras(

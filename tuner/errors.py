@@ -183,6 +183,7 @@ EXTRAS = {
     "huggingface_hub": "hf",
     "inotify_simple": "watch",
     "matplotlib": "report",
+    "mcp": "mcp",
     "onnx": "tune",
     "onnxscript": "tune",
     "optuna": "tune",

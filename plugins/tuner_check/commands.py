@@ -1,11 +1,10 @@
 """The command ``tuner check``."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.cli.options import Json, Memory, Out, Time, print_line
+from tuner.cli.options import Json, Memory, Out, Time, document, print_line
 
 if TYPE_CHECKING:
     from tuner_check.findings import Findings
@@ -48,7 +47,7 @@ def check(
     if out is not None:
         findings.write_suspects(found.suspects, out)
     if json_output:
-        print_line(json.dumps(found.to_dict()))
+        print_line(document("check-1", found.to_dict()))
         return
     for line in lines(found, out):
         print_line(line)

@@ -1,12 +1,11 @@
 """The commands on what a bundle computes: bundle conformance, bundle check."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tuner.cli.options import Json, print_line
+from tuner.cli.options import Json, document, print_line
 
 bundle_app = App(name="bundle", help="Check that two devices compute the same from a bundle.")
 
@@ -32,7 +31,7 @@ def conformance(
     write_set(opened, folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if json_output:
-        print_line(json.dumps({"folder": str(folder), "bytes": size}))
+        print_line(document("bundle-conformance-1", {"folder": str(folder), "bytes": size}))
         return
     print_line(f"{folder}: {size / 1e6:.1f} MB; on another device: tuner bundle check {bundle}")
 
@@ -73,7 +72,7 @@ def check(
             }
             for one in checks
         ]
-        print_line(json.dumps({"holds": not broken, "checks": rows}))
+        print_line(document("bundle-check-1", {"holds": not broken, "checks": rows}))
     else:
         for one in checks:
             verdict = "holds" if one.holds else "BROKEN"

@@ -5,7 +5,6 @@ All other options are those of `tuner run`, for each worker. The cluster is the 
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from cyclopts import CycloptsError
 
 from tuner.cli.app import add_commands, app
 from tuner.cli.common import applied, split
-from tuner.cli.options import note, print_line
+from tuner.cli.options import document, note, print_line
 from tuner.commands.tune.interruption import terminated_as_interrupted
 from tuner.commands.tune.setup import check_study
 from tuner.errors import (
@@ -83,7 +82,7 @@ def _main(arguments: list[str]) -> int:
         warn_of_password(read_address(study), note)
         is_whole = run(workers, parts, options.cores)
         if options.json:
-            print_line(json.dumps({"study": shown, "workers": [asdict(one) for one in workers]}))
+            print_line(document("fleet-workers-1", {"study": shown, "workers": [asdict(one) for one in workers]}))
         else:
             for one in workers:
                 print_line(f"worker {one.worker} on {one.device or 'no device'}, {one.folder}: {one.last}")

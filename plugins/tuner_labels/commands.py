@@ -1,13 +1,12 @@
 """The commands on labels: labels suggest, labels check."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 from cyclopts import App
 
-from tuner.cli.options import Json, Memory, Time, print_line
+from tuner.cli.options import Json, Memory, Time, document, print_line
 
 labels_app = App(name="labels", help="Compare the labels of local data with those of the model.")
 
@@ -47,7 +46,7 @@ def suggest(
     if out is not None:
         write_suggestions(suggestions, out)
     if json_output:
-        print_line(json.dumps({"suggestions": [asdict(suggestion) for suggestion in suggestions]}))
+        print_line(document("labels-suggest-1", {"suggestions": [asdict(suggestion) for suggestion in suggestions]}))
         return
     for suggestion in suggestions:
         print_line(printable(suggestion.label))
@@ -79,7 +78,7 @@ def check(task: str, /, *, time: Time = None, memory: Memory = None, json_output
     with ended_by(limits.end):
         found = contradictions(task, limits)
     if json_output:
-        print_line(json.dumps({"contradictions": [one.to_dict() for one in found]}))
+        print_line(document("labels-check-1", {"contradictions": [one.to_dict() for one in found]}))
         return
     for one in found:
         print_line(

@@ -1,11 +1,10 @@
 """The commands of priors: prior build, prior show."""
 
-import json
 from pathlib import Path
 
 from cyclopts import App
 
-from tuner.cli.options import Json, OutFile, note, print_line, stdout_console
+from tuner.cli.options import Json, OutFile, document, note, print_line, stdout_console
 
 prior_app = App(name="prior", help="Keep plans that did well on earlier tasks; tuner run --prior tries them first.")
 
@@ -31,7 +30,7 @@ def build(*runs: str, out: OutFile = Path("prior.toml"), json_output: Json = Fal
     write_prior(out, prior)
     plans, tasks = len(prior.plan), len(prior.task)
     if json_output:
-        print_line(json.dumps({"prior": str(out), "plans": plans, "tasks": tasks}))
+        print_line(document("prior-build-1", {"prior": str(out), "plans": plans, "tasks": tasks}))
     else:
         print_line(f"{out}: {plans} plans from {tasks} run{'' if tasks == 1 else 's'}")
 
@@ -52,6 +51,6 @@ def show(file: Path, /, *, json_output: Json = False) -> None:
 
     prior = load_prior(file)
     if json_output:
-        print_line(json.dumps(asdict(prior)))
+        print_line(document("prior-1", asdict(prior)))
     else:
         print_prior(prior, stdout_console())

@@ -1,11 +1,10 @@
 """The commands `tuner report` and `tuner diff`."""
 
-import json
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from tuner.cli.options import Json, LocalPlugins, Memory, OutFile, Time, print_line, progress
+from tuner.cli.options import Json, LocalPlugins, Memory, OutFile, Time, document, print_line, progress
 
 
 def report(
@@ -71,4 +70,4 @@ def diff(one: str, other: str, /, *, json_output: Json = False) -> None:
     runs = open_pair(one, other)
     found = compare(*runs)
     objectives = {objective.name: objective for run in runs for objective in run.objectives}
-    print_line(json.dumps(asdict(found)) if json_output else format_diff(found, objectives))
+    print_line(document("diff-1", asdict(found)) if json_output else format_diff(found, objectives))

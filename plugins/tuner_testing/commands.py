@@ -1,13 +1,12 @@
 """The commands ``tuner plugins check``, ``tuner plugins new`` and ``tuner plugins pairs``."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, Out, print_line
+from tuner.cli.options import Json, Out, document, print_line
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def new(
 
     folder, files = write_package(name, kind, out or Path(name))
     if json_output:
-        print_line(json.dumps({"folder": str(folder), "files": files}))
+        print_line(document("plugins-new-1", {"folder": str(folder), "files": files}))
         return
     print_line(f"{folder}: {', '.join(files)}")
     print_line(f"next: cd {folder} && pip install --editable . && pytest && tuner plugins")
@@ -54,7 +53,7 @@ def check(package: str, /, *, json_output: Json = False) -> None:
     from tuner_testing.check import check_plugin
 
     report = check_plugin(package)
-    print_line(json.dumps(asdict(report)) if json_output else _as_text(report))
+    print_line(document("plugins-check-1", asdict(report)) if json_output else _as_text(report))
     if report.broken:
         raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")
 
@@ -66,7 +65,7 @@ def pairs(*, json_output: Json = False) -> None:
     found = installed_pairs()
     if json_output:
         listed = [{"pair": pair, "reason": reason} for pair, reason in found.reasons().items()]
-        print_line(json.dumps({"pairs": listed}))
+        print_line(document("plugins-pairs-1", {"pairs": listed}))
         return
     print_line(found.table())
 

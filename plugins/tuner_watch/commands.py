@@ -1,6 +1,5 @@
 """The commands watch, status and rollback."""
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tuner.bundle.rounds import EXPORTED, roll_back
-from tuner.cli.options import Json, note, print_line
+from tuner.cli.options import Json, document, note, print_line
 from tuner.printable import one_line, printable
 from tuner.results.records.config import Duration, Size
 from tuner.units import format_bytes, format_seconds
@@ -109,7 +108,7 @@ def status(bundle: Path, /, *, json_output: Json = False) -> None:
     from tuner_watch.watch import status as status_of
 
     current = status_of(bundle)
-    print_line(json.dumps(asdict(current)) if json_output else format_status(current))
+    print_line(document("status-1", asdict(current)) if json_output else format_status(current))
 
 
 def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
@@ -125,14 +124,14 @@ def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
     Bundle.read(bundle)
     before, in_use = roll_back(bundle)
     if json_output:
-        print_line(json.dumps({"left": before, "round": in_use}))
+        print_line(document("rollback-1", {"left": before, "round": in_use}))
         return
     target = "the bundle as it was exported" if in_use == EXPORTED else f"round {in_use}"
     print_line(f"{bundle}: rolled back from round {before} to {target}")
 
 
 def _print_json(event: Mapping[str, Any]) -> None:
-    print_line(json.dumps(event))
+    print_line(document("watch-1", event))
 
 
 def _print_event(event: Mapping[str, Any]) -> None:

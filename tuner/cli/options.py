@@ -1,8 +1,9 @@
 """What the commands share: options, progress on stderr, and printing that notices when nobody reads."""
 
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +67,11 @@ def print_line(text: str) -> None:
         print(line if line.startswith("{") else wrapped(line, sys.stdout), flush=True)  # JSON stays one line
     except BrokenPipeError:
         raise ReaderGoneError from None
+
+
+def document(schema: str, content: Mapping[str, Any]) -> str:
+    """Return a JSON object that names its schema: a file in the folder ``schemas`` of the package that prints it."""
+    return json.dumps({"schema": schema, **content}, default=str)
 
 
 def stdout_console() -> "Console":

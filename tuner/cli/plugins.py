@@ -1,13 +1,12 @@
 """The commands of plugins: plugins, plugins why."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from tuner.cli.options import Json, LocalPlugins, print_line
+from tuner.cli.options import Json, LocalPlugins, document, print_line
 
 if TYPE_CHECKING:
     from tuner.commands.plugins import PluginList
@@ -28,7 +27,7 @@ def plugins(*, plugin: LocalPlugins = (), json_output: Json = False) -> None:
     from tuner.plugin.core import build_host
 
     listing = plugin_list(build_host(local=plugin))
-    print_line(json.dumps(asdict(listing)) if json_output else format_plugins(listing))
+    print_line(document("plugins-1", asdict(listing)) if json_output else format_plugins(listing))
 
 
 def format_plugins(listing: "PluginList") -> str:
@@ -75,7 +74,7 @@ def why(name: str, /, *, space: str | None = None, plugin: LocalPlugins = (), js
     local = plugin if wanted is None else (*map(Path, wanted.plugins), *plugin)
     answers = participation(build_host(local=local), name, wanted)
     if json_output:
-        print_line(json.dumps({"answers": [asdict(answer) for answer in answers]}))
+        print_line(document("plugins-why-1", {"answers": [asdict(answer) for answer in answers]}))
         return
     for answer in answers:
         verb = "takes part" if answer.takes_part else "takes no part"

@@ -1,13 +1,12 @@
 """The commands that tune, and their text: run, demo."""
 
-import json
 import shlex
 from contextlib import closing
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.cli.options import Json, Out, note, print_line, progress, stdout_console
+from tuner.cli.options import Json, Out, document, note, print_line, progress, stdout_console
 from tuner.printable import printable
 from tuner.results.records.config import RunRequest, option_name
 from tuner.units import format_bytes, format_seconds
@@ -55,7 +54,7 @@ def run(
 
         with ended_after(None if seconds is None else max(seconds, LOOKING_SECONDS), started):
             preview = look(_file_of(task, request.out), request, started=started)
-        print_line(json.dumps(asdict(preview)) if json_output else format_dry_run(preview))
+        print_line(document("dry-run-1", asdict(preview)) if json_output else format_dry_run(preview))
         return
     from tuner.cli.text.run import print_run
     from tuner.commands.runs.show import as_json
@@ -68,7 +67,7 @@ def run(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(continue_command(task, request, listener.folder, as_json=json_output)) from None
     if json_output:
-        print_line(json.dumps(as_json(result)))
+        print_line(document("run-1", as_json(result)))
     else:
         print_run(result, stdout_console(), details=details, artifacts=request.artifacts)
     if not result.front:

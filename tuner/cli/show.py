@@ -1,12 +1,11 @@
 """The command that shows what there is: a run, a trial, a bundle."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, print_line, stdout_console
+from tuner.cli.options import Json, document, print_line, stdout_console
 from tuner.distribution import SWITCH, offered
 from tuner.errors import UsageError
 
@@ -67,7 +66,7 @@ def show(
             raise UsageError(
                 f"{folder} is a bundle, not a run: leave out the number, --trials, --all, --details, --plot and --kind"
             )
-        print_line(json.dumps(card.to_dict()) if json_output else format_card(card))
+        print_line(document("bundle-1", card.to_dict()) if json_output else format_card(card))
         return
     run = open_run(folder, kind)
     if plot:
@@ -89,11 +88,11 @@ def _show_run(run: "Run", trial: int | None, *, details: bool, whole: bool, tria
 
     if trial is not None:
         record = run.record(trial)
-        print_line(json.dumps(trial_as_json(record)) if json_output else format_trial(run, record))
+        print_line(document("trial-1", trial_as_json(record)) if json_output else format_trial(run, record))
     elif trials:
         content = [trial_as_json(record) for record in run.records]
-        print_line(json.dumps({"trials": content}) if json_output else format_trials(run))
+        print_line(document("trials-1", {"trials": content}) if json_output else format_trials(run))
     elif json_output:
-        print_line(json.dumps(as_json(run)))
+        print_line(document("run-1", as_json(run)))
     else:
         print_run(run, stdout_console(), whole=whole, details=details)

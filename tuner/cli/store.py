@@ -1,6 +1,5 @@
 """The commands of what this device keeps: store list, store clear, forget."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from tuner.cli.options import Json, print_line
+from tuner.cli.options import Json, document, print_line
 from tuner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
 
     removed = remove(task, store)
     if json_output:
-        print_line(json.dumps(asdict(removed)))
+        print_line(document("forget-1", asdict(removed)))
         return
     print_line(
         f"forgot {removed.task}: {removed.records} feature records in {removed.files} files, "
@@ -55,7 +54,7 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
 
     files, blocks = store_files(store), calibrated_blocks()
     content = {"files": [asdict(file) for file in files], "int8": {"files": blocks.files, "bytes": blocks.bytes}}
-    print_line(json.dumps(content) if json_output else format_store(files, blocks))
+    print_line(document("store-1", content) if json_output else format_store(files, blocks))
 
 
 @store_app.command(name="clear")
@@ -70,7 +69,7 @@ def store_clear(*, store: Path | None = None, json_output: Json = False) -> None
     from tuner.commands.store import clear_store
 
     freed = clear_store(store)
-    print_line(json.dumps({"freed_bytes": freed}) if json_output else f"freed {format_bytes(freed)}")
+    print_line(document("store-clear-1", {"freed_bytes": freed}) if json_output else f"freed {format_bytes(freed)}")
 
 
 def format_store(files: "Sequence[StoreFile]", blocks: "CalibratedBlocks") -> str:

@@ -1,6 +1,5 @@
 """The commands on tasks and models, and their text: init, describe."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, Memory, OutFile, Time, print_line, progress
+from tuner.cli.options import Json, Memory, OutFile, Time, document, print_line, progress
 from tuner.errors import UsageError
 from tuner.printable import printable
 from tuner.task.data.readable import FileCheck, by_reason
@@ -62,7 +61,7 @@ def init(
             prepared = prepare(photos, model=model, weights=weights, global_=global_, out=out, force=force)
         finally:
             FileCheck.hear = staticmethod(silent)
-    print_line(json.dumps(asdict(prepared), default=str) if json_output else format_prepared(prepared))
+    print_line(document("init-1", asdict(prepared)) if json_output else format_prepared(prepared))
 
 
 def format_prepared(prepared: "Prepared") -> str:
@@ -188,13 +187,13 @@ def describe(
     if described is not None:
         if plan is not None:
             raise UsageError(f"--plan is for a task, but {task} is a model file: leave it out")
-        print_line(json.dumps(described.values) if json_output else described.text)
+        print_line(document("model-file-1", described.values) if json_output else described.text)
         return
     if picture is not None and plan is None:
         raise UsageError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
     with ended_by(limits.end):
         description = describe_task(task, plan, picture, limits)
-    print_line(json.dumps(description.to_dict()) if json_output else format_task(description))
+    print_line(document("describe-1", description.to_dict()) if json_output else format_task(description))
 
 
 def format_task(description: "TaskDescription") -> str:

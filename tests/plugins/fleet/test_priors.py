@@ -58,7 +58,7 @@ def test_a_prior_is_built_from_studies_and_folders_together(
     out = tmp_path / "prior.toml"
     made = printed_json(capsys, "prior", "build", full, RECORDED / "digits" / "run", elsewhere, "--out", out)
     prior = read_prior(out)
-    assert made == {"prior": str(out), "plans": len(prior.plan), "tasks": 3}
+    assert made == {"schema": "prior-build-1", "prior": str(out), "plans": len(prior.plan), "tasks": 3}
     assert [source.trials for source in prior.task] == [8, len(open_run(RECORDED / "digits" / "run").records), 4]
     assert [source.kind.samples for source in prior.task] == ["samples"] * 3
     assert [source.kind.classes for source in prior.task] == [3, 10, 3]

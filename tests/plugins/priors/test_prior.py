@@ -104,7 +104,8 @@ def test_build_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[str], runs
     folders = [str(run.folder) for run in runs]
     assert call(["prior", "build", *folders, "--out", str(out), "--json"]) == 0
     plans = len(read_prior(out).plan)
-    assert json.loads(capsys.readouterr().out) == {"prior": str(out), "plans": plans, "tasks": 2}
+    made = json.loads(capsys.readouterr().out)
+    assert made == {"schema": "prior-build-1", "prior": str(out), "plans": plans, "tasks": 2}
     assert call(["prior", "show", str(out), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [one["kind"]["samples"] for one in shown["task"]] == ["samples", "windows"]

@@ -44,7 +44,7 @@ def test_a_broken_rule_is_told_with_its_place_and_the_way_out(
     assert call(["plugins", "check", str(path), "--json"]) == 1
     out, err = capsys.readouterr()
     report = json.loads(out)
-    assert report.keys() == {"plugin", "rules", "held", "broken"}
+    assert report.keys() == {"schema", "plugin", "rules", "held", "broken"}
     (broken,) = [rule for rule in report["rules"] if rule["verdict"] == "broken"]
     assert broken["rule"] == "the host loads it"
     assert "there is no hook 'tuner_lowering' (did you mean 'tuner_lowerings'?)" in broken["message"]

@@ -100,7 +100,7 @@ def test_files_that_hold_no_sample_are_reported_and_the_service_continues(
     assert set(refused) == {"broken.npy", "wide.npy"}
     assert "takes numbers of shape [3], got float64 [7]" in refused["wide.npy"]
     assert sum("label" in event for event in events) == 3
-    assert {"left_out": 1, "kinds": "1 .txt"} in events
+    assert {"schema": "watch-1", "left_out": 1, "kinds": "1 .txt"} in events
 
 
 def test_files_are_predicted_as_they_come_whole_and_sigterm_ends_it(

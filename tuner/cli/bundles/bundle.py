@@ -1,6 +1,5 @@
 """The commands of a bundle: export, apply, predict, serve."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 from cyclopts.validators import mutually_exclusive
 
-from tuner.cli.options import Json, LocalPlugins, Memory, Time, note, print_line, progress
+from tuner.cli.options import Json, LocalPlugins, Memory, Time, document, note, print_line, progress
 from tuner.errors import UsageError
 from tuner.printable import one_line
 
@@ -203,7 +202,8 @@ def predict(
     _print_left_out(others)
     if json_output:
         left_out = [{"folder": text_from(folder), "kinds": kinds} for folder, kinds in others.items()]
-        print_line(json.dumps({"predictions": predictions, "refused": refused, "left_out": left_out}))
+        content = {"predictions": predictions, "refused": refused, "left_out": left_out}
+        print_line(document("predictions-1", content))
     if refused:
         noun = "file was" if len(refused) == 1 else "files were"
         raise TaskError(f"{len(refused)} {noun} not predicted, as the lines above say: replace or remove them")
@@ -244,7 +244,7 @@ def _print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[
     beaten = {} if not_better_than is None else {"not_better_than": list(not_better_than)}
     scores = {"scores": info.scores.to_dict(), **beaten}
     content = {"bundle": str(folder), "sentence": info.sentence, **scores, **train, **int8}
-    print_line(json.dumps(content))
+    print_line(document("export-1", content))
 
 
 def _warn(message: str) -> None:

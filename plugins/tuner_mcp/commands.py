@@ -1,0 +1,20 @@
+"""The command `tuner mcp`."""
+
+from pathlib import Path
+
+
+def mcp(folder: Path = Path(), /) -> None:
+    """Serve tools for an assistant on stdin and stdout, by the Model Context Protocol, until stdin is closed.
+
+    All tools but one only read. The tool run trains, within a time and a memory that the assistant must state.
+
+    Parameters
+    ----------
+    folder
+        The folder in which the assistant may name runs, tasks and bundles.
+    """
+    import mcp.server  # noqa: F401 - before what it brings: where it is missing, the error names it
+
+    from tuner_mcp.server import Tools, server
+
+    server(Tools(folder)).run("stdio")

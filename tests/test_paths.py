@@ -1,0 +1,96 @@
+"""The three paths of the README, each with the five commands of its page: photos, a sensor, a plugin of one's own.
+
+The limits of the pages are minutes. The environment, which every command reads, makes them two trials.
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.tiny_task import NET, SPACE, draw
+from tests.pretrained import with_weights
+from tests.test_docs import ROOT, blocks, text
+from tuner.cli.app import call
+
+#: Words of a sentence in the README.
+MOST_WORDS = 25
+
+
+def lines_of(page: str) -> list[str]:
+    """Return the commands of a page's first block for the shell."""
+    first = next(content for name, content in blocks("sh") if name == page)
+    return first.splitlines()
+
+
+def photos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sort photos of two classes, and have a small network of one's own instead of torchvision's."""
+    for at, name in enumerate(("hat", "shirt")):
+        for number in range(12):
+            draw(Path("photos", "train", name, f"{number}.png"), 100 * at + number)
+        draw(Path("photos", "test", name, "1.png"), 100 * at + 50)
+    Path("net.py").write_text(NET, encoding="utf-8")
+    Path("space.toml").write_text(SPACE, encoding="utf-8")
+    monkeypatch.setenv("TUNER_INIT_MODEL", "net.py:build")
+    monkeypatch.setenv("TUNER_RUN_SPACE", "space.toml")
+
+
+def sensor(_: pytest.MonkeyPatch) -> None:
+    """Record seven gestures of others and of the user, and write the page's own task file."""
+    random = np.random.default_rng(0)
+    for gesture in range(7):
+        wave = np.sin(np.arange(250) * (0.1 + 0.2 * gesture))
+        for folder, number in (("others", 1), ("others", 2), ("mine", 1), ("mine", 2)):
+            Path(folder, f"g{gesture}").mkdir(parents=True, exist_ok=True)
+            signal = (wave + random.normal(0, 0.3, (8, 250))).astype(np.float32)
+            np.save(Path(folder, f"g{gesture}", f"{number}.npy"), signal)
+            np.save("recording.npy", signal)
+    (task,) = [content for name, content in blocks("toml") if name == "your-sensor.md"]
+    lines = [line.removeprefix("   ") for line in task.splitlines()]
+    Path("task.toml").write_text("\n".join(lines), encoding="utf-8")
+
+
+def plugin(_: pytest.MonkeyPatch) -> None:
+    """Begin with nothing."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "prepare", "last"),
+    [
+        ("your-photos.md", photos, "photos/test/shirt/1.png"),
+        ("your-sensor.md", sensor, "recording.npy"),
+        ("your-plugin.md", plugin, "dim"),
+    ],
+)
+def test_the_five_commands_of_the_page_run(
+    page: str,
+    prepare: Callable[[pytest.MonkeyPatch], None],
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_CACHE", str(with_weights(tmp_path / "cache")))
+    monkeypatch.setenv("TUNER_RUN_TRIALS", "2")
+    prepare(monkeypatch)
+    commands = [shlex.split(line, comments=True) for line in lines_of(page)]
+    assert len(commands) == 5
+    for program, *arguments in commands:
+        assert program == "tuner"
+        assert call(arguments) == 0, f"{arguments}: {capsys.readouterr().err}"
+    assert last in capsys.readouterr().out.splitlines()[-1]
+    assert f"(docs/{page})" in text(ROOT / "README.md").partition("\n## ")[0]
+
+
+def test_a_sentence_of_the_readme_is_short() -> None:
+    prose = re.sub(r"```.*?```", "", text(ROOT / "README.md"), flags=re.DOTALL)
+    prose = re.sub(r"\]\([^)]*\)", "]", prose)
+    parts = [part for part in re.split(r"\n\n|\n- |\n\|| \| ", prose) if part.strip()]
+    sentences = [" ".join(one.split()) for part in parts for one in re.split(r"(?<=[.!?:;])\s+", part)]
+    assert [one for one in sentences if len(one.split()) > MOST_WORDS] == []
+    assert len(sentences) >= 50
