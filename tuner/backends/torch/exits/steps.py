@@ -130,7 +130,7 @@ def solve_heads(
     """
     teacher, kind = teacher_logits(plan.answering_cuts[-1], final, learned).numpy(), plan.task.targets
     targets, truth = regressed(plan.heads, teacher, learned.labels, kind=kind)
-    rows, ridge, unseen, known = np.arange(len(folds)), plan.heads.ridge, [], []
+    rows, ridge, unseen, known = np.arange(len(folds)), plan.heads.ridge, [], list[Floats]()
     for place, head, own in zip(plan.heads.exits, heads, begun or (None,) * len(heads), strict=True):
         exact = None if answered is None else _features(place.block, answered)
         features = _features(place.block, learned)
@@ -138,7 +138,7 @@ def solve_heads(
             solved = gated_head(features, truth, rows, folds, targets.shape[1], seen_as=exact)
         else:
             solved = personal_head(features, targets, truth, rows, folds, ridge, seen_as=exact, kind=kind, given=own)
-        known += [solved.known]
+        known += [solved.known.astype(np.float32)] if solved.known is not None else []
         unseen.append(solved.unseen.astype(np.float32))
         weight, bias = head.parameters()  # of the one layer that has any
         with torch.no_grad():
@@ -146,8 +146,7 @@ def solve_heads(
             bias.copy_(torch.from_numpy(solved.head.bias))
     if not plan.heads.gated:
         return Unseen(np.stack(unseen), None)
-    logits = np.stack([*known, teacher[len(rows) :]]).astype(np.float32)
-    return Unseen(np.stack(unseen), (logits, truth[len(rows) :]))
+    return Unseen(np.stack(unseen), (np.stack([*known, teacher[len(rows) :]]), truth[len(rows) :]))
 
 
 def _features(cut: int, inputs: CutInputs) -> Floats:
