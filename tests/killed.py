@@ -13,7 +13,7 @@ import numpy as np
 from tests.warm import fork
 from tuner.bundle.rounds import install_round, roll_back
 from tuner.files import write_private
-from tuner.runtime.service.ring import Ring
+from tuner_watch.ring import Ring
 
 
 def killed(times: int, seconds: float, write: Callable[..., Iterator[None]], *arguments: object) -> Iterator[None]:

@@ -53,6 +53,7 @@ GUESTS = {
     "tuner_priors",
     "tuner_report",
     "tuner_testing",
+    "tuner_watch",
 }
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.
 STRATEGIES = {name.removeprefix("tuner_") for name in FIRST_PARTY_PLUGINS} - {

@@ -1,7 +1,7 @@
 """Errors a user can act on. Each message gives the rule, the value that broke it, and the way out, in one line.
 
-The command line prints a `TunerError` without a traceback and exits with status 1; any other exception is a bug of the
-project, or of a plugin, and keeps its traceback.
+The command line prints a `TunerError` without a traceback and exits with its exit code; any other exception is a bug of
+the project, or of a plugin, and keeps its traceback.
 """
 
 import errno
@@ -15,14 +15,28 @@ from tuner.distribution import install_command
 
 #: Letters of an exception's message, and of a traceback, that are kept.
 MOST_LETTERS, MOST_TRACE = 2_000, 20_000
+#: Exit codes of commands: done, a mistake in what was given, and in how the command was called.
+DONE, MISTAKE, USAGE = 0, 1, 2
+#: A limit leaves no room for what was asked; a run has ended, but no trial obeys its limits.
+LIMIT, NO_TRIAL_FITS = 3, 4
+#: Ctrl-C or SIGTERM, as shells count SIGINT.
+INTERRUPTED = 130
 
 
 class TunerError(Exception):
-    """An error the user can act on; reported in one line."""
+    """An error the user can act on; reported in one line.
+
+    Attributes:
+        exit_code: How a command ends that fails with it.
+    """
+
+    exit_code: ClassVar[int] = MISTAKE
 
 
 class UsageError(TunerError):
-    """A command was given options or arguments that mean nothing, or nothing together; the exit code is 2."""
+    """A command was given options or arguments that mean nothing, or nothing together."""
+
+    exit_code = USAGE
 
 
 class TaskError(TunerError):
@@ -71,9 +85,17 @@ class StoreError(TunerError):
 class BudgetError(TunerError):
     """A limit leaves no room for the request."""
 
+    exit_code = LIMIT
+
 
 class MemoryLimitError(BudgetError):
     """Work took more memory than its limit, and was ended."""
+
+
+class NoTrialFitsError(BudgetError):
+    """A run has ended, and none of its trials obeys every limit."""
+
+    exit_code = NO_TRIAL_FITS
 
 
 class UnsupportedError(TunerError):

@@ -33,7 +33,7 @@ MOST_BYTES = 12_000_000_000
 RESIDENT_BYTES = 1_000_000_000
 LEAST_CASES = 250
 #: What the forked processes need not import again.
-WARM = ("tasks.describe", "tune.dry_run", "tune.run", "bundles.export", "bundles.watch", "plugins", "store")
+WARM = ("tasks.describe", "tune.dry_run", "tune.run", "bundles.export", "plugins", "store")
 
 
 def main() -> None:
@@ -48,6 +48,7 @@ def main() -> None:
         for command in WARM:
             importlib.import_module(f"tuner.commands.{command}")
         importlib.import_module("tuner.task.file.schema")
+        importlib.import_module("tuner_watch.watch")
         place, answers = Path(scratch) / "inputs", list[tuple[str, Outcome]]()
         place.mkdir()
         os.chdir(place)

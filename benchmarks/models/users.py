@@ -32,12 +32,12 @@ from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
-from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.round import local_training, run_round
-from tuner.runtime.service.watch.gate import Rules
+from tuner.runtime.train.gate import Rules
 from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task
 from tuner.task.data.samples import ArraySamples, content_id
 from tuner.task.info import task_info
+from tuner_watch.ring import RingSample
+from tuner_watch.round import local_training, run_round
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

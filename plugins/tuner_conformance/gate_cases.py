@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Flags
-from tuner.runtime.service.watch.gate import Comparison, GlobalCheck, Rules, Verdict, judge_check, judge_samples
+from tuner.runtime.train.gate import Comparison, GlobalCheck, Rules, Verdict, judge_check, judge_samples
 
 #: Samples that both models answer right, that are lost, that are won, and that both answer wrong.
 COUNTS = ((4, 0, 4, 4), (8, 1, 6, 0), (5, 5, 5, 5), (20, 9, 2, 9), (20, 0, 0, 0), (3, 1, 1, 1), (90, 8, 9, 33))

@@ -17,12 +17,22 @@ from typing import Any, NoReturn
 
 from cyclopts import CycloptsError
 
-from tuner.cli.app import DONE, INTERRUPTED, MISTAKE, USAGE, add_commands, app
+from tuner.cli.app import add_commands, app
 from tuner.cli.common import applied, split
 from tuner.cli.options import note, print_line
 from tuner.commands.tune.interruption import terminated_as_interrupted
 from tuner.commands.tune.setup import check_study
-from tuner.errors import RunError, TunerError, UsageError, first_line, missing_extra
+from tuner.errors import (
+    DONE,
+    INTERRUPTED,
+    MISTAKE,
+    USAGE,
+    RunError,
+    TunerError,
+    UsageError,
+    first_line,
+    missing_extra,
+)
 from tuner.plugin.core import build_host
 from tuner.results.records.config import RunRequest
 from tuner_fleet import process
@@ -52,7 +62,7 @@ def main(arguments: list[str]) -> int:
         if known is None:
             raise
         note(f"tuner: {known}")
-        return MISTAKE
+        return known.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -1,5 +1,6 @@
 """The command line: exit codes, what is printed where, and what is not loaded."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.cli.printed import printed_json
+from tuner import errors
+from tuner.__main__ import INTERRUPTED
 from tuner.cli.app import call
+from tuner.errors import TunerError
 from tuner.search.space import shipped
 
 pytestmark = pytest.mark.usefixtures("cache")
+
+
+def test_the_table_of_exit_codes_is_complete() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    told = [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    raised = {one.exit_code for one in vars(errors).values() if isinstance(one, type) and issubclass(one, TunerError)}
+    assert told == sorted({errors.DONE, *raised, errors.INTERRUPTED}) == [0, 1, 2, 3, 4, 130]
+    assert INTERRUPTED == errors.INTERRUPTED
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.tiny_task import SPACE, Cli, write
 from tuner.cli.app import call
+from tuner.errors import LIMIT, MISTAKE, NO_TRIAL_FITS
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +63,7 @@ def test_a_knob_or_a_budget_that_cannot_be_is_named(
 ) -> None:
     (task.parent / "space.toml").write_text(SPACE + more)
     code, line = tune(task, *options)
-    assert code == 1
+    assert code == (LIMIT if options else MISTAKE)
     assert message in line
     assert "--memory" not in options or line.endswith(": give more")
 
@@ -94,7 +95,7 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
     text = task.read_text().replace("std = [0.5]", "std = [1e-6]")
     task.write_text(text)
     code, line = tune(task, "--trials", "2")
-    assert code == 1
+    assert code == NO_TRIAL_FITS
     assert re.search(
         r"no trial fits: [12] of 2 trials do not count because of (failures|diverged trainings); nearest", line
     )
@@ -108,7 +109,7 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
 
 def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Cli, task: Path) -> None:
     code, line = tune(task, "--train-time", "0.0001s")
-    assert code == 1
+    assert code == NO_TRIAL_FITS
     # a busy machine may refuse fewer than the 50 in a row that end a run
     assert re.search(r"no trial fits: (\d+) of \1 trials do not count because of --train-time; nearest miss: ", line)
     assert "--train-time: needs " in line

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.bundle.handmade import make, pointing
-from tuner.cli.app import USAGE, call
+from tuner.cli.app import call
+from tuner.errors import USAGE
 
 __all__ = ["make", "pointing"]
 Make = Callable[..., Any]

@@ -16,7 +16,7 @@ from tests.search.conftest import UNTOUCHED, Moods, Tune
 from tuner.cli.app import call
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import process_started
-from tuner.errors import BudgetError, RunError
+from tuner.errors import RunError, UsageError
 from tuner.events import Event, Finished, TrialFinished
 from tuner.results.prior.file import Prior, PriorPlan, write_prior
 from tuner.results.run import Run
@@ -123,7 +123,7 @@ def test_a_run_of_a_task_object_is_exported(tune: Tune, moods: Moods, tmp_path: 
 
 
 def test_a_run_without_an_end_is_refused(tune: Tune) -> None:
-    with pytest.raises(BudgetError, match=r"a run ends by --time or by --trials, but neither is given: add one"):
+    with pytest.raises(UsageError, match=r"a run ends by --time or by --trials, but neither is given: add one"):
         tune()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.search.settings import setting
-from tuner.errors import BudgetError, KnobError, SpaceError
+from tuner.errors import KnobError, SpaceError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo
 from tuner.plugin.compose import compose
@@ -169,7 +169,7 @@ def test_every_limit_may_be_set_in_a_space_and_an_empty_one_restricts_nothing(tm
 
 @pytest.mark.parametrize("trials", ["²", "9" * 5001, "1e3", "inf", "0"])
 def test_trials_are_a_number_that_can_be_counted_to(trials: str) -> None:
-    with pytest.raises(BudgetError, match="the search space's trials must be a whole number from 1 to 999999999, got"):
+    with pytest.raises(SpaceError, match="the search space's trials must be a whole number from 1 to 999999999, got"):
         budget(RunRequest(), {"trials": trials})
 
 

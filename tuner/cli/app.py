@@ -14,13 +14,22 @@ from tuner.cli.common import HELP, applied, split
 from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.settings import from_environment, from_project
 from tuner.distribution import SWITCH, installed_version, offered, switched_off
-from tuner.errors import PluginError, TunerError, UsageError, disk_error, missing_extra
+from tuner.errors import (
+    DONE,
+    INTERRUPTED,
+    MISTAKE,
+    USAGE,
+    PluginError,
+    TunerError,
+    UsageError,
+    disk_error,
+    missing_extra,
+)
 from tuner.printable import one_line, printable, without_passwords, wrapped
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-DONE, MISTAKE, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = App(
     name="tuner",
     help="Tune how a model is personalised on this device, within a time and memory budget.",
@@ -49,9 +58,6 @@ COMMANDS: Mapping[str, str] = {
     "describe": "tuner.cli.tasks:describe",
     "demo": "tuner.cli.run:demo",
     "forget": "tuner.cli.store:forget",
-    "watch": "tuner.cli.bundles.service:watch",
-    "status": "tuner.cli.bundles.service:status",
-    "rollback": "tuner.cli.bundles.service:rollback",
 }
 
 
@@ -132,7 +138,7 @@ def _open_streams() -> None:
 
 
 def call(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 the user's mistake or a limit, 2 usage, 130 interrupted."""
+    """Run one command and return its exit code, as `tuner.errors` has them."""
     try:
         common = split(arguments)
         with applied(common):
@@ -140,8 +146,6 @@ def call(arguments: list[str]) -> int:
             app(common.rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         return _failed(USAGE, f"{' '.join(str(error).split())} See tuner --help.")
-    except UsageError as error:
-        return _failed(USAGE, str(error))
     except (TunerError, ModuleNotFoundError, OSError, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             lose(sys.stdout)  # rich ends so when nobody reads the help
@@ -150,7 +154,8 @@ def call(arguments: list[str]) -> int:
         if line is None:
             raise
         trace = "\n".join(getattr(error, "__notes__", ())).splitlines() if common.verbosity > 0 else ()
-        return _failed(MISTAKE, line, *map(printable, trace))
+        code = error.exit_code if isinstance(error, TunerError) else MISTAKE
+        return _failed(code, line, *map(printable, trace))
     except KeyboardInterrupt as interruption:
         commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
         return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)
@@ -160,23 +165,28 @@ def call(arguments: list[str]) -> int:
 
 
 def add_commands(arguments: Sequence[str] = ()) -> None:
-    """Add the command that is called; where it is not one of the core's own, all of them, and those of plugins."""
+    """Add the command that is called, of the core or of a plugin; where there is none of its name, all commands."""
     words = [word for word in arguments if not word.startswith("-")]
     named = words[0] if words else ""
     if "--version" in arguments:
         return
-    places = {name: COMMANDS[name].split(":") for name in ([named] if named in COMMANDS else COMMANDS)}
-    own = {name: getattr(import_module(module), attribute) for name, (module, attribute) in places.items()}
-    for name, command in own.items():
-        _add(name, command)
-    if named in own and not isinstance(own[named], App):
+    if named in COMMANDS and not isinstance(_add(named, _own(named)), App):
         return
-    for name, point in offered("tuner.commands").items():
-        if named in {name.split()[0], ""}:
+    points = offered("tuner.commands")
+    is_known = named in COMMANDS or named in points
+    for name in () if is_known else COMMANDS:
+        _add(name, _own(name))
+    for name, point in points.items():
+        if not is_known or named == name.split()[0]:
             _add(name, _loaded(point))
     for name in (named, " ".join(words[:2])):
         if plugin := switched_off("tuner.commands", name):
             raise UsageError(f"{name} is a command of the plugin {plugin}, which is switched off: change {SWITCH}")
+
+
+def _own(name: str) -> Any:
+    module, _, attribute = COMMANDS[name].partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _loaded(point: "EntryPoint") -> Any:
@@ -187,15 +197,15 @@ def _loaded(point: "EntryPoint") -> Any:
         raise PluginError(f"the command {point.name!r} of a plugin cannot be imported ({reason}): update it") from error
 
 
-def _add(name: str, command: Any) -> None:
-    """Add a command to the app, or, where its name has two words, to one of the app's groups."""
+def _add(name: str, command: Any) -> Any:
+    """Add a command to the app, or, where its name has two words, to one of the app's groups; return it."""
     *group, own = name.split()
     parent = app[group[0]] if group else app
-    if own in parent:
-        return
-    if isinstance(command, App):
-        command.default_parameter = EVERY
-    parent.command(command, name=own)
+    if own not in parent:
+        if isinstance(command, App):
+            command.default_parameter = EVERY
+        parent.command(command, name=own)
+    return command
 
 
 def _failed(code: int, line: str, *more: str) -> int:

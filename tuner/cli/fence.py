@@ -13,11 +13,11 @@ from typing import Any
 import psutil
 
 from tuner.commands.limits import CommandLimits
+from tuner.errors import LIMIT
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
 LATE_SHARE, LATE_SECONDS = 0.02, 0.75
 POLL_SECONDS = 0.01
-MISTAKE = 1
 #: Reads the traceback of every thread, the main one last, and says where that one was. A shell starts at once.
 _LAST_WORDS = """
 trap '' INT TERM
@@ -37,8 +37,8 @@ def ended_after(seconds: float | None, started: float) -> Iterator[None]:
     """End this process where a block takes longer than it may, whatever it does: also in code that holds the GIL.
 
     What ends by itself is left alone: it has 2 % and 0.75 s more. What was running is named in one line on stderr (on
-    Windows by tracebacks), and the exit code is 1. Only a command line should end its process; a program that calls
-    `tuner.run` should not.
+    Windows by tracebacks). The exit code is 1, which is `faulthandler`'s. Only a command line should end its process; a
+    program that calls `tuner.run` should not.
 
     Args:
         seconds: Time that the block has; None for no limit.
@@ -109,4 +109,4 @@ def _reader_of_tracebacks() -> Iterator[Any]:
 def _leave(line: str) -> None:
     with suppress(OSError):
         os.write(2, f"tuner: {line}\n".encode())
-    os._exit(MISTAKE)
+    os._exit(LIMIT)

@@ -72,10 +72,10 @@ def run(
     else:
         print_run(result, stdout_console(), details=details, artifacts=request.artifacts)
     if not result.front:
-        from tuner.errors import BudgetError
+        from tuner.errors import NoTrialFitsError
         from tuner.results.views.pick import nothing_feasible
 
-        raise BudgetError(f"no trial fits: {nothing_feasible(result)}")
+        raise NoTrialFitsError(f"no trial fits: {nothing_feasible(result)}")
 
 
 def _file_of(task: str, out: str | Path | None) -> str:

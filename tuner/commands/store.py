@@ -8,6 +8,7 @@ from pathlib import Path
 from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
 from tuner.bundle.rounds import forget_rounds
+from tuner.commands.bundles.rings import clear_ring, ring_folder, ring_folders
 from tuner.errors import TaskError
 from tuner.plugin.core import load_task
 from tuner.plugin.load.calls import OverdueError, limited
@@ -103,10 +104,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
         TaskError: The task cannot be read, and without it its samples are not known.
         StoreError: A run uses the store, or frozen blocks in int8: it would store again what is removed.
     """
-    from tuner.commands.bundles.watch import ring_of, rings_of_task  # which loads what serves bundles
-
     if kind_of(Path(task) / FILE) == "file":
-        samples = ring_of(Path(task)).clear()
+        samples = clear_ring(ring_folder(Path(task)))
         if (train := Bundle.read(Path(task)).info.train) is not None and train.kind == TrainKind.CLOSED_FORM:
             forget_rounds(Path(task))  # they hold features of the ring's samples; the exported bundle holds none
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
@@ -122,7 +121,7 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     with store.alone():
         forget_calibrated()
         records, files = _forget_records(store, ids)
-    samples = sum(ring.clear() for ring in rings_of_task(loaded.name))
+    samples = sum(map(clear_ring, ring_folders(loaded.name)))
     return ForgottenSamples(loaded.name, records, files, samples)
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import psutil
 
 from tuner.control_group import free_memory, memory_limit
-from tuner.errors import BudgetError, UsageError
+from tuner.errors import SpaceError, UsageError
 from tuner.results.records.config import Budget, RunRequest
 from tuner.units import parse_seconds, parse_share, parse_size
 
@@ -52,7 +52,7 @@ def budget(request: RunRequest, defaults: Mapping[str, str]) -> Budget:
     if deterministic:
         count = count or DEFAULT_TRIALS
     elif time is None and count is None:
-        raise BudgetError("a run ends by --time or by --trials, but neither is given: add one")
+        raise UsageError("a run ends by --time or by --trials, but neither is given: add one")
     return Budget(
         time_seconds=time,
         train_seconds=read("train-time", parse_seconds),
@@ -76,6 +76,6 @@ def group_memory() -> int | None:
 def _count(text: str, what: str) -> int:
     count = int(text) if COUNT.fullmatch(text) else 0
     if not count:
-        kind = UsageError if what.startswith("--") else BudgetError
+        kind = UsageError if what.startswith("--") else SpaceError
         raise kind(f"{what} must be a whole number from 1 to 999999999, got {text!r}")
     return count

@@ -19,7 +19,7 @@ from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confine
 
 MOST_SECONDS, MOST_BYTES = 20.0, 10**9
 #: What the children inherit; no session is opened, as its threads do not survive a fork.
-WARM = ("onnxruntime", "pydantic", "tuner.cli.app", "tuner.commands.bundles.watch", "tuner.runtime.train.exits")
+WARM = ("onnxruntime", "pydantic", "tuner.cli.app", "tuner_watch.watch", "tuner.runtime.train.exits")
 
 
 def judged(case: Case, canary: Path) -> Outcome:

@@ -15,7 +15,6 @@ from tuner.bundle.format import FILE, PLAN, file_hash
 from tuner.bundle.rounds import device_folder
 from tuner.cli.text.bundles import format_bundle, format_status
 from tuner.cli.text.run import print_run
-from tuner.commands.bundles.watch import status
 from tuner.commands.runs.show import as_json
 from tuner.plan.text import describe
 from tuner.results.folder import open_records, read_run
@@ -24,12 +23,13 @@ from tuner.results.records.config import RunRequest
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
 from tuner.runtime import Bundle, Personaliser, Trainer
-from tuner.runtime.service.watch.drift import PageHinkley
-from tuner.runtime.service.watch.state import Problem, Round, ServiceState, write_state
 from tuner.search.budget import budget
 from tuner.search.space import load_space
 from tuner.task import InputSpec, cut_windows, open_task, read_npy
 from tuner_priors.portfolio import portfolio
+from tuner_watch.drift import PageHinkley
+from tuner_watch.state import Problem, Round, ServiceState, write_state
+from tuner_watch.watch import status
 
 TASK = """
 [model]

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from tests.plugins.audio.sounds import tone, write
 from tuner.bundle.format import Bundle, file_hash
 from tuner.cli.app import call
-from tuner.commands.bundles.watch import Event, ring_of, watch
 from tuner.errors import BundleError
 from tuner.runtime import Personaliser, Second
 from tuner.runtime.infer.personaliser import inputs
-from tuner.runtime.service.round import folds_of
+from tuner_watch.round import folds_of
+from tuner_watch.watch import Event, ring_of, watch
 
 LABELS = ("low", "high")
 

@@ -12,11 +12,11 @@ from tests.sessions import opened
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.service.round import trainer_of
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner_testing.models.pairs import LEFT_OUT, ROUNDS, Pairs, installed_pairs
+from tuner_watch.round import trainer_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,18 +18,19 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.errors import BundleError
 from tuner.ort.training_step import StepSession
 from tuner.plan.heads import Exit, HeadsPlan, effective_heads
-from tuner.runtime import Bundle, ExitsTrainer, Orchestrator, Personaliser, Policy, Ring, Trainer
+from tuner.runtime import Bundle, ExitsTrainer, Personaliser, Trainer
 from tuner.runtime.infer.chain import Chain
-from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.orchestrator import World
-from tuner.runtime.service.round import local_training
-from tuner.runtime.service.watch.monitor import Watch
 from tuner.runtime.train.exit_targets import entropy, exit_targets
 from tuner.runtime.train.exits import LEAST
 from tuner.targets import KINDS, SINGLE_LABEL, LossSettings, Regression, Targets
 from tuner.task import Task, normalise
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
+from tuner_watch.conditions import ANY_TIME
+from tuner_watch.monitor import Watch
+from tuner_watch.orchestrator import Orchestrator, Policy, World
+from tuner_watch.ring import Ring
+from tuner_watch.round import local_training
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 slow = pytest.mark.slow

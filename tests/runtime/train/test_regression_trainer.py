@@ -10,11 +10,12 @@ from tests.runtime.bundles import trainable_bundle
 from tests.slants import write_task
 from tuner import load_task
 from tuner.arrays import Floats
-from tuner.commands.bundles.watch import watch
 from tuner.errors import BundleError
-from tuner.runtime import Personaliser, Policy, Trainer
-from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.watch.monitor import Watch
+from tuner.runtime import Personaliser, Trainer
+from tuner_watch.conditions import ANY_TIME
+from tuner_watch.monitor import Watch
+from tuner_watch.orchestrator import Policy
+from tuner_watch.watch import watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 

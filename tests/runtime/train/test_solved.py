@@ -13,21 +13,22 @@ from tests.runtime.bundles import trainable_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
 from tuner.bundle.rounds import install_round, rounds_in_use
-from tuner.commands.bundles.watch import ring_of
 from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded
 from tuner.ridge.union import Domain, union_head
-from tuner.runtime import Personaliser, Policy, SolvingTrainer, Trainer
-from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.round import local_training, run_round, trainer_of
+from tuner.runtime import Personaliser, SolvingTrainer, Trainer
 from tuner.runtime.train.files import REPLAY, SOLVED, replay_of
+from tuner.runtime.train.gate import Rules
 from tuner.runtime.train.solved import SolvedFile
 from tuner.task import Domain as TaskDomain
 from tuner.task import InputSpec, Samples
 from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
+from tuner_watch.ring import RingSample
+from tuner_watch.round import local_training, run_round, trainer_of
+from tuner_watch.watch import ring_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 EDIT = TailEdit.of("closed-form", EditTraits(solves=True))
@@ -165,7 +166,7 @@ def test_a_round_of_the_service_solves(bundle: Path) -> None:
     trainer.add(samples, labels)
     without = [answer.label for answer in trainer.answers_without(range(30), samples[:30])]
     assert np.mean([one == label for one, label in zip(without, labels[:30], strict=True)]) > 0.5
-    result = run_round(Personaliser(bundle, threads=1), ring, training, Policy().rules)
+    result = run_round(Personaliser(bundle, threads=1), ring, training, Rules())
     assert result.made is not None, result.verdict.reason
     assert SolvingTrainer(result.made, threads=1).samples > SolvingTrainer(bundle, threads=1).samples
 

@@ -12,8 +12,8 @@ from tuner.bundle.replay import Replay
 from tuner.errors import TunerError
 from tuner.ort.tail import Tail
 from tuner.plan.trial import TrialPlan
-from tuner.runtime.service.watch.gate import Rules
 from tuner.runtime.train.files import TAIL
+from tuner.runtime.train.gate import Rules
 from tuner.runtime.train.tail import TailTraining, mixed_rows
 from tuner.store.codec import Codec
 from tuner.task import Task

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.commands.bundles.rings import LEARNED, SUFFIX
 from tuner.errors import StoreError
-from tuner.files import PART, mark_changed, overwrite, write_private
+from tuner.files import mark_changed, write_private
 from tuner.task.data.samples import content_id
 
 HEAD = struct.Struct("<4sII")  # magic, crc32 of the rest, bytes of the JSON that follows
 MAGIC = b"TRG1"
-SUFFIX = ".sample"
-LEARNED = "learned.json"  # samples that models were trained on, by model
-MOST_MODELS = 4  # in this file: those in use and to fall back to, and one that was not put in place after all
+#: Models that `LEARNED` has the samples of: in use, to fall back to, and one that was not put in place after all.
+MOST_MODELS = 4
 Sample = npt.NDArray[np.generic]
 
 
@@ -113,16 +113,6 @@ class Ring:
         models = {**self._models(), model: sorted(identities)}
         kept = dict(list(models.items())[-MOST_MODELS:])
         write_private(self.folder / LEARNED, json.dumps(kept))
-
-    def clear(self) -> int:
-        """Overwrite and remove every sample; return how many there were."""
-        count = len(self)
-        paths = self.folder.iterdir() if self.folder.is_dir() else ()
-        for path in [path for path in paths if path.name.endswith((SUFFIX, PART, LEARNED))]:
-            with suppress(FileNotFoundError):
-                overwrite(path)
-            self._remove(path)
-        return count
 
     def _models(self) -> dict[str, list[str]]:
         try:

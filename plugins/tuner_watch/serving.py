@@ -11,8 +11,8 @@ from tuner.bundle.rounds import CURRENT, device_folder, folder_of, rounds_in_use
 from tuner.errors import BundleError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.service.watch.monitor import after_round
-from tuner.runtime.service.watch.state import StateFile
+from tuner_watch.monitor import after_round
+from tuner_watch.state import StateFile
 
 
 class UnusableError(BundleError):

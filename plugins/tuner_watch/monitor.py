@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from tuner.bundle.format import Bundle
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.service.watch.drift import PageHinkley
-from tuner.runtime.service.watch.state import ServiceState
+from tuner_watch.drift import PageHinkley
+from tuner_watch.state import ServiceState
 
 DOUBT, ERRORS, EXIT = "doubt", "errors", "exit"
 

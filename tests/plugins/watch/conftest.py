@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.service.lived import ALWAYS, POLICY, round_training
-from tuner.runtime import Orchestrator, Policy, Ring, World
-from tuner.runtime.service.conditions import Readings
+from tests.bundle.handmade import make, pointing, sample
+from tests.plugins.watch.lived import ALWAYS, POLICY, round_training
+from tuner_watch.conditions import Readings
+from tuner_watch.orchestrator import Orchestrator, Policy, World
+from tuner_watch.ring import Ring
+
+__all__ = ["make", "pointing", "sample"]
 
 
 @pytest.fixture

@@ -7,22 +7,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.service.lived import ALWAYS, POLICY, Copying, Make, lived, round_training
+import tuner.runtime
+from tests.plugins.watch.lived import ALWAYS, POLICY, Copying, Make, lived, round_training
 from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
+from tuner.commands.bundles.rings import clear_ring
 from tuner.errors import BundleError, TaskError
-from tuner.runtime import Bundle, Orchestrator, Policy, Ring, World
-from tuner.runtime.service.conditions import Conditions, Readings
-from tuner.runtime.service.orchestrator import (
+from tuner.runtime import Bundle
+from tuner_watch.conditions import Conditions, Readings
+from tuner_watch.monitor import Watch
+from tuner_watch.orchestrator import (
     NO_TRAINER,
     READ_SECONDS,
     RESTING_SECONDS,
     WAITING_SECONDS,
     Exploration,
+    Orchestrator,
+    Policy,
+    World,
     spare,
 )
-from tuner.runtime.service.watch.monitor import Watch
-from tuner.runtime.service.watch.state import SAVE_SECONDS, read_state
+from tuner_watch.ring import Ring
+from tuner_watch.round import RoundTraining
+from tuner_watch.state import SAVE_SECONDS, read_state
+
+
+def test_programs_find_the_service_in_the_runtime_too() -> None:
+    offered = (tuner.runtime.Orchestrator, tuner.runtime.Policy, tuner.runtime.World, tuner.runtime.Ring)
+    assert offered == (Orchestrator, Policy, World, Ring)
+    assert tuner.runtime.RoundTraining is RoundTraining
+    with pytest.raises(AttributeError, match=r"'tuner\.runtime' has no attribute 'Orchestra'"):
+        _ = tuner.runtime.Orchestra
 
 
 def test_answers_are_counted_and_remembered(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
@@ -129,7 +144,7 @@ def test_one_class_alone_is_not_trained_on_and_a_round_that_fails_leaves_the_old
     assert reason.startswith("every sample has the label 'c', and there are no global check samples")
     assert trainer.received == (0, None)
     with serve(make("old", [pointing(2.0)]), Failing()) as service:
-        service.ring.clear()
+        clear_ring(service.ring.folder)
         lived(service, sample, 90, labels="abc")
         verdict = service.tend(wait=True)
         assert verdict.reason == "the round failed: no memory for a batch of 32: give a smaller one"
@@ -214,8 +229,8 @@ def test_a_clock_that_is_set_back_by_a_day_stops_neither_rounds_nor_the_state(
     make: Make, pointing: Make, sample: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, trainer, now = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0)])), 2e9
-    monkeypatch.setattr("tuner.runtime.service.orchestrator.LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("tuner.runtime.service.watch.state.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("tuner_watch.orchestrator.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tuner_watch.state.SAVE_SECONDS", 0.0)
     world = World(lambda: ALWAYS, lambda: now, random.Random(0), 1)
     training = round_training(trainer)
     with Orchestrator(bundle, Ring(tmp_path / "ring"), training, POLICY, world) as service:
@@ -232,7 +247,7 @@ def test_an_idle_service_rests_and_writes_nothing(
     make: Make, pointing: Make, sample: Make, serve: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, trainer = make("old", [pointing(2.0)]), Copying(make("new", [pointing(2.0)]))
-    monkeypatch.setattr("tuner.runtime.service.watch.state.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("tuner_watch.state.SAVE_SECONDS", 0.0)
     with serve(bundle) as service:
         service.infer(sample(0))
         assert service.rest_seconds == SAVE_SECONDS  # what was counted is not on the disk yet
@@ -265,7 +280,7 @@ def test_a_busy_device_or_one_on_battery_explores_less(change: dict[str, float |
 
 def test_the_device_is_read_seldom_and_rate_and_step_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, loads = [0.0], [0.0, 0.6, 1.0]
-    monkeypatch.setattr("tuner.runtime.service.orchestrator.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("tuner_watch.orchestrator.time.monotonic", lambda: seconds[0])
     exploration = Exploration(Watch(exploration=0.5, step=0.1), lambda: replace(ALWAYS, load=loads.pop(0)))
     for second, share in ((0.0, 1.0), (READ_SECONDS - 1, 1.0), (READ_SECONDS, 0.4), (2 * READ_SECONDS, 0.0)):
         seconds[0] = second

@@ -11,8 +11,8 @@ from threading import Timer
 
 import pytest
 
-from tuner.runtime.service import incoming
-from tuner.runtime.service.incoming import (
+from tuner_watch import incoming
+from tuner_watch.incoming import (
     SETTLED_SECONDS,
     Arrivals,
     IncomingFile,

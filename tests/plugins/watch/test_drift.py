@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tuner.errors import TunerError
-from tuner.runtime.service.conditions import ANY_TIME, Conditions, Readings, read_device, read_window, unmet
-from tuner.runtime.service.watch.drift import PageHinkley
+from tuner_watch.conditions import ANY_TIME, Conditions, Readings, read_device, read_window, unmet
+from tuner_watch.drift import PageHinkley
 
 #: (least, delta, limit, forgetting): where river's PageHinkley(mode="up") alarms, and its statistic at the end.
 RIVER = [

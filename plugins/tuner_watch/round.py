@@ -20,8 +20,9 @@ from tuner.bundle.rounds import device_folder
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.watch.gate import (
+from tuner.runtime.train.base import Answer, DeviceTrainer
+from tuner.runtime.train.exits import ExitsTrainer
+from tuner.runtime.train.gate import (
     Comparison,
     GlobalCheck,
     Rules,
@@ -31,11 +32,10 @@ from tuner.runtime.service.watch.gate import (
     refused,
     too_few,
 )
-from tuner.runtime.train.base import Answer, DeviceTrainer
-from tuner.runtime.train.exits import ExitsTrainer
 from tuner.runtime.train.solved import SolvingTrainer
 from tuner.runtime.train.tail import Trainer
 from tuner.targets.base import SEPARATOR
+from tuner_watch.ring import RingSample
 
 BATCH = 32
 MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else

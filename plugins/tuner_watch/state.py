@@ -12,9 +12,9 @@ from tuner.bundle.rounds import EXPORTED, inside_device
 from tuner.bundle.table import MOST, Table, Within
 from tuner.errors import BundleError
 from tuner.files import remove_parts, write_private
-from tuner.runtime.service.watch.drift import PageHinkley
-from tuner.runtime.service.watch.gate import Evidence
+from tuner.runtime.train.gate import Evidence
 from tuner.untrusted import read_json
+from tuner_watch.drift import PageHinkley
 
 FILE = "state.json"
 FORMAT = 1

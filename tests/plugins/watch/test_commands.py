@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.bundle.handmade import make, pointing
-from tests.runtime.service.lived import Make
+from tests.plugins.watch.lived import Make
 from tuner.bundle.format import FILE
 from tuner.bundle.rounds import install_round
 from tuner.cli.app import call
-from tuner.commands.bundles.watch import ring_of
-from tuner.runtime.service.incoming import files_in
-from tuner.runtime.service.orchestrator import NO_TRAINER
+from tuner_watch.incoming import files_in
+from tuner_watch.orchestrator import NO_TRAINER
+from tuner_watch.watch import ring_of
 
-__all__ = ["make", "pointing"]
 pytestmark = pytest.mark.usefixtures("cache")
 Run = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
@@ -85,7 +83,7 @@ def test_a_clock_that_is_set_back_hides_no_file(
     listed, _ = files_in(samples, frozenset({".npy"}))
     later = [replace(file, changed_ns=file.changed_ns - 10**14) for file in listed[1:]]
     answers = iter([listed[:1], listed[:1], [*later, *listed[:1]], listed[:1], []])
-    monkeypatch.setattr("tuner.commands.bundles.watch.files_in", lambda *_: (next(answers, []), []))
+    monkeypatch.setattr("tuner_watch.watch.files_in", lambda *_: (next(answers, []), []))
     _, events, _ = run("watch", bundle, "--samples", samples, "--once")
     assert [event["label"] for event in events] == ["a", "b", "c"]
 
@@ -112,7 +110,7 @@ def test_files_are_predicted_as_they_come_whole_and_sigterm_ends_it(
     np.save(tmp_path / "whole.npy", np.array([0, 0, 2], np.float32))
     content = (tmp_path / "whole.npy").read_bytes()
     settled = 0.3
-    monkeypatch.setattr("tuner.runtime.service.incoming.SETTLED_SECONDS", settled)
+    monkeypatch.setattr("tuner_watch.incoming.SETTLED_SECONDS", settled)
     came = threading.Event()
 
     def printed(line: str) -> None:
@@ -120,7 +118,7 @@ def test_files_are_predicted_as_they_come_whole_and_sigterm_ends_it(
         if "4.npy" in line:
             came.set()
 
-    monkeypatch.setattr("tuner.cli.bundles.service.print_line", printed)
+    monkeypatch.setattr("tuner_watch.commands.print_line", printed)
 
     def live() -> None:
         with (samples / "b" / "4.npy").open("wb", buffering=0) as file:
@@ -146,7 +144,7 @@ def test_without_inotify_it_says_how_often_it_looks(
     bundle: Path, samples: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("tuner.commands.bundles.watch.watch", lambda *_, **__: None)
+    monkeypatch.setattr("tuner_watch.watch.watch", lambda *_, **__: None)
     assert run("watch", bundle, "--samples", samples)[2].startswith(
         'tuner: the folder is looked at every 10 s; to be woken by a new file: pip install "device-tuner[watch]"'
     )
@@ -206,14 +204,16 @@ def test_rolling_back_goes_back_one_round(bundle: Path, run: Run, make: Make, po
 
 
 def test_forgetting_a_bundle_or_its_task_empties_its_ring(
-    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str]
+    bundle: Path, samples: Path, run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     content = json.loads((bundle / FILE).read_text())
     (bundle / FILE).write_text(json.dumps({**content, "name": "digits"}))
     for named in (bundle, "digits"):
         run("watch", bundle, "--samples", samples, "--once")
-        _, (forgotten,), _ = run("forget", named)
+        with monkeypatch.context() as patch:
+            patch.setenv("TUNER_PLUGINS", "-watch")  # what was kept is forgotten without the plugin too
+            _, (forgotten,), _ = run("forget", named)
         assert (forgotten["task"], forgotten["samples"]) == ("digits", 3)
         assert len(ring_of(bundle)) == 0
         for path in samples.rglob("*.npy"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tuner.arrays import Flags
-from tuner.runtime.service.watch.gate import (
+from tuner.runtime.train.gate import (
     Comparison,
     Evidence,
     GlobalCheck,

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.runtime.service.lived import Copying, Make, lived, round_training
+from tests.plugins.watch.lived import Copying, Make, lived, round_training
 from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, roll_back, rounds_in_use
 from tuner.runtime import Bundle, Personaliser
-from tuner.runtime.service.ring import RingSample
-from tuner.runtime.service.round import folds_of, run_round
-from tuner.runtime.service.watch.gate import Rules
-from tuner.runtime.service.watch.state import read_state
+from tuner.runtime.train.gate import Rules
+from tuner_watch.ring import RingSample
+from tuner_watch.round import folds_of, run_round
+from tuner_watch.state import read_state
 
 SWAPPED = (1, 0, 2)  # the samples' labels, as this order of answers gives them
 
@@ -129,7 +129,7 @@ def test_a_model_is_not_put_in_place_where_its_samples_cannot_be_noted(
     with serve(bundle, trainer) as service:
         lived(service, sample, 90, labels="bac")
         with monkeypatch.context() as patch:
-            patch.setattr("tuner.runtime.service.ring.Ring.note_learned", full)
+            patch.setattr("tuner_watch.ring.Ring.note_learned", full)
             verdict = service.tend(wait=True)
     assert verdict.reason.startswith("the new bundle cannot be put in place")
     assert rounds_in_use(bundle) == (EXPORTED,)

@@ -1,17 +1,25 @@
-"""The commands of a bundle in service: watch, status, rollback."""
+"""The commands watch, status and rollback."""
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from tuner.bundle.rounds import EXPORTED, roll_back
 from tuner.cli.options import Json, note, print_line
 from tuner.printable import one_line, printable
 from tuner.results.records.config import Duration, Size
+from tuner.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from tuner_watch.watch import ExitStatus, ServiceStatus
+
+DAY_SECONDS = 24 * 60 * 60
 
 
 def watch(
@@ -59,17 +67,17 @@ def watch(
     """
     from importlib.util import find_spec
 
-    from tuner.commands.bundles.watch import watch as serve
     from tuner.commands.tune.interruption import terminated_as_interrupted
     from tuner.distribution import install_command
     from tuner.errors import UsageError
     from tuner.reading import kind_of
-    from tuner.runtime import Policy
-    from tuner.runtime.service.conditions import ANY_TIME, Conditions, read_window
-    from tuner.runtime.service.incoming import POLL_SECONDS
-    from tuner.runtime.service.watch.gate import Rules
-    from tuner.runtime.service.watch.monitor import Watch
+    from tuner.runtime.train.gate import Rules
     from tuner.units import parse_seconds, parse_size
+    from tuner_watch.conditions import ANY_TIME, Conditions, read_window
+    from tuner_watch.incoming import POLL_SECONDS
+    from tuner_watch.monitor import Watch
+    from tuner_watch.orchestrator import Policy
+    from tuner_watch.watch import watch as serve
 
     if enough < 1:
         raise UsageError(f"--enough must be at least 1 sample, got {enough}")
@@ -98,8 +106,7 @@ def status(bundle: Path, /, *, json_output: Json = False) -> None:
     bundle
         A bundle's folder.
     """
-    from tuner.cli.text.bundles import format_status
-    from tuner.commands.bundles.watch import status as status_of
+    from tuner_watch.watch import status as status_of
 
     current = status_of(bundle)
     print_line(json.dumps(asdict(current)) if json_output else format_status(current))
@@ -113,8 +120,7 @@ def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
     bundle
         A bundle's folder.
     """
-    from tuner.bundle.rounds import EXPORTED, roll_back
-    from tuner.runtime import Bundle
+    from tuner.bundle.format import Bundle
 
     Bundle.read(bundle)
     before, in_use = roll_back(bundle)
@@ -149,3 +155,42 @@ def _print_event(event: Mapping[str, Any]) -> None:
         note(f"note: {what} left out, of no kind that the model reads: {event['kinds']}")
     else:
         print(f"tuner: {one_line(event.get('refused') or event['problem'])}", file=sys.stderr, flush=True)
+
+
+def format_status(status: "ServiceStatus") -> str:
+    """Return the status for people."""
+    in_use = "as it was exported" if status.round == EXPORTED else f"round {status.round}"
+    speed = "" if status.mean_seconds is None else f", {1000 * status.mean_seconds:.2f} ms each"
+    lines = [f"{status.name} · {in_use} · {status.answers:,} predictions{speed}"]
+    lines += [_exit(exit_, status.explored) for exit_ in status.exits]
+    lines += [
+        f"  drift of {one.stream}: statistic {one.statistic:.2f} (alarm above {one.limit:g}), "
+        f"mean {one.mean:.3f} over {one.samples:,} samples"
+        for one in status.drift
+    ]
+    kept = status.kept
+    lines.append(f"  kept: {kept.samples:,} samples ({kept.new:,} new), {format_bytes(kept.bytes)}")
+    lines.append(_due(status))
+    for round_ in status.rounds:
+        verdict = "accepted" if round_.accepted else "refused"
+        lines.append(f"  {_ago(round_.when)}: a round on {round_.samples:,} samples was {verdict}: {round_.reason}")
+    lines += [f"  {_ago(problem.when)}: {problem.line}" for problem in status.problems]
+    return "\n".join(lines)
+
+
+def _exit(status: "ExitStatus", explored: int) -> str:
+    threshold = "last" if status.threshold is None else f"threshold {status.threshold:g}"
+    rate = "no predictions yet" if status.rate is None else f"{100 * status.rate:.0f} % leave"
+    loss = "" if status.loss is None else f", loss {status.loss:.3f} on {explored} samples that all exits ran on"
+    return f"  exit {status.exit} ({threshold}): {rate}{loss}"
+
+
+def _due(status: "ServiceStatus") -> str:
+    if not status.due:
+        return "  no round is due"
+    return f"  a round is due: {status.due}" + (f"; it waits: {status.waits}" if status.waits else "")
+
+
+def _ago(when: float) -> str:
+    seconds = max(0.0, time.time() - when)
+    return f"{seconds / DAY_SECONDS:.0f} days ago" if seconds > 2 * DAY_SECONDS else f"{format_seconds(seconds)} ago"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.service.lived import Copying, Make, lived
+from tests.plugins.watch.lived import Copying, Make, lived
 from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
-from tuner.runtime.service.serving import UnusableError
+from tuner_watch.serving import UnusableError
 
 
 def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:

@@ -20,13 +20,10 @@ from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.service.conditions import Conditions, Readings, read_device, unmet
-from tuner.runtime.service.incoming import PredictedFiles
-from tuner.runtime.service.ring import Ring
-from tuner.runtime.service.round import RoundResult, RoundTraining, run_round
-from tuner.runtime.service.serving import ServingModel
-from tuner.runtime.service.watch.gate import Rules, Verdict, refused
-from tuner.runtime.service.watch.monitor import (
+from tuner.runtime.train.gate import Rules, Verdict, refused
+from tuner_watch.conditions import Conditions, Readings, read_device, unmet
+from tuner_watch.incoming import PredictedFiles
+from tuner_watch.monitor import (
     EXIT,
     Watch,
     after_round,
@@ -36,7 +33,10 @@ from tuner.runtime.service.watch.monitor import (
     streams_of,
     watched,
 )
-from tuner.runtime.service.watch.state import SAVE_SECONDS, SHOWN, Round, ServiceState, StateFile
+from tuner_watch.ring import Ring
+from tuner_watch.round import RoundResult, RoundTraining, run_round
+from tuner_watch.serving import ServingModel
+from tuner_watch.state import SAVE_SECONDS, SHOWN, Round, ServiceState, StateFile
 
 LOOK_SECONDS = 1.0  # between two checks of whether a round may start, and of whether it has ended
 #: Between two checks while no file comes: whether a round that is due may start, and whether all is as it was.

@@ -1,4 +1,4 @@
-"""Bundles in service on this device: predict files as they come, report how a bundle does, and find its samples."""
+"""Bundles in service on this device: predict files as they come, and report how a bundle does."""
 
 import sys
 import time
@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bundle.rounds import folder_of, rounds_in_use
+from tuner.commands.bundles.rings import ring_folder
 from tuner.errors import TunerError
-from tuner.files import cache_folder
 from tuner.reading import kinds_of
-from tuner.runtime import Bundle, Orchestrator, Policy, Ring, World
+from tuner.runtime import Bundle
 from tuner.runtime.infer.personaliser import Sample
 from tuner.runtime.infer.prediction import Prediction
-from tuner.runtime.service.incoming import (
+from tuner.runtime.train.gate import Verdict
+from tuner.task.data.samples import content_id
+from tuner_watch.incoming import (
     Arrivals,
     IncomingFile,
     files_from_lines,
@@ -25,11 +27,11 @@ from tuner.runtime.service.incoming import (
     folders_in,
     seconds_until_settled,
 )
-from tuner.runtime.service.round import known_label, local_training
-from tuner.runtime.service.serving import UnusableError
-from tuner.runtime.service.watch.gate import Verdict
-from tuner.runtime.service.watch.state import Problem, Round, ServiceState, read_state
-from tuner.task.data.samples import content_id
+from tuner_watch.orchestrator import Orchestrator, Policy, World
+from tuner_watch.ring import Ring
+from tuner_watch.round import known_label, local_training
+from tuner_watch.serving import UnusableError
+from tuner_watch.state import Problem, Round, ServiceState, read_state
 
 STREAM = "-"
 Event = dict[str, Any]
@@ -107,15 +109,9 @@ class ServiceStatus:
 
 
 def ring_of(bundle: Path, most_bytes: int | None = None) -> Ring:
-    """Return the ring of a bundle's samples: in the user's cache, never in the bundle's folder."""
-    exported = Bundle.read(bundle)
-    folder = cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}"
+    """Return the ring of a bundle's samples."""
+    folder = ring_folder(bundle)
     return Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
-
-
-def rings_of_task(name: str) -> list[Ring]:
-    """Return the rings of all bundles that were made from a task."""
-    return [Ring(folder) for folder in sorted((cache_folder() / "rings").glob(f"{_task_mark(name)}-*"))]
 
 
 def watch(
@@ -286,7 +282,3 @@ def _incoming(
             if not whole:
                 yield None
                 arrivals.wait(max(unsettled.values(), default=service.rest_seconds))
-
-
-def _task_mark(name: str) -> str:
-    return content_id(name.encode())[:8]

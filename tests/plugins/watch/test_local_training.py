@@ -11,15 +11,16 @@ import pytest
 from tests.killed import killed, swaps
 from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.commands.bundles.watch import watch
 from tuner.errors import BundleError
-from tuner.runtime import Bundle, Personaliser, Policy, Trainer
-from tuner.runtime.service.conditions import ANY_TIME
-from tuner.runtime.service.round import has_label, local_training
-from tuner.runtime.service.watch.monitor import Watch
+from tuner.runtime import Bundle, Personaliser, Trainer
 from tuner.task import Subset, Task
 from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
+from tuner_watch.conditions import ANY_TIME
+from tuner_watch.monitor import Watch
+from tuner_watch.orchestrator import Policy
+from tuner_watch.round import has_label, local_training
+from tuner_watch.watch import watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 LATER = "9"  # a class that the bundle was made for, and has hardly seen

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.runtime import Bundle, Orchestrator, Personaliser, Policy, RoundTraining
-from tuner.runtime.service.conditions import Readings
-from tuner.runtime.service.watch.monitor import Watch
+from tuner.runtime import Bundle, Personaliser
 from tuner.runtime.train.base import Answer
+from tuner_watch.conditions import Readings
+from tuner_watch.monitor import Watch
+from tuner_watch.orchestrator import Orchestrator, Policy
+from tuner_watch.round import RoundTraining
 
 Make = Callable[..., Any]
 ALWAYS = Readings(load=0.0, charging=True, celsius=30.0, minute=0)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.killed import killed, ring_samples
+from tuner.commands.bundles.rings import clear_ring
 from tuner.errors import StoreError
-from tuner.runtime.service.ring import MOST_MODELS, Ring
+from tuner_watch.ring import MOST_MODELS, Ring
 
 
 def picture(number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -75,12 +76,12 @@ def test_forgetting_overwrites_and_removes_everything(tmp_path: Path) -> None:
     kept = ring.folder / "link"
     kept.hardlink_to(next(ring.folder.glob("*.sample")))
     (ring.folder / ".torn.sample.part").write_bytes(b"half")
-    assert ring.clear() == 3
+    assert clear_ring(ring.folder) == 3
     assert list(ring.folder.iterdir()) == [kept]
     assert set(kept.read_bytes()) == {0}
     assert len(ring) == 0
     assert ring.add(picture(1))
-    Ring(ring.folder).clear()  # by another process
+    clear_ring(ring.folder)  # by another process
     assert ring.load() == []
     assert len(ring) == 0
 
@@ -132,13 +133,13 @@ def test_a_ring_that_is_emptied_while_samples_come_keeps_whole_ones_alone(tmp_pa
     with ThreadPoolExecutor(1) as pool:
         adding = pool.submit(lambda: list(map(add, range(300))))
         while not adding.done():
-            other.clear()
+            clear_ring(other.folder)
     adding.result()
     add(300)
     kept = [int(sample.sample[0]) for sample in ring.load()]
     assert kept == sorted(kept)
     assert kept[-1] == 300
-    other.clear()
+    clear_ring(other.folder)
     assert not list((tmp_path / "ring").iterdir())
 
 
@@ -150,6 +151,6 @@ def test_a_ring_knows_what_the_latest_models_were_trained_on(tmp_path: Path) -> 
     assert ring.learned("model 0") == frozenset()
     assert ring.learned("model 1") == {"sample 1", "sample"}
     assert len(ring) == 1
-    assert ring.clear() == 1
+    assert clear_ring(ring.folder) == 1
     assert ring.learned("model 1") == frozenset()
     assert not list(ring.folder.iterdir())

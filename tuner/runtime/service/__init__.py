@@ -1,1 +1,0 @@
-"""The service around a bundle: answers, watches for drift, keeps samples, trains."""

@@ -1,1 +1,0 @@
-"""Whether a model in use still fits."""
