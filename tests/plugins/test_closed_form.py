@@ -30,11 +30,11 @@ from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, union_head
 from tuner.runtime import Bundle, ExitsTrainer, Personaliser
-from tuner.runtime.service.round import trainer_of
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner_closed_form import ClosedForm, Knobs
+from tuner_watch.round import trainer_of
 
 
 def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
