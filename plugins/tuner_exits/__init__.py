@@ -56,6 +56,7 @@ class Knobs:
         per_exit: Whether every exit has a threshold of its own.
         joint: Weight of the exits' losses in the loss of a tail that they train with; 0 where it trains alone, and
             exits are at or before its cut.
+        gated: Whether exits in closed form have gates, and keep what the model knows.
         flip: Whether what trained exits read is mirrored at random, where the task's samples may be.
     """
 
@@ -76,6 +77,7 @@ class Knobs:
     global_weight: float = 1.0
     joint: float = 0.0
     flip: bool = False
+    gated: bool = False
 
 
 class Exits(Strategy[Knobs]):
@@ -106,6 +108,7 @@ class Exits(Strategy[Knobs]):
         global_weight = draw.number("global_weight", 0.03, 1.0, start=1.0, log=True) if is_weighed else 1.0
         joint = draw.choice("joint", (0.0, 0.3, 1.0)) if mode == "with-tail" else 0.0
         flip = draw.choice("flip", (False, True)) if head == "trained" else False
+        gated = draw.choice("gated", (False, True)) if head == "closed-form" else False
         return Knobs(
             mode,
             count,
@@ -124,11 +127,18 @@ class Exits(Strategy[Knobs]):
             global_weight,
             joint,
             flip,
+            gated,
         )
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
-        """Return exits that are solved for, beside a tail and alone."""
-        return tuple({"exits.mode": mode, "exits.head": "closed-form"} for mode in ("with-tail", "exits-only"))
+        """Return exits that are solved for: beside a tail, with gates that keep what the model knows, and alone."""
+        solved = {
+            "exits.mode": "with-tail",
+            "exits.head": "closed-form",
+            "exits.gated": True,
+            "exits.loss": "supervised",
+        }
+        return (solved, {"exits.mode": "exits-only", "exits.head": "closed-form"})
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Place the exits, and set their losses."""
@@ -150,6 +160,7 @@ class Exits(Strategy[Knobs]):
             global_weight=knobs.global_weight if knobs.init == "global" else 0.0,
             joint=knobs.joint,
             flips=knobs.flip,
+            gated=knobs.gated,
         )
         return replace(plan, heads=heads) if heads.exits else plan
 

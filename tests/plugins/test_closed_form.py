@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from tests.runtime.bundles import exported_bundle
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.lowering import LoweringError, Solver, SolverInputs
@@ -19,6 +20,7 @@ from tuner.backends.torch.trial.inputs import TailInputs, inference_prefix
 from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import Session
 from tuner.plan.example import example_model, example_task
+from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, LossTerm, RecipePlan
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, normal_form
@@ -27,10 +29,12 @@ from tuner.planner.price import price
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, union_head
+from tuner.runtime import Bundle, ExitsTrainer, Personaliser
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner_closed_form import ClosedForm, Knobs
+from tuner_watch.round import trainer_of
 
 
 def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
@@ -121,3 +125,40 @@ def test_a_trial_is_the_solution_on_its_stored_features(tmp_path: Path) -> None:
     assert exported.checks["local_accuracy"] == pytest.approx(outcome.values["local_accuracy"], abs=0.01)
     logits = Session(folder / "model.onnx").logits(task.batch(task.local.val, range(8)))
     assert logits.shape == (8, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+def test_exits_with_gates_leave_what_was_known_to_the_head_and_are_solved_for_again_in_a_round(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    task, store = digits(), Store(tmp_path / "store")
+    model = opened(TorchBackend(), task).model
+    begun = TrialPlan(model, task_info(task), data=DataPlan(0.3), cache=CachePlan("cache", 8))
+    given = HeadsPlan("with-tail", (Exit(2, 0),), supervised=1.0, distilled=0.0, ridge=1.0, tolerance=0.02)
+    plans = {
+        gated: ClosedForm().apply(replace(begun, heads=replace(given, gated=gated)), Knobs()) for gated in (False, True)
+    }
+    values = {}
+    for gated, plan in plans.items():
+        outcome = opened(TorchBackend(), task).train(
+            Trial(normal_form(plan), 1, store, tmp_path / f"{gated}" / "weights.safetensors")
+        )
+        values[gated] = outcome.values
+        assert f"of {len(task.local.train)} calibration samples" in " ".join(outcome.notes)  # none is withheld
+    for domain in ("local", "global"):
+        assert values[True][f"{domain}_accuracy"] > values[True][f"final_{domain}_accuracy"] - 0.04
+    assert values[True]["global_accuracy"] > values[False]["global_accuracy"] + 0.1
+    assert values[True]["mean_flops"] < 0.95 * values[True]["flops"]
+
+    out = exported_bundle(task, tmp_path, normal_form(plans[True]), TorchBackend(), store, trainable=True)
+    trainer = trainer_of(Bundle.open(out), 1)
+    assert isinstance(trainer, ExitsTrainer)
+    val = task.local.val
+    trainer.add([val.load(row) for row in range(60)], [task.labels[val.labels[row]] for row in range(60)])
+    assert trainer.train() == ()
+    known = task.global_.val if task.global_ is not None else val
+    photos = np.stack([known.load(row) for row in range(100)])
+    truth = [task.labels[known.labels[row]] for row in range(100)]
+    for folder in (out, trainer.save(tmp_path / "next")):
+        answers = Personaliser(Bundle.open(folder)).predict_batch(photos)
+        assert np.mean([one.label == label for one, label in zip(answers, truth, strict=True)]) > 0.85

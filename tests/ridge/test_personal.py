@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tuner.ridge.personal import personal_head
+from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.solve import solve, spread
 from tuner.ridge.sums import Sums, coded, one_hot, row_weights, step_of
 from tuner.targets import MultiLabel
@@ -65,7 +65,7 @@ def test_what_a_user_sees_first_is_answered_without_its_fold() -> None:
     labels = generator.integers(0, 3, 60)
     features = generator.normal(size=(60, 100)) + 1.6 * one_hot(labels, 100)  # little to learn but by heart
     rows, folds = np.arange(20, 60), np.arange(40) % 5
-    head, unseen = personal_head(features, one_hot(labels, 3), labels, rows, folds, 1.0)
+    head, unseen, _ = personal_head(features, one_hot(labels, 3), labels, rows, folds, 1.0)
     assert (head.scores(features[rows]).argmax(axis=1) == labels[rows]).mean() > 0.95
     assert (unseen.argmax(axis=1) == labels[rows]).mean() < 0.7
     step, targets = step_of(features), one_hot(labels, 3)
@@ -89,3 +89,29 @@ def test_sums_of_further_samples_count_as_these_samples_do() -> None:
         begun = personal_head(own, targets[:40], labels_own, rows, rows % 5, 10.0, given=sums)
         np.testing.assert_allclose(begun.head.weight, every.head.weight, rtol=1e-2, atol=1e-4)
         np.testing.assert_allclose(begun.unseen, every.unseen, rtol=1e-2, atol=1e-3)
+
+
+def test_a_gate_is_unsure_of_what_others_wrote_and_answers_of_samples_left_out_say_so() -> None:
+    generator = np.random.default_rng(0)
+    means = generator.normal(0, 1.5, (CLASSES, FEATURES))
+
+    def samples(classes: range, count: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        labels = generator.integers(classes.start, classes.stop, count)
+        return means[labels] + generator.normal(0, 1, (count, FEATURES)), labels
+
+    def confidences(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        best: npt.NDArray[np.float64] = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
+        return best
+
+    (own, ours), (others, theirs) = samples(range(8, 12), 200), samples(range(8), 300)
+    features, labels = np.concatenate([others, own]), np.concatenate([theirs, ours])
+    head, unseen, known = gated_head(features, labels, np.arange(300, 500), np.arange(200) % 5, CLASSES)
+    assert known is not None
+    (fresh, truth), (strange, _) = samples(range(8, 12), 500), samples(range(8), 500)
+    assert (head.scores(fresh).argmax(axis=1) == truth).mean() > 0.9
+    assert np.median(confidences(head.scores(fresh))) > 0.9
+    assert np.median(confidences(head.scores(strange))) < 0.3  # it has no scores of what it does not answer
+    for left_out, of_fresh in ((unseen, fresh), (known, strange)):
+        expected = confidences(head.scores(of_fresh)).mean()
+        assert confidences(left_out).mean() == pytest.approx(expected, abs=0.05)

@@ -15,6 +15,8 @@ HeadsMode = Literal["none", "exits-only", "with-tail"]
 Against = Literal["original", "best"]
 #: Confidence of a bound that is the measured value itself.
 CHANCE = 0.5
+#: Stands for the penalty of exits with gates, which leave-one-out chooses.
+GATED_RIDGE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class HeadsPlan(Part):
             2019); 0 where the tail trains without exits. Only with ``"with-tail"``.
         flips: Whether half of a batch's maps are mirrored at random, alike at all exits, where exits train by steps.
             The final head's answers stay those to the sample as it is.
+        gated: Whether each linear exit that learns labels has a gate of its own (`tuner.ridge.union`), by which samples
+            like the mixed-in global ones continue to the layers after it; leaving early may then cost at most
+            `tolerance` on those too. Without mixed-in samples it has no effect.
         drops: Whether an export leaves out what follows an exit at which all calibration samples have left.
     """
 
@@ -76,12 +81,8 @@ class HeadsPlan(Part):
     global_weight: float = field(default=0.0, metadata=OPTIONAL)
     joint: float = field(default=0.0, metadata=OPTIONAL)
     flips: bool = field(default=False, metadata=OPTIONAL)
+    gated: bool = field(default=False, metadata=OPTIONAL)
     drops: bool = field(default=False, metadata=OPTIONAL)
-
-    @property
-    def out_of_fold(self) -> bool:
-        """Whether thresholds come from all local samples, each answered by exits that were solved for without it."""
-        return self.ridge > 0 and self.mode == "exits-only"
 
     @property
     def trains_norms(self) -> bool:
@@ -134,11 +135,21 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
     if not task.targets.has_classes:  # one answer of the final head, and nothing to soften
         heads = replace(heads, distilled=heads.distilled + heads.pseudo, pseudo=0.0, temperature=1.0)
+    heads = _effective_gates(heads, task)
     if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only
         return replace(heads, temperature=1.0)
     if heads.distilled == 0 and task.targets.has_classes:  # nothing else is softened by the temperature
         heads = replace(heads, temperature=HeadsPlan().temperature)
     return replace(heads, global_weight=float(heads.global_weight > 0))
+
+
+def _effective_gates(heads: HeadsPlan, task: TaskInfo) -> HeadsPlan:
+    """Return the heads with gates where these can be solved for: from labels, and from samples that are mixed in."""
+    if not heads.gated:
+        return heads
+    if heads.ridge and heads.supervised and task.global_per_class and task.targets.has_classes:
+        return replace(heads, distilled=0.0, global_weight=0.0, ridge=GATED_RIDGE)
+    return replace(heads, gated=False)
 
 
 def head_parameters(in_shape: tuple[int, ...], channels: int, outputs: int) -> int:

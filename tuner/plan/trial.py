@@ -69,6 +69,11 @@ class TrialPlan(Part):
         return EditTraits.of(self.shape)
 
     @property
+    def out_of_fold(self) -> bool:
+        """Whether thresholds come from all local samples, each answered by heads that were solved for without it."""
+        return self.heads.ridge > 0 and (self.heads.mode == "exits-only" or self.traits.solves)
+
+    @property
     def has_teacher(self) -> bool:
         """Whether a term of the loss reads the given model's logits."""
         return any(term.teacher for term in self.loss)
@@ -284,7 +289,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
     if not plan.global_samples:
-        plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
+        plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight), heads=replace(heads, gated=False))
     is_solved = plan.traits.solves or (heads.ridge > 0 and heads.mode == "exits-only")
     if is_solved or not plan.task.labelled:  # where all is solved for, each class counts alike anyway
         plan = replace(plan, data=replace(plan.data, balance=False))

@@ -42,7 +42,7 @@ def feature_bytes(plan: TrialPlan) -> int:
         for cut, bits in feature_bits(plan).items()
         for width in {bits, max(CODED_BITS, bits)}
     )
-    calibration = plan.local_samples // (1 if plan.heads.out_of_fold else 5) if plan.heads.exits else 0
+    calibration = plan.local_samples // (1 if plan.out_of_fold else 5) if plan.heads.exits else 0
     exact = (plan.local_scored + plan.global_scored + calibration) * sum(values[cut] * 2 for cut in plan.cuts)
     return plan.pool_samples * train + exact + start_bytes(plan)
 

@@ -1,4 +1,7 @@
-"""The head of a user: ridge regression on all samples, with the user's own class prior and a temperature."""
+"""The head of a user: ridge regression on all samples, with the user's own class prior and a temperature.
+
+Or one with a gate, that answers the user's classes and is unsure of what the model knows.
+"""
 
 from typing import NamedTuple
 
@@ -6,8 +9,10 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
 from tuner.ridge.calibrate import mixture
+from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead, log_prior, solve, spread
 from tuner.ridge.sums import Sums, coded, row_weights, step_of
+from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.targets import SINGLE_LABEL, Targets
 
 #: Most of the user's samples that temperature and prior are fitted on, at equal distances.
@@ -20,10 +25,13 @@ class PersonalHead(NamedTuple):
     Attributes:
         head: Solved from all samples.
         unseen: Logits of the user's samples, each by the head that is solved without its fold, float64 [own, outputs].
+        known: Of a head with a gate, logits of the other samples, each by the head without it, float64 [others,
+            outputs].
     """
 
     head: LinearHead
     unseen: Doubles
+    known: Doubles | None = None
 
 
 def personal_head(
@@ -91,3 +99,33 @@ def personal_head(
     scale = max(scale, 0.0)  # scores that are worse than none do not answer the other way round
     calibrated = LinearHead(scale * head.weight, scale * head.bias + share * prior)
     return PersonalHead(calibrated, scale * scores + share * priors)
+
+
+def gated_head(
+    features: Array, labels: Labels, own: RowNumbers, folds: RowNumbers, outputs: int, *, seen_as: Array | None = None
+) -> PersonalHead:
+    """Return a union head (`tuner.ridge.union`) without a given one: the other samples are those to be unsure of.
+
+    What it is solved with is chosen by leave-one-out (`tuner.ridge.choice`). Arguments are those of `personal_head`.
+
+    Args:
+        features: float [n, features].
+        labels: int64 [n], or of several labels a sample float [n, outputs].
+        own: Row numbers of the user's samples; at least one.
+        folds: Fold of each of these, int64 [own].
+        outputs: Number of the head's outputs.
+        seen_as: Features of the user's samples as they are when they are answered; see `personal_head`.
+    """
+    step = step_of(features)
+    codes, others = coded(features, step), np.setdiff1d(np.arange(len(labels)), own)
+    ours, theirs = (Domain(codes[rows], labels[rows], outputs, step) for rows in (own, others))
+    nothing = LinearHead(np.zeros((outputs, codes.shape[1])), np.zeros(outputs))
+    settings = chosen(ours, theirs, UnionSettings())
+    solved = union_head(nothing, ours, theirs, settings)
+    judged, unseen = features[own] if seen_as is None else seen_as, np.zeros((len(own), outputs))
+    for fold in np.unique(folds):
+        inside = folds == fold
+        if not inside.all():
+            rest = ours.without(np.flatnonzero(inside))
+            unseen[inside] = union_head(nothing, rest, theirs, settings).head.scores(judged[inside])
+    return PersonalHead(solved.head, unseen, solved.known_left_out)

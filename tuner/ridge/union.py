@@ -138,11 +138,13 @@ class UnionHead:
         head: One linear layer, of the shape of the given head.
         numbers: t, s, k and c.
         left_out: Logits of the local samples, each by the heads without it, float64 [local, outputs].
+        known_left_out: The same of the known samples, float64 [known, outputs].
     """
 
     head: LinearHead
     numbers: tuple[float, float, float, float]
     left_out: Doubles
+    known_left_out: Doubles
 
 
 def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionSettings) -> UnionHead:
@@ -192,9 +194,14 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     bias[is_scored] += s * scores.bias[is_scored]
     weight[is_local] += 0 if gate is None else k * gate.weight
     bias[is_local] += c + (0 if gate is None else k * gate.bias)
-    left_out = t * given.scores(local.features) + np.where(is_scored, s * local_scores, 0.0)
-    left_out += np.where(is_local, k * local_gate[:, None] + c, 0.0)
-    return UnionHead(LinearHead(weight, bias), (t, s, k, c), left_out)
+
+    def answers(features: Doubles, scores: Doubles, gate: Doubles) -> Doubles:
+        logits = t * given.scores(features) + np.where(is_scored, s * scores, 0.0)
+        return logits + np.where(is_local, k * gate[:, None] + c, 0.0)
+
+    own_answers = answers(local.features, local_scores, local_gate)
+    known_answers = answers(known.features, known_scores, known_gate)
+    return UnionHead(LinearHead(weight, bias), (t, s, k, c), own_answers, known_answers)
 
 
 def _scored(local: Domain, known: Domain, sums: Sums, settings: UnionSettings) -> tuple[LinearHead, Doubles, Doubles]:

@@ -1,8 +1,9 @@
 """Early exits in a bundle of the clothing task: where photos leave, what an answer takes, and how often it is right.
 
-Exits in closed form on MobileNetV2 at 160 pixels, in two arms. Without labels: the exits learn the given model's
+Exits in closed form on MobileNetV2 at 160 pixels, in three arms. Without labels: the exits learn the given model's
 answers among the 200 ImageNet classes, and a local answer is right if it is the given model's. With labels: the given
-head knows none of the user's classes, and the exits' thresholds are set against their own best. Both are compared with
+head knows none of the user's classes, and the exits' thresholds are set against their own best. With gates: the final
+head is solved for as well, and exits leave what the model knew to it. All are compared with
 the head that is solved for on the last features, which costs no more than an exit: a claim is of equal accuracy on the
 user's photos and on those of the classes that the model knows. Shares and accuracies are those of the exported bundle,
 from pixels: 347 local validation photos, and every fifth global one. Latency is a chain's, photo by photo in turn with
@@ -30,6 +31,7 @@ from tuner.backends.torch.export.segments import Segment, restored
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.exit_policy import ExitPolicy
+from tuner.bundle.format import MODEL
 from tuner.ort.session import LOGITS
 from tuner.plan.heads import HeadsPlan
 from tuner.plan.parts import RecipePlan
@@ -37,12 +39,14 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.runtime.infer.chain import Chain
 from tuner.store.store import Store
 from tuner.task import Task, normalise
+from tuner_closed_form import ClosedForm, Knobs
 from tuner_exits import placed
 
 LABELS = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=100.0)
 ARMS = {
     "without labels": replace(LABELS, supervised=0.0, distilled=1.0),
     "with labels": replace(LABELS, against="best"),
+    "with gates": replace(LABELS, mode="with-tail", gated=True),
 }
 EXITS, BEGIN, ALPHA = 4, 0.25, 0.05
 DOMAINS = ("local", "global")
@@ -58,7 +62,7 @@ def main() -> None:
     asked = benchmark_parser(__doc__).parse_args()
     counts = (300, 60) if asked.quick else (None, None)
     scored = slice(None), slice(None, None, 5)  # of the global photos
-    tasks = {arm: fewer_known(clothing(160, *counts, labelled=arm == "with labels"), *scored) for arm in ARMS}
+    tasks = {arm: fewer_known(clothing(160, *counts, labelled=arm != "without labels"), *scored) for arm in ARMS}
     with tempfile.TemporaryDirectory(prefix="tuner-benchmark-") as folder:
         values = solved_head(tasks["with labels"], Store(Path(folder) / "store"), ALPHA)
         rows, solved = list[Row](), {f"solved head, {name}": values[f"{name}_accuracy"] for name in DOMAINS}
@@ -92,7 +96,11 @@ def measured(task: Task, arm: str, heads: HeadsPlan, folder: Path) -> Row:
     policy, checks = ExitPolicy.from_dict(exported.sections["exits"]), exported.checks
     val = task.local.val
     photos = [normalise(val.load(index)[None], task.input) for index in range(0, len(val), EVERY)]
-    one, chain = latencies(whole_model(task, plan, weights, out), chain_of(out, policy, plan), policy, photos)
+    if plan.trainable:
+        one = solved_model(task, replace(plan, heads=HeadsPlan()), store, out / "whole")
+    else:
+        one = whole_model(task, plan, weights, out)
+    seconds, chain = latencies(one, chain_of(out, policy, plan), policy, photos)
     return {
         "exits": arm, "confidence": heads.confidence,
         "cost (share of FLOPs)": " ".join(f"{share:.2f}" for share in policy.shares),
@@ -100,14 +108,18 @@ def measured(task: Task, arm: str, heads: HeadsPlan, folder: Path) -> Row:
         "leave there (%)": " ".join(f"{100 * checks[f'exit{at}_share']:.0f}" for at in range(len(policy.segments))),
         "local before": trained["final_local_accuracy"], "local": checks["local_accuracy"],
         "global before": trained["final_global_accuracy"], "global": checks["global_accuracy"],
-        "one session (ms)": 1e3 * one, "chain (ms)": 1e3 * chain, "times faster": one / chain,
+        "one session (ms)": 1e3 * seconds, "chain (ms)": 1e3 * chain, "times faster": seconds / chain,
+        "times fewer FLOPs": trained["flops"] / checks["mean_flops"],
     }  # fmt: skip
 
 
 def planned(task: Task, heads: HeadsPlan) -> TrialPlan:
-    """Return the plan of an arm: nothing else trains."""
+    """Return the plan of an arm: nothing else trains, or the final head is solved for."""
     loaded = load(task)
-    plan = plan_for(task, loaded, loaded.info.num_blocks, bits=8, recipe=RecipePlan(), alpha=ALPHA)
+    split = loaded.info.num_blocks - (heads.mode == "with-tail")
+    plan = plan_for(task, loaded, split, bits=8, recipe=RecipePlan(), alpha=ALPHA)
+    if heads.mode == "with-tail":
+        plan = ClosedForm().apply(plan, Knobs())
     return normal_form(replace(plan, heads=replace(heads, exits=placed(loaded.info, EXITS, 0, BEGIN))))
 
 
@@ -118,6 +130,15 @@ def whole_model(task: Task, plan: TrialPlan, weights: Path, folder: Path) -> Cha
     path, sample = folder / "whole.onnx", torch.from_numpy(task.batch(task.local.val, [0]))
     write_onnx(nn.Sequential(*bodies).eval(), torch.cat([sample, sample]), path, [LOGITS])
     return Chain([path], plan.model.outputs)
+
+
+def solved_model(task: Task, plan: TrialPlan, store: Store, folder: Path) -> Chain:
+    """Return the model whose head is solved for, in one session."""
+    folder.mkdir()
+    session, weights = open_session(TorchBackend(), task), folder / "trial.safetensors"
+    session.train(Trial(plan, 0, store, weights))
+    session.export(plan, weights, folder, trainable=False)
+    return Chain([folder / MODEL], plan.model.outputs)
 
 
 def chain_of(folder: Path, policy: ExitPolicy, plan: TrialPlan) -> Chain:

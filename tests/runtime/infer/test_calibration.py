@@ -95,6 +95,22 @@ def test_an_exit_may_be_the_end() -> None:
     assert chosen.rates == (1.0, 0.0)
 
 
+def test_no_more_than_the_tolerance_is_lost_of_what_was_known_before() -> None:
+    own = made(0)
+    own.right[-1] = 0.0  # the last exit knows none of the user's
+    known = made(1)
+    known.right[:-1], known.confidences[:-1] = 0.0, 0.6 * known.confidences[:-1]  # the others, nothing else
+    for against in ("original", "best"):
+        free = calibrate(own, COSTS, tolerance=0.01, against=against)  # type: ignore[arg-type] # of a tuple of strings
+        kept = calibrate(own, COSTS, tolerance=0.01, against=against, known=known)  # type: ignore[arg-type]
+        lost = {
+            name: most_drop(known.right[-1], right_answers(known.select(one.kept), one.chosen.thresholds), 0.5)
+            for name, one in (("free", free), ("kept", kept))
+        }
+        assert lost["kept"] <= 0.01 < lost["free"]
+        assert kept.chosen.accuracy > 0  # who is sure enough still leaves
+
+
 def test_few_samples_do_not_show_that_little_is_lost() -> None:
     for count, leave in ((100, 0), (300, 1)):
         same = Answers(np.full((2, count), 0.9), np.ones((2, count)))

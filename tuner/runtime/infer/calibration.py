@@ -154,6 +154,7 @@ def calibrate(
     chance: float = 0.0,
     per_exit: bool = False,
     prune: bool = True,
+    known: Answers | None = None,
 ) -> Calibration:
     """Choose thresholds, and drop exits that add nothing.
 
@@ -166,19 +167,27 @@ def calibrate(
         chance: Accuracy of guessing; an exit must be 5 points better.
         per_exit: Whether every exit may have a lower threshold of its own.
         prune: Whether exits are dropped at all.
+        known: Answers to samples of what the model knew before: of them leaving early may cost at most `tolerance`
+            more of the last exit's accuracy.
     """
-    start = sweep(answers, costs)
-    reference = start[-1] if against == "original" else max(start, key=lambda point: point.accuracy)
+
+    def keeps(known: Answers | None, thresholds: Sequence[float]) -> bool:
+        return known is None or most_drop(known.right[-1], right_answers(known, thresholds), confidence) <= most
+
+    most, start = tolerance + SLACK, sweep(answers, costs)
+    kept = [point for point in start if keeps(known, point.thresholds)] or start[-1:]
+    reference = start[-1] if against == "original" else max(kept, key=lambda point: point.accuracy)
     before, limit = right_answers(answers, reference.thresholds), max(reference.thresholds, default=1.0)
     exits, found = tuple(range(len(answers.right) - 1)), None
     if prune:
         means = answers.right.mean(axis=1)
         exits = tuple(exit_ for exit_ in exits if means[exit_] >= chance + ABOVE_CHANCE)
     while True:
-        some = answers.select(exits)
+        some, others = answers.select(exits), known.select(exits) if known is not None else None
 
-        def admissible(thresholds: Sequence[float], some: Answers = some) -> bool:
-            return most_drop(before, right_answers(some, thresholds), confidence) <= tolerance + SLACK
+        def admissible(thresholds: Sequence[float], some: Answers = some, others: Answers | None = others) -> bool:
+            is_close = most_drop(before, right_answers(some, thresholds), confidence) <= most
+            return is_close and keeps(others, thresholds)
 
         chosen = _cheapest(some, costs.select(exits), admissible, limit, per_exit=per_exit)
         if found is not None and chosen.accuracy < found.chosen.accuracy and not admissible(chosen.thresholds):

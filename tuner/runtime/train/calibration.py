@@ -117,6 +117,7 @@ def calibrate_exits(
     prune: bool,
     labelled: bool = True,
     out_of_fold: bool = False,
+    known: tuple[Floats, Labels] | None = None,
 ) -> ExitCalibration:
     """Choose thresholds, a temperature of each exit, and where `prune` says so the exits worth keeping.
 
@@ -130,9 +131,13 @@ def calibrate_exits(
         labelled: Whether the truth is labels; else it is the final head's answers, by which its own temperature cannot
             be fitted and is 1.
         out_of_fold: Whether the exits' logits are those of exits without the sample's fold.
+        known: Of exits with gates, logits of samples that the model knew, and their labels.
     """
     fitted = logits if labelled else logits[:-1]
-    temperatures = [kind.fitted_temperature(own[None], truth) for own in fitted] + [1.0] * (not labelled)
+    if known is not None:  # what a gate lets leave is calibrated on both domains already
+        temperatures = [*np.ones(len(logits) - 1), kind.fitted_temperature(logits[-1:], truth)]
+    else:
+        temperatures = [kind.fitted_temperature(own[None], truth) for own in fitted] + [1.0] * (not labelled)
     answers = Answers.of(logits, truth, temperatures, kind)
     result = calibrate(
         answers,
@@ -143,6 +148,7 @@ def calibrate_exits(
         chance=kind.chance(truth),
         per_exit=heads.per_exit,
         prune=prune,
+        known=Answers.of(*known, temperatures, kind) if known is not None else None,
     )
     return ExitCalibration(
         kept=result.kept,

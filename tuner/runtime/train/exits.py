@@ -18,7 +18,7 @@ from tuner.errors import BundleError
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import RecipePlan
-from tuner.ridge.personal import personal_head
+from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.sums import Sums
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.infer.chain import Chain
@@ -99,8 +99,9 @@ class ExitsTrainer(DeviceTrainer):
         if plan.ridge:
             answers, truth = regressed(plan, final, mixed.labels, kind=kind)
             folds = (self._places * FOLDS).astype(np.int64)
-            unseen = self._solve(TrainingRows(mixed.read, answers), truth, folds)
-            self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels)
+            unseen, known = self._solve(TrainingRows(mixed.read, answers), truth, folds)
+            others = (np.stack([*known, final[len(folds) :]]), mixed.labels[len(folds) :]) if plan.gated else None
+            self._calibrate(np.concatenate([unseen, self._final[None]]), self._new.labels, others)
             return ()
         targets = exit_targets(plan, final, mixed.labels, kind=kind)
         constant = entropy(plan, targets, kind=kind)
@@ -125,7 +126,7 @@ class ExitsTrainer(DeviceTrainer):
         segments = {name: rewritten(self.bundle.folder / name, "side", own) for name, own in parts}
         return {EXIT_WEIGHTS: lambda: save(state), **segments}
 
-    def _calibrate(self, logits: Floats, truth: Labels) -> None:
+    def _calibrate(self, logits: Floats, truth: Labels, known: tuple[Floats, Labels] | None = None) -> None:
         """Set thresholds and temperatures on new samples, by logits of exits that were not trained on them."""
         if len(truth) < LEAST:
             return
@@ -134,7 +135,7 @@ class ExitsTrainer(DeviceTrainer):
         costs = ExitCosts(seconds=Costs(self.policy.seconds or self.policy.shares, free), flops=flops)
         heads = replace(self.plan.heads, tolerance=self.policy.tolerance)
         calibration = calibrate_exits(
-            logits, truth, heads, flops, kind=self.bundle.targets, prune=False, labelled=self._labelled
+            logits, truth, heads, flops, kind=self.bundle.targets, prune=False, labelled=self._labelled, known=known
         )
         policy = calibration.policy(self.policy.segments, costs, labelled=self._labelled)
         self.policy = replace(policy, peak_bytes=self.policy.peak_bytes)
@@ -159,7 +160,7 @@ class ExitsTrainer(DeviceTrainer):
         self._weights = weights
         return curves
 
-    def _solve(self, rows: TrainingRows, truth: Labels, folds: RowNumbers) -> Floats:
+    def _solve(self, rows: TrainingRows, truth: Labels, folds: RowNumbers) -> tuple[Floats, list[Floats]]:
         """Solve for all exits in closed form (`tuner.ridge.personal`): linear layers, without steps.
 
         Args:
@@ -169,22 +170,27 @@ class ExitsTrainer(DeviceTrainer):
 
         Returns:
             Logits of every exit for the new samples, each by the exit that is solved without the sample's fold,
-            float32 [exits, new samples, labels].
+            float32 [exits, new samples, labels]; and of each exit with a gate those for the other samples.
         """
         plan, kind = self.plan.heads, self.bundle.targets
-        weights, unseen = list[Weights](), []
+        weights, unseen, known = list[Weights](), [], list[Floats]()
         for at, before in enumerate(self._weights):
             rows = self._deeper(at, rows)
             batches = batches_of(np.arange(len(rows.labels)), AT_ONCE)
             features = np.concatenate([linear_features(rows.read(batch)) for batch in batches])
             sums = self._sums(at, features.shape[1]) if plan.global_weight else None
             new = np.arange(len(folds))
-            head, answers = personal_head(features, rows.labels, truth, new, folds, plan.ridge, kind=kind, given=sums)
+            if plan.gated:
+                solved = gated_head(features, truth, new, folds, rows.labels.shape[1])
+            else:
+                solved = personal_head(features, rows.labels, truth, new, folds, plan.ridge, kind=kind, given=sums)
+            head, answers = solved.head, solved.unseen
+            known += [solved.known.astype(np.float32)] if solved.known is not None else []
             unseen.append(answers.astype(np.float32))
             values = {name: head.weight if value.ndim > 1 else head.bias for name, value in before.items()}
             weights.append({name: value.astype(np.float32) for name, value in values.items()})
         self._weights = weights
-        return np.stack(unseen)
+        return np.stack(unseen), known
 
     def _sums(self, at: int, features: int) -> Sums:
         """Return the sums of global samples that an exit begins with."""

@@ -55,7 +55,7 @@ def record_sets(plan: TrialPlan) -> set[RecordSet]:
     precision = plan.runtime.precision
     sets = {RecordSet(cut, bits, for_exits=False, precision=precision) for cut, bits in feature_records(plan)}
     if plan.heads.exits:
-        of_all = plan.heads.out_of_fold
+        of_all = plan.out_of_fold
         sets |= {RecordSet(cut, bits, for_exits=True, out_of_fold=of_all) for cut, bits in feature_records(plan)}
     if plan.heads.global_weight:
         sets |= {

@@ -75,7 +75,7 @@ class ExitsProcedure(TailProcedure):
         self.unseen = None
         learned = cut_inputs(self.access, plan, self.training, exact=False)
         calibrated = [calibration_selection(opened.task, plan)]
-        if plan.heads.out_of_fold:
+        if plan.out_of_fold:
             calibrated += refit_selections(opened.task, plan.data)
         self.calibrated = cut_inputs(self.access, plan, calibrated, exact=True)
         self.scored = {
@@ -88,7 +88,7 @@ class ExitsProcedure(TailProcedure):
         started = time.perf_counter()
         if plan.heads.ridge:
             folds = local_folds(*(one for one in self.training if one.domain == "local"))
-            answered = self.calibrated if plan.heads.out_of_fold else None
+            answered = self.calibrated if plan.out_of_fold else None
             self.unseen = solve_heads(plan, self.heads, self.final, learned, folds, self.sums, answered)
             return TrainingLog(seconds=time.perf_counter() - started)
         load_starts(self.heads, begun)
@@ -143,9 +143,11 @@ class ExitsProcedure(TailProcedure):
     def _calibrate(self, costs: ExitCosts) -> ExitCalibration:
         """Choose the exits that are worth having, and their thresholds."""
         task, plan, samples = self.opened.task, self.plan, self.calibrated
-        logits, out_of_fold = exit_logits(plan, self.heads, self.final, samples), plan.heads.out_of_fold
+        logits, out_of_fold = exit_logits(plan, self.heads, self.final, samples), plan.out_of_fold
         if out_of_fold and self.unseen is not None:
-            logits[:-1] = self.unseen
+            logits[:-1] = self.unseen.own
+            if self.left_out is not None:  # else the final head seems better than it is, and fewer samples leave
+                logits[-1] = self.left_out[0]
         truth = truths(task, "local", logits, samples.labels)
         calibration = calibrate_exits(
             logits,
@@ -156,6 +158,7 @@ class ExitsProcedure(TailProcedure):
             prune=True,
             labelled=task.labelled,
             out_of_fold=out_of_fold,
+            known=self.unseen.known if self.unseen is not None else None,
         )
         self.notes += tuple(describe_exits(plan, calibration, logits, truth))
         return calibration

@@ -1,12 +1,13 @@
 """The training of side heads: by steps, or in closed form."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
-from tuner.arrays import Floats, RowNumbers
+from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
 from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.graph.layout import spatial
@@ -15,7 +16,7 @@ from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_r
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.plan.trial import TrialPlan
-from tuner.ridge.personal import personal_head
+from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.sums import Sums
 from tuner.runtime.train.exit_targets import linear_features, regressed
 from tuner.training.steps import Steps
@@ -88,6 +89,19 @@ def teacher_logits(cut: int, final: nn.Module, inputs: CutInputs) -> torch.Tenso
     return torch.cat(parts).clone()
 
 
+class Unseen(NamedTuple):
+    """What exits in closed form answer to samples that they are solved without.
+
+    Attributes:
+        own: Logits of the user's samples, float32 [exits, own, outputs].
+        known: Of exits with gates, logits of the mixed-in samples, those of the final head last, float32 [exits + 1,
+            mixed, outputs]; and their labels.
+    """
+
+    own: Floats
+    known: tuple[Floats, Labels] | None
+
+
 def solve_heads(
     plan: TrialPlan,
     heads: nn.ModuleList,
@@ -96,7 +110,7 @@ def solve_heads(
     folds: RowNumbers,
     begun: Sequence[Sums],
     answered: CutInputs | None = None,
-) -> Floats:
+) -> Unseen:
     """Solve for all side heads in closed form.
 
     Args:
@@ -109,25 +123,30 @@ def solve_heads(
         answered: What thresholds are set on; the user's samples as they are learned from where it is None.
 
     Returns:
-        Logits of every exit for the user's samples, each by the exit that is solved without the sample's fold, float32
-        [exits, own, outputs].
+        What every exit answers, of the user's samples without their fold.
 
     Raises:
         TrainingError: Features are not finite, or there are too many of a sample.
     """
     teacher, kind = teacher_logits(plan.answering_cuts[-1], final, learned).numpy(), plan.task.targets
     targets, truth = regressed(plan.heads, teacher, learned.labels, kind=kind)
-    rows, ridge, unseen = np.arange(len(folds)), plan.heads.ridge, []
+    rows, ridge, unseen, known = np.arange(len(folds)), plan.heads.ridge, [], list[Floats]()
     for place, head, own in zip(plan.heads.exits, heads, begun or (None,) * len(heads), strict=True):
         exact = None if answered is None else _features(place.block, answered)
         features = _features(place.block, learned)
-        solved = personal_head(features, targets, truth, rows, folds, ridge, seen_as=exact, kind=kind, given=own)
+        if plan.heads.gated:
+            solved = gated_head(features, truth, rows, folds, targets.shape[1], seen_as=exact)
+        else:
+            solved = personal_head(features, targets, truth, rows, folds, ridge, seen_as=exact, kind=kind, given=own)
+        known += [solved.known.astype(np.float32)] if solved.known is not None else []
         unseen.append(solved.unseen.astype(np.float32))
         weight, bias = head.parameters()  # of the one layer that has any
         with torch.no_grad():
             weight.copy_(torch.from_numpy(solved.head.weight))
             bias.copy_(torch.from_numpy(solved.head.bias))
-    return np.stack(unseen)
+    if not plan.heads.gated:
+        return Unseen(np.stack(unseen), None)
+    return Unseen(np.stack(unseen), (np.stack([*known, teacher[len(rows) :]]), truth[len(rows) :]))
 
 
 def _features(cut: int, inputs: CutInputs) -> Floats:

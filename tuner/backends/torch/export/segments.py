@@ -163,7 +163,7 @@ def _checked(
         flops = Costs(tuple(flops.cumulative()[:-1].tolist()), (0.0,) * (len(names) - 1))
     costs = ExitCosts(seconds=_seconds(task, chain), flops=flops)
     check, calibration = Check(task, chain.every, original), trained.calibration
-    if not (calibration.out_of_fold or trained.ends):
+    if not (calibration.out_of_fold or trained.ends or plan.heads.gated):
         selection = withheld_selection(task, plan.data)
         logits = check.logits(Subset(selection.samples, selection.indices))
         truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled

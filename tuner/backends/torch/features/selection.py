@@ -64,7 +64,7 @@ def shared_partition(task: Task, partition: str, share: float) -> Selection:
 def training_selections(task: Task, plan: TrialPlan) -> list[Selection]:
     """Return what one epoch of the plan trains on, where no selector chooses: local and mixed-in global samples."""
     local = local_selection(task, plan.data)
-    if plan.heads.exits and not plan.heads.out_of_fold:
+    if plan.heads.exits and not plan.out_of_fold:
         rest = np.setdiff1d(local.indices, withheld_selection(task, plan.data).indices)
         local = Selection(local.partition, local.samples, rest)
     return [local, *refit_selections(task, plan.data), *mixed_selections(task, plan)]
@@ -92,7 +92,7 @@ def judging_folds(task: Task, folds: int) -> RowNumbers:
 
 def calibration_selection(task: Task, plan: TrialPlan) -> Selection:
     """Return the local training samples on which thresholds of exits are set: all, or those that are withheld."""
-    return local_selection(task, plan.data) if plan.heads.out_of_fold else withheld_selection(task, plan.data)
+    return local_selection(task, plan.data) if plan.out_of_fold else withheld_selection(task, plan.data)
 
 
 def local_folds(*local: Selection) -> RowNumbers:

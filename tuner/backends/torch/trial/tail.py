@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tuner.arrays import Floats, Labels
 from tuner.backends.base import Trial
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.int8 import prediction_costs
@@ -65,6 +66,7 @@ class TailProcedure:
         self.access = opened.access(trial.plan, trial.store, trial.report)
         self.notes: tuple[str, ...] = ()
         self.continued = 0
+        self.left_out: tuple[Floats, Labels] | None = None
 
     def carry_out(self) -> Outcome:
         """Fill the store, choose samples, train, score, and write the weights."""
