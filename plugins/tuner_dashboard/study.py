@@ -49,7 +49,7 @@ def study_of(run: Run, *, draws_rungs: bool = False) -> optuna.Study:
 
     Trials that were scored on the samples of the front are complete, those over a limit as infeasible ones. Trials of
     lower rungs are pruned, with the values that they had there: scores of different rungs are of different samples.
-    The local accuracies of the same knobs on each rung are intermediate values, whose steps count rungs from the lowest.
+    The local accuracies of the same knobs are intermediate values, whose steps count rungs from the lowest.
     Trials begin and end when they did; those of runs that did not write it down follow each other.
 
     Args:
