@@ -160,7 +160,7 @@ def test_what_says_nothing_is_left_out_with_its_reason_at_the_end(whole: str) ->
     for title in ("What is gained, and what is forgotten", "How the front grew", "Which knobs mattered", "Memory of a"):
         assert title not in shown
         assert title in left
-    assert "all trials have the same global accuracy" in left
+    assert "all trials have the same local accuracy" in left
     assert "no trial was much better than the first" in left
     assert "40 trials were scored on the same samples, and no knob made a difference that is larger than chance" in left
     assert "they have no epochs, or one" in left
