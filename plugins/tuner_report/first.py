@@ -52,8 +52,8 @@ def photos(run: Run, findings: Findings) -> str | LeftOut:
     if others:
         title = "<h3>Wrong, and surest of it</h3>" if doubted else ""
         parts.append(f"{title}{_album(others)}")
-    shown = f"Shown are {len(findings.photos)} that training did not see and that the best trial has wrong, the surest"
-    return note(f"{shown} mistakes first. They are inside this file; --no-photos leaves them out.") + "".join(parts)
+    shown = "Not seen in training, and wrong with the best trial; the surest mistakes come first."
+    return note(f"{shown} They are inside this file; --no-photos leaves them out.") + "".join(parts)
 
 
 def is_doubted(photo: Photo) -> bool:
@@ -92,7 +92,7 @@ def _album(shown: list[Photo]) -> str:
 
 def _tried(run: Run) -> str:
     """Say how many plans were tried, in which time, and how the trials ended."""
-    ended = Counter(record.state for record in run.records if record.same_as is None)
+    ended = Counter[str](record.state for record in run.records if record.same_as is None)
     rest = [f"{number} {words}" for state, words in STATES.items() if (number := ended[state])]
     also = f", {', '.join(rest)}" if rest else ""
     asked = f" Limits: {', '.join(found)}." if (found := limits(run)) else ""

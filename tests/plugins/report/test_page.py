@@ -82,10 +82,10 @@ def whole() -> str:
     importance = {"local_accuracy": {"freeze.trainable_blocks": 0.7, "recipe.epochs": 0.3}}
     photo = Photo("7", "<9>", 0.93, b"\xff\xd8\xff\xe0 no photo of anybody", "7/a.jpg", 4, 4)
     other = replace(photo, truth="8", file="8/b.jpg", wrong_in=2)
-    run = replace(run, info=replace(run.info, config=replace(run.info.config, memory="1G")))
     limits = replace(run.info.config.limits, memory_bytes=2**30, storage_bytes=10**9)
-    run = replace(run, info=replace(run.info, config=replace(run.info.config, limits=limits)))
-    return page(run, Findings(importance, 24, STEP, photos=(other, photo)), run.record(run.best))
+    typed = replace(run.info, config=replace(run.info.config, memory="1G", limits=limits))
+    best = run.record(run.best)
+    return page(replace(run, info=typed), Findings(importance, 24, STEP, photos=(other, photo)), best)
 
 
 def test_the_page_is_complete_and_asks_nothing_of_the_network(whole: str) -> None:
