@@ -13,7 +13,7 @@ def report(
     /,
     *,
     out: OutFile = Path("report.html"),
-    photos: bool = True,
+    no_photos: bool = False,
     task: str | None = None,
     plugin: LocalPlugins = (),
     time: Time = None,
@@ -27,8 +27,8 @@ def report(
         A run's folder, or the address of a study that several workers share.
     out
         The file, which is replaced if it exists.
-    photos
-        Whether to put up to eight of your validation photos into the file, small: those that the best trial gets wrong.
+    no_photos
+        Leave out the up to eight small photos of yours that the best trial gets wrong.
     task
         The run's task, if its file has moved or the run was made on another device.
     """
@@ -45,7 +45,7 @@ def report(
         path = write(
             result,
             out,
-            photos=photos,
+            photos=not no_photos,
             task=task,
             plugins=plugin,
             time=time,
