@@ -10,6 +10,7 @@ from tuner.metrics import (
     mean_average_precision,
     r_squared,
     top_k_accuracy,
+    wilson,
 )
 from tuner.targets import Regression
 
@@ -76,3 +77,10 @@ def test_top_k_accuracies_are_scikit_learns(k: int) -> None:
     assert top_k_accuracy(outputs, labels, k) == pytest.approx(expected)
     unknown = np.array([[1, 0, -np.inf, -np.inf]] * 2, np.float32)  # classes that the model does not know
     assert top_k_accuracy(unknown, np.array([1, 3]), 3) == 0.5
+
+
+def test_an_interval_holds_its_share_within_0_and_1_whatever_the_count() -> None:
+    for count in range(1, 501):
+        for right in range(count + 1):
+            low, high = wilson(right / count, count)
+            assert 0 <= low <= right / count <= high <= 1, (right, count)

@@ -46,7 +46,7 @@ def _serve(dashboard: "Dashboard", port: int, announce: Callable[[str], object])
         raise RunError(f"port {port} cannot be used ({error}): give another --port, or none for any free one") from None
     with server:
         dashboard.names = frozenset(f"{name}:{server.server_port}" for name in (HOST, "localhost"))
-        announce(f"http://{HOST}:{server.server_port}/")
+        announce(f"http://{HOST}:{server.server_port}{dashboard.path}")
         serving = Thread(target=server.serve_forever, daemon=True)  # wsgiref would swallow a Ctrl-C during a request
         serving.start()
         try:
@@ -62,6 +62,7 @@ class Dashboard:
         source: The run.
 
     Attributes:
+        path: Of the study's own page.
         names: Values of ``Host`` that are answered: a page from elsewhere, whose name was made to lead here, is not.
     """
 
@@ -69,7 +70,7 @@ class Dashboard:
         self.names: frozenset[str] = frozenset()
         self._source = source
         self._stamp = source.stamp()
-        self._app = self._open()
+        self._app, self.path = self._open()
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer a request; the run is read again if it has new trials."""
@@ -77,10 +78,10 @@ class Dashboard:
             start_response(f"{HTTPStatus.FORBIDDEN.value} {HTTPStatus.FORBIDDEN.phrase}", [])
             return [b"only this device is answered"]
         if (stamp := self._source.stamp()) != self._stamp:
-            self._stamp, self._app = stamp, self._open()
+            self._stamp, (self._app, self.path) = stamp, self._open()
         return self._app(environ, start_response)
 
-    def _open(self) -> "WSGIApplication":
+    def _open(self) -> "tuple[WSGIApplication, str]":
         run = self._source.open()
         try:
             from tuner_dashboard.study import dashboard_app

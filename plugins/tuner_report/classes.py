@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.views.per_class import ClassScore, class_name, class_scores
-from tuner_report.drawing import BLUE, GREEN, GRID, INK, MUTED, ORANGE, Picture, drawing, to_svg
+from tuner_report.charts.drawing import BLUE, GREEN, GRID, INK, MUTED, ORANGE, Picture, drawing, to_svg
 
 #: As many classes are shown one by one, and as many letters of a name.
 MOST_CLASSES, LETTERS = 14, 18

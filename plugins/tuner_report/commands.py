@@ -12,7 +12,7 @@ def report(
     /,
     *,
     out: OutFile = Path("report.html"),
-    with_photos: bool = False,
+    no_photos: bool = False,
     task: str | None = None,
     plugin: LocalPlugins = (),
     time: Time = None,
@@ -26,8 +26,8 @@ def report(
         A run's folder, or the address of a study that several workers share.
     out
         The file, which is replaced if it exists.
-    with_photos
-        Put up to eight of the user's validation photos into the file: those that the best trial gets wrong.
+    no_photos
+        Leave out the up to eight small photos of yours that the best trial gets wrong.
     task
         The run's task, if its file has moved or the run was made on another device.
     """
@@ -40,11 +40,11 @@ def report(
     limits = CommandLimits.read(time, memory)
     with run_folder(run) as folder, closing(progress()) as listener, ended_by(limits.end):
         result = Run.open(folder)
-        listener.phase("planning the memory of the best training step; drawing")
+        listener.phase("looking at what the best trial gets wrong; drawing")
         path = write(
             result,
             out,
-            with_photos=with_photos,
+            photos=not no_photos,
             task=task,
             plugins=plugin,
             time=time,

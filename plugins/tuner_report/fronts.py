@@ -7,14 +7,29 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, SCORES, Objective
 from tuner.results.scores.pareto import front
 from tuner.targets.base import ACCURACY
+from tuner_report.charts.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    VIOLET,
+    LeftOut,
+    Picture,
+    drawing,
+    to_svg,
+)
 from tuner_report.charts.points import Point, baseline_point, point, references, scored
-from tuner_report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PAPER, VIOLET, Picture, drawing, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LOCAL, GLOBAL, SECONDS, BYTES = OBJECTIVES
 MARKS = {"head only": ("s", ORANGE), "everything": ("D", VIOLET)}
+#: What a reference trains, in words.
+PARTS = {"head only": "the head only", "everything": "the whole model"}
 PERCENT = 100
 #: Costs that are shown on a logarithmic scale from this ratio on.
 MANY_TIMES = 8
@@ -37,9 +52,9 @@ def scale(objective: Objective) -> float:
     return {**dict.fromkeys(SHARES, 100.0), "B": 1e-6, "FLOP": 1e-6}.get(objective.unit, 1.0)
 
 
-def front_pictures(run: Run) -> list[Picture]:
+def front_pictures(run: Run) -> list[Picture | LeftOut]:
     """Return the front twice: the accuracies of both domains, and local accuracy against training time."""
-    pictures = []
+    pictures = list[Picture | LeftOut]()
     if any(GLOBAL.name in run.record(trial).values for trial in run.front):
         pictures.append(
             _picture(run, run.objective(GLOBAL.name), "forgetting", "What is gained, and what is forgotten")
@@ -49,7 +64,7 @@ def front_pictures(run: Run) -> list[Picture]:
     return pictures
 
 
-def cost_pictures(run: Run) -> list[Picture]:
+def cost_pictures(run: Run) -> list[Picture | LeftOut]:
     """Return local accuracy against memory, and against every further cost that is an objective."""
     others = [one for one in run.objectives if one.direction == "minimise" and one.name != SECONDS.name]
     costs = {one.name: one for one in (BYTES, *others)}
@@ -61,10 +76,23 @@ def cost_pictures(run: Run) -> list[Picture]:
     ]
 
 
-def _picture(run: Run, across: Objective, name: str, title: str) -> Picture:
+def unmarked(run: Run) -> LeftOut | None:
+    """Return which references no picture can mark; None where all are marked, or there is no picture."""
+    missing = [PARTS[name] for name, record in references(run).items() if record is None]
+    if not missing or not run.front:
+        return None
+    return LeftOut(f"Marks for training {' and '.join(missing)}", "not tried on these samples")
+
+
+def _picture(run: Run, across: Objective, name: str, title: str) -> Picture | LeftOut:
     """Draw all trials that were scored alike, the front of these two values, and what it is compared with."""
     points = {trial: point(run, trial) for trial in scored(run)}
     points = {trial: one for trial, one in points.items() if {across.name, LOCAL.name} <= one.values.keys()}
+    if len(points) < 2:  # noqa: PLR2004 - a lone dot is no picture
+        return LeftOut(title, "only one trial has both values")
+    for one in (LOCAL, across):
+        if len({run.objective(one.name).text(other.values[one.name]) for other in points.values()}) == 1:
+            return LeftOut(title, f"all trials have the same {label(run.objective(one.name)).partition(' (')[0]}")
     members = [points[trial] for trial in run.front if trial in points]
     edge = front({trial: one.values for trial, one in points.items()}, (LOCAL, across))
     ordered = sorted((points[trial] for trial in edge), key=lambda one: one.values[across.name])
@@ -74,7 +102,7 @@ def _picture(run: Run, across: Objective, name: str, title: str) -> Picture:
         _bars(axes, across, members)
         axes.plot(*_places(across, ordered), color=BLUE, linewidth=1.2, alpha=0.6, zorder=3)
         _dots(axes, across, members, BLUE, 24, "Pareto front", 1.0)
-        described = _references(run, axes, across)
+        _references(run, axes, across)
         if run.best is not None and run.best in points:
             place = _places(across, [points[run.best]])
             best: dict[str, Any] = {"label": f"best (trial {run.best})", "zorder": 7, "linewidths": 1.6}
@@ -87,7 +115,7 @@ def _picture(run: Run, across: Objective, name: str, title: str) -> Picture:
         axes.set_ylabel(label(_local(run)))
         axes.margins(0.08, 0.1)
         needed = [*ordered, *_marked(run, points)]
-        described = " ".join(filter(None, (described, _scaled(run, axes, across, needed, list(points.values())))))
+        described = _scaled(run, axes, across, needed, list(points.values()))
         figure.legend(loc="outside lower center", ncols=3, handletextpad=0.3, columnspacing=1.2, labelcolor=MUTED)
         ends = [f"{one.name}: {_words(one, _local(run))}, {_words(one, across)}" for one in ordered]
         description = (
@@ -100,20 +128,14 @@ def _local(run: Run) -> Objective:
     return run.objective(LOCAL.name)
 
 
-def _references(run: Run, axes: "Axes", across: Objective) -> str:
-    """Mark what a baseline reaches; return what cannot be marked, in words."""
-    missing = []
+def _references(run: Run, axes: "Axes", across: Objective) -> None:
+    """Mark what a baseline reaches, where it was tried."""
     for name, record in references(run).items():
         if record is None or across.name not in record.values:
-            missing.append(name)
             continue
         marker, colour = MARKS[name]
         style: dict[str, Any] = {"color": colour, "s": 42, "zorder": 6, "edgecolors": PAPER, "linewidths": 0.8}
         axes.scatter(*_places(across, [point(run, record.trial)]), marker=marker, label=f"best of {name}", **style)
-    if not missing:
-        return ""
-    plural = "neither was" if len(missing) > 1 else "it was not"
-    return f"Not marked: {' and '.join(missing)}; {plural} tried on these samples."
 
 
 def _marked(run: Run, points: Mapping[int, Point]) -> list[Point]:

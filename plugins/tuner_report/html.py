@@ -1,15 +1,23 @@
 """Parts of an HTML page; every text is escaped here and nowhere else."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 
-from tuner_report.drawing import Picture
+from tuner_report.charts.drawing import LeftOut, Picture
+
+#: A space between a number and its unit, or between two parts of a duration, at which no line may break.
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|s|ms|h|m|min|B|kB|MB|GB|MiB|GiB|J|points?|px|M?FLOPs?|GFLOPs?)(?!\w)|\d\d[ms](?!\w))"
+)
+#: A range of numbers: a line may break behind its dash, but not before a word joiner.
+_RANGE = re.compile(r"(?<=\d)–(?=\d)")
+NO_BREAK, JOINER = "\u00a0", "\u2060"
 
 
 def text(value: object) -> str:
-    """Return a text for a page."""
-    return escape(str(value))
+    """Return a text for a page, whose numbers stay with their units."""
+    return _RANGE.sub(f"–{JOINER}", _UNIT.sub(NO_BREAK, escape(str(value))))
 
 
 def tag(name: str, content: str, style: str = "") -> str:
@@ -29,9 +37,9 @@ def note(line: str) -> str:
     return tag("p", text(line), "note") if line else ""
 
 
-def pictures(drawn: Iterable[Picture | None]) -> str:
-    """Return pictures in a grid of one or two columns; nothing where there is none."""
-    shown = "\n".join(map(figure, filter(None, drawn)))
+def pictures(drawn: Iterable[Picture | LeftOut]) -> str:
+    """Return pictures in a grid; nothing where there is none."""
+    shown = "\n".join(figure(one) for one in drawn if isinstance(one, Picture))
     return f'<div class="pictures">\n{shown}\n</div>' if shown else ""
 
 
@@ -41,16 +49,24 @@ def figure(picture: Picture, style: str = "") -> str:
     return tag("figure", f"{tag('h3', text(picture.title))}{picture.svg}{caption}", style)
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[object]], numbers: int = 0, marked: int | None = None) -> str:
-    """Return a table.
+def rows_of(shown: Mapping[str, str]) -> str:
+    """Return names with what belongs to each, which is HTML already; without those of which there is nothing."""
+    items = "".join(f"<dt>{text(name)}</dt><dd>{content}</dd>" for name, content in shown.items() if content)
+    return f'<dl class="asked">{items}</dl>'
+
+
+def table(
+    names: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = (), marked: int | None = None
+) -> str:
+    """Return a table, which scrolls inside its box with its first column in place.
 
     Args:
-        names: Of the columns.
+        names: Of the columns; those that matter first.
         rows: The cells.
-        numbers: How many of the first columns hold numbers.
+        numbers: Names of the columns that hold numbers.
         marked: Place of the row that stands out.
     """
-    kinds = ["number" if place < numbers else "text" for place in range(len(names))]
+    kinds = ["number" if name in numbers else "text" for name in names]
     head = "".join(tag("th", text(name), kind) for name, kind in zip(names, kinds, strict=True))
     lines = [
         tag("tr", "".join(tag("td", text(cell), kind) for cell, kind in zip(row, kinds, strict=True)), mark)
@@ -58,7 +74,8 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]], numbers: int =
         for mark in ["best" if place == marked else ""]
     ]
     body = "\n".join(lines)
-    return f'<div class="table"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+    shown = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+    return f'<div class="table" tabindex="0"><table>\n{shown}</table></div>'
 
 
 def inline(svg: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from tuner.errors import missing_extra
 from tuner.results.run import Run
+from tuner_report.charts.drawing import Picture
 from tuner_report.fronts import front_pictures
 
 #: Colours of the pictures: a notebook's own for text and lines, and ones that are seen on light and on dark.
@@ -27,5 +28,7 @@ def pictures(run: Run) -> str:
         if missing_extra(error) is None:
             raise
         return ""
-    figures = (f"<figure style='width: 26em; margin: 0'>{picture.svg}</figure>" for picture in drawn)
+    figures = (
+        f"<figure style='width: 26em; margin: 0'>{one.svg}</figure>" for one in drawn if isinstance(one, Picture)
+    )
     return f"<div style='{STYLE}'>{''.join(figures)}</div>"

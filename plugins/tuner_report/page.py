@@ -1,13 +1,16 @@
 """A run as one HTML page that needs no network, no script and no font."""
 
+from collections.abc import Iterable
 from importlib.resources import files
 
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.views.answer import answer
-from tuner_report import sections
-from tuner_report.course import growth_picture, learning_picture, phases_picture
-from tuner_report.html import pictures, section, tag, text
+from tuner_report import first, sections
+from tuner_report.charts.course import growth_picture, learning_picture, phases_picture
+from tuner_report.charts.drawing import LeftOut
+from tuner_report.fronts import cost_pictures, front_pictures, unmarked
+from tuner_report.html import note, pictures, section, tag, text
 from tuner_report.sections import Findings
 
 #: The page asks for nothing elsewhere: with this a browser refuses it, whatever is in the page.
@@ -26,17 +29,25 @@ def page(run: Run, findings: Findings, winner: TrialRecord | None) -> str:
         ModuleNotFoundError: matplotlib is not installed.
     """
     course = [growth_picture(run), phases_picture(run), learning_picture(run)]
+    fronts = [*front_pictures(run), *cost_pictures(run)]
+    knobs, wrong = sections.knobs(findings), first.photos(run, findings)
+    strategies, memory, refused = sections.strategies(run), sections.memory(winner, findings), sections.refused(run)
+    left_out = [wrong, *fronts, unmarked(run), *course, strategies, knobs, memory, refused]
     parts = [
         _head(run, winner),
+        section("In short", first.in_short(run, winner)),
+        section(f"{run.info.task.noun.capitalize()} it still gets wrong", _text(wrong)),
+        section("What next", first.following(run, findings)),
+        '<h2 class="part">In detail</h2>',
         section("What was asked", sections.asked(run)),
-        section("The front", sections.front(run)),
+        section("The front", sections.front(run, fronts)),
         section("The search", pictures(course), sections.spent(run)),
-        section("Which strategies paid", sections.strategies(run)),
-        section("Class by class", sections.classes(run, winner, findings)),
-        section("Which knobs mattered", sections.knobs(findings)),
-        section("Memory of a training step", sections.memory(winner, findings)),
-        section("What was refused, and why", sections.refused(run)),
-        section("What next", sections.following(run)),
+        section("Which strategies paid", _text(strategies)),
+        section("Class by class", sections.classes(run, winner)),
+        section(sections.KNOBS, pictures([knobs])),
+        section("Memory of a training step", _text(memory)),
+        section("What was refused, and why", _text(refused)),
+        _left_out([one for one in left_out if isinstance(one, LeftOut)]),
         "<footer>Made by tuner. This file is complete: it loads nothing, and nothing in it was sent anywhere.</footer>",
     ]
     style = files("tuner_report").joinpath("style.css").read_text(encoding="utf-8")
@@ -55,3 +66,14 @@ def _head(run: Run, winner: TrialRecord | None) -> str:
     of = f"{run.info.task_name} · {run.info.space_name} · seed {run.info.config.seed}"
     shown = "" if winner is None else sections.facts(run, winner)
     return f"<header>{tag('p', text(of), 'of')}{tag('h1', text(answer(run)))}{shown}</header>"
+
+
+def _text(part: str | LeftOut) -> str:
+    """Return a part, or nothing where it was left out."""
+    return part if isinstance(part, str) else ""
+
+
+def _left_out(parts: Iterable[LeftOut]) -> str:
+    """Say what is not on the page, and why."""
+    named = "; ".join(f"{one.title} ({one.why.rstrip('.')})" for one in parts)
+    return note(f"Left out, as there is nothing to say: {named}.") if named else ""

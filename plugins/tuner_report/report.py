@@ -6,25 +6,30 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.backends.base import Misread
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.errors import RunError, TunerError, disk_error
 from tuner.files import write_private
+from tuner.results.records.baseline import is_right
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
+from tuner_report.charts.points import scored
 from tuner_report.page import page
 from tuner_report.sections import Findings, Photo
 
 #: How every JPEG begins.
 JPEG = b"\xff\xd8\xff"
+#: Why there are no photos.
+NOT_WANTED, NO_WEIGHTS = "--no-photos was given", "the best trial has no weights here"
 
 
 def report(
     run: Run,
     out: str | Path = "report.html",
     *,
-    with_photos: bool = False,
+    photos: bool = True,
     task: str | None = None,
     plugins: Iterable[Path | str] = (),
     time: str | None = None,
@@ -33,12 +38,13 @@ def report(
 ) -> Path:
     """Write a report of a run: one HTML file with its pictures, which loads nothing and needs no script.
 
-    The task is opened again, if it can be, to plan the memory of the winner's training step.
+    The task is opened again, if it can be, to plan the memory of the winner's training step and to show what it still
+    has wrong. The file is readable by the user alone.
 
     Args:
         run: A run, finished or interrupted.
         out: The file, which is replaced if it exists.
-        with_photos: Whether to put a few of the user's validation photos into the file: those that the winner has
+        photos: Whether to put a few of the user's validation photos into the file, small: those that the winner has
             wrong.
         task: The run's task, as for `tuner.export`.
         plugins: Files of local plugins of the run, likewise.
@@ -50,8 +56,7 @@ def report(
         The file.
 
     Raises:
-        RunError: `out` cannot be written; or photos are wanted, and the winner has no weights or the task cannot be
-            opened.
+        RunError: `out` cannot be written.
         ModuleNotFoundError: A library of the extra ``report`` is not installed.
     """
     winner = run.record(run.front[0] if run.best is None else run.best) if run.front else None
@@ -59,11 +64,9 @@ def report(
     if winner is not None and winner.plan is not None:
         limits = CommandLimits.read(time, memory)
         try:
-            findings = _looked_at(run, winner, findings, task, plugins, limits, warn, with_photos=with_photos)
+            findings = _looked_at(run, winner, findings, task, plugins, limits, warn, wants_photos=photos)
         except TunerError as error:
-            if with_photos:
-                raise
-            findings = replace(findings, no_step=f"It cannot be shown: {error}")
+            findings = replace(findings, no_step=str(error), no_photos=str(error) if photos else NOT_WANTED)
     path = Path(out)
     try:
         write_private(path, page(run, findings, winner))
@@ -91,26 +94,45 @@ def _looked_at(
     limits: CommandLimits,
     warn: Callable[[str], object],
     *,
-    with_photos: bool,
+    wants_photos: bool,
 ) -> Findings:
-    """Open the run's task; return the winner's training step, and its misread photos where they are wanted."""
+    """Open the run's task; return the winner's training step, and the photos that it has wrong."""
     plan = winner.plan
     if plan is None:
         return findings
     weights = run.folder / "trials" / str(winner.trial) / WEIGHTS
-    if with_photos and not weights.is_file():
-        raise RunError(f"trial {winner.trial} has no weights to look at photos with: run it again")
+    has_weights = weights.is_file()
     host = host_of_run(run, task, plugins, limits, warn)
     with opened_run(run, host, plan, task, limits) as session:
         samples_changed(run, session, warn)
         step = session.plan_step(plan)
-        photos = session.misread(plan, weights) if with_photos else ()
+        misread = session.misread(plan, weights) if wants_photos and has_weights else ()
         labels = session.task.labels
     reasons = f"{plan.runtime.backend} plans none, or the layers change while they train or cannot be traced"
-    none = "" if step else f"There is no memory plan of the step: {reasons}."
-    named = [(_label(labels, one.truth), _label(labels, one.taken_for), one) for one in photos]
-    misread = tuple(Photo(truth, other, one.probability, _jpeg(one.jpeg)) for truth, other, one in named)
-    return replace(findings, step=step, no_step=none, photos=misread, lacks_photos=with_photos and not misread)
+    none = "the samples are no pictures, or leave at exits, or all are right" if has_weights else NO_WEIGHTS
+    return replace(
+        findings,
+        step=step,
+        no_step="" if step else reasons,
+        photos=tuple(_photo(run, winner, labels, one) for one in misread),
+        no_photos=none if wants_photos else NOT_WANTED,
+    )
+
+
+def _photo(run: Run, winner: TrialRecord, labels: Sequence[str], one: Misread) -> Photo:
+    """Return a photo with its classes by name, and how many of the trials have it wrong."""
+    alike = len(winner.right) == 1 and not is_right(winner.right[0], one.place)  # else it is of other samples
+    others = [run.record(trial) for trial in scored(run)] if alike else []
+    right = [is_right(other.right[0], one.place) for other in others if len(other.right) == 1]
+    return Photo(
+        _label(labels, one.truth),
+        _label(labels, one.taken_for),
+        one.probability,
+        _jpeg(one.jpeg),
+        "/".join(Path(one.file).parts[-2:]),
+        right.count(False),
+        len(right),
+    )
 
 
 def _label(labels: Sequence[str], row: int) -> str:
@@ -128,5 +150,5 @@ def _jpeg(content: str) -> bytes:
     except ValueError:
         jpeg = b""
     if not jpeg.startswith(JPEG):
-        raise RunError("a misread photo is no JPEG: leave --with-photos out")
+        raise RunError("a misread photo is no JPEG: give --no-photos")
     return jpeg

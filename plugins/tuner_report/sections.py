@@ -1,8 +1,7 @@
 """The sections of a report, from a run and what was found out about it."""
 
-import base64
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from tuner.metrics import percent
 from tuner.plan.text import describe
@@ -18,12 +17,11 @@ from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
 from tuner.targets.base import ERROR, TOP
-from tuner.units import format_bytes, format_seconds
+from tuner.units import format_bytes, format_limit, format_seconds
+from tuner_report.charts.drawing import BLUE, INK, MUTED, ORANGE, LeftOut, Picture, drawing, to_svg
 from tuner_report.charts.points import interval
 from tuner_report.classes import class_pictures
-from tuner_report.drawing import BLUE, INK, MUTED, ORANGE, Picture, drawing, to_svg
-from tuner_report.fronts import cost_pictures, front_pictures
-from tuner_report.html import figure, inline, note, pictures, table, tag, text
+from tuner_report.html import figure, inline, note, pictures, rows_of, table, tag, text
 
 #: As many confusions and refused trials are listed.
 MOST_CONFUSIONS, MOST_REFUSED = 8, 20
@@ -42,12 +40,18 @@ class Photo:
         taken_for: Name of the class that was predicted.
         probability: Of that class, by the model.
         jpeg: The photo, small.
+        file: The end of its file's path, or its place in an array.
+        wrong_in: Number of other trials that have it wrong too.
+        of: Number of trials that this is known of.
     """
 
     truth: str
     taken_for: str
     probability: float
     jpeg: bytes
+    file: str = ""
+    wrong_in: int = 0
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class Findings:
         importance_trials: Number of trials that they are of.
         step: The winner's training step; None where there is none to show.
         no_step: Why.
-        photos: Photos that the winner has wrong; empty unless they were asked for.
-        lacks_photos: Whether photos were asked for, and there are none to show.
+        photos: Photos that the winner has wrong.
+        no_photos: Why there are none, as the rest of a sentence.
     """
 
     importance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -68,7 +72,7 @@ class Findings:
     step: StepPlan | None = None
     no_step: str = ""
     photos: tuple[Photo, ...] = ()
-    lacks_photos: bool = False
+    no_photos: str = ""
 
 
 def facts(run: Run, winner: TrialRecord) -> str:
@@ -94,7 +98,6 @@ def facts(run: Run, winner: TrialRecord) -> str:
 def asked(run: Run) -> str:
     """Return the task, the model, the data, the limits and what came of the search."""
     info, task, model, targets = run.info, run.info.task, run.info.model, run.info.targets
-    limits = [_limit(name, value) for name, value in asdict(info.config.limits).items() if value is not None]
     data = f"{task.local_train:,} {task.noun} of the user to train on, {task.local_val:,} to score on"
     if info.config.folds:
         data += f", and {info.config.folds} folds of those to train on"
@@ -109,20 +112,42 @@ def asked(run: Run) -> str:
         f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
         f"{sum(block.flops for block in model.blocks) / 1e6:,.3g} MFLOP a prediction",
         "Best is": ", ".join(f"{one.direction} {words(one)}" for one in run.objectives),
-        "Limits": ", ".join(limits) or "none",
+        "Limits": ", ".join(limits(run)) or "none",
         "Search space": f"{info.space_name}, seed {info.config.seed}",
         "Ended": info.ended,
     }
-    items = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows.items() if value)
     line = (
         "Local is the user's own data, global that of what the given model knew. "
         f"{targets.score_meaning} on validation samples."
     )
-    return f'<dl class="asked">{items}</dl>{note(line)}'
+    return rows_of({name: text(value) for name, value in rows.items()}) + note(line)
 
 
-def front(run: Run) -> str:
-    """Return the front as pictures and as a table."""
+#: Limits by their names: the option, and how one that was not typed is written.
+LIMITS = {
+    "time_seconds": ("time", format_seconds),
+    "train_seconds": ("train_time", format_seconds),
+    "memory_bytes": ("memory", format_limit),
+    "storage_bytes": ("storage", format_limit),
+    "trials": ("trials", "{:,}".format),
+    "forgetting": ("forget_at_most", lambda value: f"{100 * value:.3g} %"),
+    "flat_seconds": ("stop_when_flat", format_seconds),
+}
+
+
+def limits(run: Run) -> list[str]:
+    """Return the limits, in the user's own words where these are known; the others are the search space's."""
+    config, lines = run.info.config, list[str]()
+    for name, (option, written) in LIMITS.items():
+        value, typed = getattr(config.limits, name), getattr(config, option)
+        if value is not None:
+            own = f"{written(value)} (default)" if typed is None else f"{typed}"
+            lines.append(f"{option.replace('_', ' ')} {own}")
+    return lines
+
+
+def front(run: Run, drawn: Iterable[Picture | LeftOut]) -> str:
+    """Return the front as pictures, which are drawn already, and as a table."""
     if not run.front:
         return note(f"The front is empty: {nothing_feasible(run)}.")
     members = list(run.shortlist or run.front)
@@ -147,10 +172,9 @@ def front(run: Run) -> str:
     best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
     others = len(run.front) - len(members)
     more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
-    listed = table(names, rows, len(names) - 1, marked)
+    listed = table(names, rows, names[:-1], marked)
     compared = "".join(map(note, (*baselines.notes(run), *baselines.verdicts(run, members))))
-    drawn = pictures([*front_pictures(run), *cost_pictures(run)])
-    return drawn + note(f"{scored}{bars}{best}{more}") + listed + compared
+    return pictures(drawn) + note(f"{scored}{bars}{best}{more}") + listed + compared
 
 
 def spent(run: Run) -> str:
@@ -162,78 +186,66 @@ def spent(run: Run) -> str:
     return note(f"Trials: {states}; {took}; the feature store holds {format_bytes(run.info.spent.storage_bytes)}.")
 
 
-def strategies(run: Run) -> str:
-    """Return what each strategy that is not in all plans came to; nothing where there is only one."""
+def strategies(run: Run) -> str | LeftOut:
+    """Return what each strategy that is not in all plans came to."""
     found = strategies_of(run.info.strategies, run.records)
     if len(found) < 2:  # noqa: PLR2004 - there is nothing to compare
-        return ""
+        return LeftOut("Which strategies paid", "there is nothing to choose between" if found else "all plans have all")
     local = run.objective("local_accuracy")
-    names = ("tried", f"best {local.title}", "seconds", "front lost without it", "strategy", "why not")
+    best, lost = f"best {local.title}", "front lost without it"
+    names = ("strategy", best, lost, "tried", "seconds", "why not")
     rows = [
         (
-            one.tried,
-            "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})",
-            f"{one.seconds:,.1f}",
-            f"{100 * one.adds:.1f} points",
             one.name,
+            "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})",
+            f"{100 * one.adds:.1f} points",
+            one.tried,
+            f"{one.seconds:,.1f}",
             one.reason,
         )
         for one in found
     ]
-    return table(names, rows, 4) + note(FRONT_LOST)
+    return table(names, rows, names[1:-1]) + note(FRONT_LOST)
 
 
-def classes(run: Run, winner: TrialRecord | None, findings: Findings) -> str:
-    """Return what the winner does to each class, with photos where they were asked for."""
+def classes(run: Run, winner: TrialRecord | None) -> str:
+    """Return what the winner does to each class."""
     if winner is None:
         return ""
     drawn: list[Picture] = class_pictures(run, winner)
     if not drawn:
         return note(run.info.targets.no_confusions)
     listed = [
-        (f"{one.count} of {one.samples}", one.name, one.taken_for, whose)
+        (one.name, one.taken_for, f"{one.count} of {one.samples}", whose)
         for domain, whose in (("local", "the user's"), ("global", "known before"))
         for one in confusions(run, winner, domain)[:MOST_CONFUSIONS]
     ]
-    names = ("samples", "class", "taken for", "whose")
+    names = ("class", "taken for", "samples", "whose")
     most = (
-        f"<details><summary>The most frequent confusions</summary>{table(names, listed, 1)}</details>" if listed else ""
+        f"<details><summary>The most frequent confusions</summary>{table(names, listed, names[2:3])}</details>"
+        if listed
+        else ""
     )
-    return pictures(drawn) + most + photos(findings)
+    return pictures(drawn) + most
 
 
-def photos(findings: Findings) -> str:
-    """Return photos that the winner has wrong."""
-    if findings.lacks_photos:
-        return note("There is no misread photo to show: samples are no pictures, or leave at exits, or all are right.")
-    items = [
-        f'<figure><img alt="a photo of the class {text(one.truth)}" '
-        f'src="data:image/jpeg;base64,{base64.b64encode(one.jpeg).decode()}">'
-        f"<figcaption>{text(one.truth)}, taken for {text(one.taken_for)} "
-        f"({100 * one.probability:.0f} %)</figcaption></figure>"
-        for one in findings.photos
-    ]
-    line = "Validation photos of the user that the best trial has wrong, the surest first. They are inside this file."
-    return f'<h3>Misread photos</h3>{note(line)}<div class="photos">{"".join(items)}</div>' if items else ""
-
-
-def knobs(findings: Findings) -> str:
+def knobs(findings: Findings) -> Picture | LeftOut:
     """Return how much each knob matters, or why that cannot be said."""
     drawn = knob_picture(findings.importance, findings.importance_trials)
     if drawn is not None:
-        return pictures([drawn])
+        return drawn
     count = findings.importance_trials
     trials = f"{count} trial{' was' if count == 1 else 's were'} scored on the same samples"
-    return note(f"{trials}: too few to tell which knob mattered. 20 are enough.")
+    if count < LEAST_TRIALS:
+        return LeftOut(KNOBS, f"{trials}, and it takes {LEAST_TRIALS} to tell")
+    return LeftOut(KNOBS, f"{trials}, and no knob made a difference that is larger than chance")
 
 
-def memory(winner: TrialRecord | None, findings: Findings) -> str:
-    """Return the planned memory of the winner's training step, or why there is none to show."""
+def memory(winner: TrialRecord | None, findings: Findings) -> str | LeftOut:
+    """Return the planned memory of the winner's training step."""
     step = findings.step
-    if winner is None or winner.plan is None:
-        return ""
-    if step is None:
-        return note(findings.no_step)
+    if winner is None or winner.plan is None or step is None:
+        return LeftOut("Memory of a training step", findings.no_step or "there is no trial")
     planner, placement = smallest(step.tensors)
     summary = memory_summary(step.tensors, placement, planner, step.steps)
     drawn = inline(picture(step.tensors, placement, step.steps, ""), "memory over one training step")
@@ -243,32 +255,25 @@ def memory(winner: TrialRecord | None, findings: Findings) -> str:
         f"{summary['peak_step']['name']}. Each rectangle is a tensor, from when it is made to when it is last read."
     )
     shown = figure(Picture("memory", "Tensors over one training step", caption, drawn, caption), "wide")
-    rows = [(format_bytes(one["bytes"]), one["kind"], one["name"]) for one in summary["largest"]]
-    listed = table(("size", "kind", "tensor"), rows, 1)
+    rows = [(one["name"], format_bytes(one["bytes"]), one["kind"]) for one in summary["largest"]]
+    listed = table(("tensor", "size", "kind"), rows, ("size",))
     return f"{shown}<details><summary>The largest tensors at the peak</summary>{listed}</details>"
 
 
-def refused(run: Run) -> str:
+def refused(run: Run) -> str | LeftOut:
     """Return the trials that were not run to their end, with the reason."""
     ended = [one for one in run.records if one.state in {"rejected", "killed", "failed"} and one.same_as is None]
     over = [one for one in run.records if any(value > 0 for value in one.constraint.values())]
     listed = [*ended, *(one for one in over if one not in ended)]
     if not listed:
-        return note("Nothing: every trial ran, and obeyed every limit.")
+        return LeftOut("What was refused", "every trial ran, and obeyed every limit")
     rows = [
-        (one.trial, one.state, one.reason or _broken(one), describe(one.plan) if one.plan else "")
+        (one.trial, one.reason or _broken(one), one.state, describe(one.plan) if one.plan else "")
         for one in listed[:MOST_REFUSED]
     ]
     rest = len(listed) - len(rows)
-    return table(("trial", "state", "reason", "plan"), rows, 1) + note(f"{rest} more are in the run." if rest else "")
-
-
-def following(run: Run) -> str:
-    """Return the commands that come next."""
-    if not run.front:
-        return ""
-    lines = f"tuner export {run.place} BUNDLE\ntuner predict BUNDLE FILES"
-    return tag("pre", tag("code", text(lines)))
+    shown = table(("trial", "reason", "state", "plan"), rows, ("trial",))
+    return shown + note(f"{rest} more are in the run." if rest else "")
 
 
 def words(objective: Objective) -> str:
@@ -292,22 +297,14 @@ def _value(run: Run, objective: Objective, value: float | None) -> str:
     return objective.text(value) + (f" ({100 * bounds[0]:.0f}–{100 * bounds[1]:.0f})" if bounds else "")
 
 
-def _limit(name: str, value: float) -> str:
-    """Return a limit with its name: ``"time 3m 00s"``."""
-    what, _, unit = name.rpartition("_")
-    if unit == "bytes":
-        return f"{what.replace('_', ' ')} {format_bytes(value)}"
-    if unit == "seconds":
-        return f"{what.replace('_', ' ')} {format_seconds(value)}"
-    return f"forgetting {100 * value:.3g} %" if name == "forgetting" else f"{name} {value:,}"
-
-
 def _classes(known: Classes) -> str:
     """Return the names of the local classes, and how many the given model knew."""
     names = [known.labels[row] for row in known.local]
     if not names:
         return ""
     listed = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    if not known.known:  # no data of what it knew: what that was is not known here
+        return f"{listed} ({len(names)}); all new to the given model"
     which = "none of them" if known.are_new else f"{sum(row < known.known for row in known.local)} of them"
     return f"{listed} ({len(names)}); the given model knew {which}, and {known.known} classes in all"
 
@@ -317,8 +314,10 @@ def _broken(record: TrialRecord) -> str:
     return ", ".join(f"over --{name}" for name, value in record.constraint.items() if value > 0)
 
 
-#: As many knobs are shown.
-MOST_KNOBS = 10
+#: As many knobs are shown, and the title above them.
+MOST_KNOBS, KNOBS = 10, "Which knobs mattered"
+#: Trials of a rung from which an importance is more than chance.
+LEAST_TRIALS = 20
 COLOURS = {"local_accuracy": BLUE, "global_accuracy": ORANGE}
 
 
@@ -336,7 +335,7 @@ def knob_picture(importance: Mapping[str, Mapping[str, float]], trials: int) -> 
         knob: max(shares.get(knob, 0.0) for shares in known.values()) for shares in known.values() for knob in shares
     }
     shown = sorted(knobs, key=lambda knob: knobs[knob])[-MOST_KNOBS:]
-    name, title = "knobs", "Which knobs mattered"
+    name, title = "knobs", KNOBS
     height = 0.8 / len(known)
     with drawing(height=1.0 + 0.34 * len(shown)) as (figure, axes):
         for number, (objective, shares) in enumerate(known.items()):
@@ -357,6 +356,6 @@ def knob_picture(importance: Mapping[str, Mapping[str, float]], trials: int) -> 
         text = f"Importance of the knobs: {'; '.join(lists)}."
         caption = (
             f"How much each knob decides whether a trial is among the best quarter of {trials} trials on the same "
-            "samples (PED-ANOVA). What a search did not vary cannot show."
+            "samples (PED-ANOVA). Knobs that matter no more than by chance are left out."
         )
         return Picture(name, title, text, to_svg(figure, name, title, text), caption)

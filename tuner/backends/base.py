@@ -106,12 +106,16 @@ class Misread:
         taken_for: Row that is predicted.
         probability: Of the prediction.
         jpeg: A small picture of the sample: JPEG in base64.
+        file: Its file, or its place in an array.
+        place: Its place among the samples that were scored.
     """
 
     truth: int
     taken_for: int
     probability: float
     jpeg: str
+    file: str = ""
+    place: int = -1
 
 
 class Session(ABC):

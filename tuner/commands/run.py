@@ -19,8 +19,9 @@ class Run(run.Run):
     def study(self) -> Any:
         """Return the run as an ``optuna.Study`` in memory, for ``optuna.visualization``.
 
-        Trials that may be on the front are complete, with the objectives' values; the others are pruned or failed. What
-        was measured is in ``user_attrs``.
+        Trials that were scored on all samples are complete, those over a limit as infeasible ones; of lower rungs they
+        are pruned, with the values they had there; the others are pruned or failed. What was measured is in
+        ``user_attrs``.
         """
         return offered("tuner.studies")["dashboard"].load()(self)
 

@@ -99,6 +99,11 @@ class Run:
         return frame(self.records, self.front, self.best)
 
     @property
+    def best_trials(self) -> tuple[TrialRecord, ...]:
+        """The records of the front, as Optuna's property of that name has them."""
+        return tuple(map(self.record, self.front))
+
+    @property
     def objectives(self) -> tuple[Objective, ...]:
         """The study's objectives."""
         return tuple(one.of(self.info.targets) for one in self.info.objectives)

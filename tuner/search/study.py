@@ -289,7 +289,7 @@ class Study:
         """Carry one suggestion through to its record; None where another worker trains its plan."""
         setting, origin = self._setting, {"trial": trial.number, **origin_of(trial)}
         started, rung, promoted = time.monotonic(), origin[RUNG], origin[PROMOTED]
-        base = TrialRecord(state="failed", plan=None, kind=setting.kind, **origin)
+        base = TrialRecord(state="failed", plan=None, kind=setting.kind, started=time.time(), **origin)
         try:
             composed = self._compose(optuna_values(trial))
         except (TunerError, StrategyError) as error:
@@ -301,7 +301,7 @@ class Study:
         base = replace(base, plan=plan, knobs=composed.values, strategies=composed.changed)
         seen = self._seen.get(plan.key())
         if seen is not None:
-            own = {**origin, "kind": setting.kind, "knobs": composed.values}
+            own = {**origin, "kind": setting.kind, "knobs": composed.values, "started": base.started}
             return replace(seen, **own, same_as=seen.trial, spent_seconds=0.0)
         if not self._queue.hold(trial, plan):
             return None

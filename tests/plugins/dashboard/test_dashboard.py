@@ -55,8 +55,9 @@ def test_the_dashboard_answers_here_with_the_studys_names_and_ctrl_c_ends_it_in_
 ) -> None:
     process, address = served
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/dashboard/studies/\d+", address)
     headers, page = fetch(address)
+    address = address.removesuffix("/dashboard/studies/0") + "/"
     policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == policy["connect-src"] == "'self'"
     assert {source for sources in policy.values() for source in sources.split()} <= {

@@ -49,7 +49,7 @@ class Elements(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        self.text += data.replace("\u00a0", " ").replace("\u2060", "")  # which hold numbers and units together
 
 
 def run_of(name: str) -> Run:
@@ -80,8 +80,12 @@ def whole() -> str:
     run = counted(run_of("digits"))
     assert run.best is not None
     importance = {"local_accuracy": {"freeze.trainable_blocks": 0.7, "recipe.epochs": 0.3}}
-    photo = Photo("7", "<9>", 0.93, b"\xff\xd8\xff\xe0 no photo of anybody")
-    return page(run, Findings(importance, 24, STEP, photos=(photo,)), run.record(run.best))
+    photo = Photo("7", "<9>", 0.93, b"\xff\xd8\xff\xe0 no photo of anybody", "7/a.jpg", 4, 4)
+    other = replace(photo, truth="8", file="8/b.jpg", wrong_in=2)
+    limits = replace(run.info.config.limits, memory_bytes=2**30, storage_bytes=10**9)
+    typed = replace(run.info, config=replace(run.info.config, memory="1G", limits=limits))
+    best = run.record(run.best)
+    return page(replace(run, info=typed), Findings(importance, 24, STEP, photos=(other, photo)), best)
 
 
 def test_the_page_is_complete_and_asks_nothing_of_the_network(whole: str) -> None:
@@ -122,17 +126,66 @@ def test_it_says_what_was_asked_found_and_refused(whole: str) -> None:
     assert "Known classes: 99.6 → 92.1 % (88–95)." in text
     assert "95 % interval 95–100 %" in text
     assert "7, 8, 9 (3); the given model knew none of them, and 7 classes in all" in text
-    assert "Limits" in text
-    assert "Nothing: every trial ran, and obeyed every limit." in text
+    assert "memory 1G, storage 1 GB (default), trials 4" in text
     assert "Of 2 classes 2 lost accuracy, 0 gained and 0 kept it." in text
     assert "10 of 36" in text
     assert "best quarter of 24 trials" in text
     assert "needs 5.0 kB in addition to the weights" in text
-    assert "7, taken for <9> (93 %)" in text
 
 
-def test_baselines_are_marked_and_those_missing_are_named(whole: str) -> None:
-    assert "Not marked: head only and everything; neither was tried on these samples." in Elements(whole).text
+def test_the_first_page_says_what_was_tried_brought_and_cost_and_what_to_do(whole: str) -> None:
+    text, first = Elements(whole).text, Elements(whole).text.partition("In detail")[0]
+    assert "4 ways to train the model, in " in first
+    assert "4 ran to their end. Limits: " in first
+    assert "Of 107 of your samples that training did not see, 106 are right: 99.1 % (95–100)" in first
+    assert "On the known classes 92.1 % (88–95) is right, which was 99.6 %." in first
+    assert "to train; " in first
+    assert first.index("7, taken for <9> (93 %)7/a.jpg") < first.index("8, taken for <9> (93 %)8/b.jpg")
+    assert "All of 4 trials have these wrong. Look whether the label is right." in first
+    assert [line for line in ("tuner export", "tuner predict", "tuner check", "tuner show") if line not in first] == []
+    assert text.count("What next") == 1
+
+
+def test_what_says_nothing_is_left_out_with_its_reason_at_the_end(whole: str) -> None:
+    left = Elements(whole).text.partition("Left out, as there is nothing to say: ")[2]
+    assert "What was refused (every trial ran, and obeyed every limit)" in left
+    assert "Marks for training the head only and the whole model (not tried on these samples)" in left
+    run = counted(run_of("digits"))
+    values = {**run.records[0].values, "local_accuracy": 1.0, "global_accuracy": 1.0}
+    records = tuple(replace(one, values=values, epochs=one.epochs[:1]) for one in run.records)
+    flat = page_of(
+        replace(run, records=records), Findings({}, 40, no_step="onnxruntime plans none", no_photos="all right")
+    )
+    shown, _, left = flat.text.partition("Left out, as there is nothing to say: ")
+    for title in ("What is gained, and what is forgotten", "How the front grew", "Which knobs mattered", "Memory of a"):
+        assert title not in shown
+        assert title in left
+    assert "all trials have the same local accuracy" in left
+    assert "no trial was much better than the first" in left
+    assert "40 trials were scored on the same samples, and no knob made a difference that is larger than chance" in left
+    assert "they have no epochs, or one" in left
+    assert "Memory of a training step (onnxruntime plans none)" in left
+    assert "Samples it still gets wrong (all right)" in left
+
+
+def test_numbers_stay_with_their_units_and_tables_begin_with_what_matters(whole: str) -> None:
+    seen = re.sub(r"<svg.*?</svg>|<[^>]+>", " ", whole, flags=re.DOTALL)
+    assert re.search(r"\d\u00a0%", seen)
+    assert re.findall(r"\d (?:%|MB|kB|ms|s)(?!\w)", seen) == []
+    assert "95–\u2060100" in seen
+    heads = [re.findall(r"<th[^>]*>([^<]+)", head) for head in re.findall(r"<thead>.*?</thead>", whole)]
+    assert {head[0] for head in heads} <= {"trial", "strategy", "class", "tensor"}
+
+
+def test_a_model_whose_own_classes_are_not_known_is_not_said_to_know_none() -> None:
+    run = counted(run_of("digits"))
+    run = replace(run, info=replace(run.info, classes=replace(DIGITS, known=0)))
+    text = page_of(run).text
+    assert "7, 8, 9 (3); all new to the given model" in text
+    assert "0 classes" not in text
+
+
+def test_baselines_are_marked() -> None:
     run = run_of("digits")
     plans = [run.record(trial).plan for trial in run.front]
     splits = dict(zip(run.front, (3, 0), strict=False))
@@ -149,13 +202,14 @@ def test_baselines_are_marked_and_those_missing_are_named(whole: str) -> None:
 def test_few_trials_one_or_none_and_an_empty_front_have_a_report() -> None:
     for name in ("exits", "signals"):
         text = page_of(run_of(name)).text
-        assert "too few to tell which knob mattered" in text
+        assert re.search(r"Which knobs mattered \(\d+ trials? w\w+ scored on the same samples, and it takes 20", text)
         assert ("mean flops" in text) == (name == "exits")
     run = run_of("digits")
     first = replace(run.record(0), values={**run.record(0).values, "local_top5_accuracy": 0.9})
     one = replace(run, records=(first,), front=(0,), knee=0, best=0, shortlist=(0,))
     text = page_of(one, Findings({}, 1)).text
-    assert "1 trial was scored on the same samples: too few" in text
+    assert "1 trial was scored on the same samples, and it takes 20 to tell" in text
+    assert "only one trial has both values" in text
     assert "local top5 accuracy90.0 %" in text
     nothing = replace(run, front=(), knee=None, best=None, shortlist=())
     assert "no trial ended" in page_of(replace(nothing, records=())).text

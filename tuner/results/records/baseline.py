@@ -41,6 +41,12 @@ def packed(right: Flags) -> str:
     return base64.b64encode(np.packbits(right).tobytes()).decode()
 
 
+def is_right(text: str, place: int) -> bool:
+    """Return whether the sample at a place was right, of what `packed` returned; a place outside is not."""
+    flags = np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8))
+    return 0 <= place < len(flags) and bool(flags[place])
+
+
 def discordant(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
     """Return how many samples one alone has right, and how many the other alone, of what `packed` returned for each.
 

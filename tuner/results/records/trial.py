@@ -57,6 +57,7 @@ class TrialRecord:
         values: Measured values by name; empty unless the state is one of `SCORED`.
         estimate: Cost expected before the trial.
         reason: Why the trial did not run to its end; empty if it did.
+        started: When it began, in seconds since 1970; 0 in runs that did not write it down.
         spent_seconds: Wall time, filling included.
         epochs: Log of the epochs; see `Outcome`.
         notes: Notes for the user, and the traceback of an exception.
@@ -93,6 +94,7 @@ class TrialRecord:
     kind: str = ""
     right: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
+    started: float = 0.0
 
     @property
     def config(self) -> int:

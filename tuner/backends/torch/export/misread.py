@@ -38,6 +38,8 @@ def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, 
             taken_for=int(predicted[place]),
             probability=float(shares[place, predicted[place]]),
             jpeg=_jpeg(selection.samples.load(int(selection.indices[place]))),
+            file=selection.samples.whole(int(selection.indices[place])),
+            place=int(place),
         )
         for place in surest
     )

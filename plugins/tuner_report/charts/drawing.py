@@ -73,6 +73,19 @@ class Picture:
     caption: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What would say nothing of this run.
+
+    Attributes:
+        title: Title of the picture or section.
+        why: Why, as the rest of a sentence.
+    """
+
+    title: str
+    why: str
+
+
 @contextmanager
 def drawing(width: float = WIDTH, height: float = HEIGHT) -> Iterator[tuple["Figure", "Axes"]]:
     """Yield a figure of inches and its axes, in the style of the page.

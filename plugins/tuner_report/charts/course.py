@@ -5,22 +5,23 @@ from typing import Any
 
 from tuner.results.run import Run
 from tuner.units import format_seconds
+from tuner_report.charts.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, VIOLET, LeftOut, Picture, drawing, to_svg
 from tuner_report.charts.history import hypervolume
-from tuner_report.drawing import BLUE, GREEN, GREY, INK, MUTED, ORANGE, VIOLET, Picture, drawing, to_svg
 
 LINES = (BLUE, ORANGE, GREEN, VIOLET)
 #: Phases below this share of the time are shown together.
 SMALL = 0.01
 #: As many trials have a learning curve.
 MOST_CURVES = 8
+#: A hypervolume that grows by less is a flat line.
+FLAT = 0.002
 
 
-def growth_picture(run: Run) -> Picture | None:
-    """Return the hypervolume of the front over the time of all trials; None where no trial was scored."""
-    stretches = hypervolume(run)
-    if not stretches:
-        return None
-    name, title = "history", "How the front grew"
+def growth_picture(run: Run) -> Picture | LeftOut:
+    """Return the hypervolume of the front over the time of all trials, where it grew."""
+    name, title, stretches = "history", "How the front grew", hypervolume(run)
+    if not any(areas[-1] - areas[0] > FLAT for areas in ([area for _, area in one.points] for one in stretches)):
+        return LeftOut(title, "no trial was much better than the first" if stretches else "no trial was scored")
     noun = run.info.task.noun
     with drawing() as (figure, axes):
         words = []
@@ -40,13 +41,12 @@ def growth_picture(run: Run) -> Picture | None:
         return Picture(name, title, text, to_svg(figure, name, title, text), _rungs(len(stretches)))
 
 
-def phases_picture(run: Run) -> Picture | None:
-    """Return what the time went to; None in runs that did not write it down."""
-    phases = run.info.spent.phases
+def phases_picture(run: Run) -> Picture | LeftOut:
+    """Return what the time went to, where the run wrote it down."""
+    name, title, phases = "phases", "Where the time went", run.info.spent.phases
     whole = sum(phases.values())
     if whole <= 0:
-        return None
-    name, title = "phases", "Where the time went"
+        return LeftOut(title, "the run did not write it down")
     shown = sorted(
         ((what, seconds) for what, seconds in phases.items() if seconds >= SMALL * whole), key=lambda p: p[1]
     )
@@ -64,14 +64,14 @@ def phases_picture(run: Run) -> Picture | None:
         return Picture(name, title, text, to_svg(figure, name, title, text))
 
 
-def learning_picture(run: Run) -> Picture | None:
-    """Return the training loss by epoch of the trials worth a look; None where none has a log."""
+def learning_picture(run: Run) -> Picture | LeftOut:
+    """Return the training loss by epoch of the trials worth a look that trained for more than one."""
+    name, title = "learning", "How the best trials learnt"
     logs = {trial: run.record(trial).epochs for trial in _members(run)}
     curves = {trial: [epoch["loss"] for epoch in log if "loss" in epoch] for trial, log in logs.items()}
-    curves = {trial: losses for trial, losses in curves.items() if losses}
+    curves = {trial: losses for trial, losses in curves.items() if len(losses) > 1}
     if not curves:
-        return None
-    name, title = "learning", "How the best trials learnt"
+        return LeftOut(title, "they have no epochs, or one")
     with drawing() as (figure, axes):
         for trial, losses in curves.items():
             is_best = trial == run.best
