@@ -66,7 +66,9 @@ def test_there_are_few_rows_and_the_best_is_one() -> None:
     found = rows(shown(run))
     assert 3 <= len(found) <= MOST_ROWS
     assert 0 in found
-    assert "with --pick safest it exports trial 11: keeps most of what the model knew" in shown(run)
+    assert "with --pick safest it exports trial 11: keeps most of what the model knew, of those worth a look" in shown(
+        run
+    )
 
 
 def test_details_follow_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,5 +84,5 @@ def test_details_follow_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_errors_of_few_estimates_are_not_told() -> None:
     records = tuple(one for one in RUN.records if one.trial == RUN.best)
-    assert "estimates: " in shown(RUN, details=True)
-    assert "estimates: " not in shown(replace(RUN, records=records, front=(RUN.best or 0,)), details=True)
+    assert "estimates of costs" in shown(RUN, details=True)
+    assert "estimates of costs" not in shown(replace(RUN, records=records, front=(RUN.best or 0,)), details=True)

@@ -87,7 +87,7 @@ def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:
     assert cuts_of([worse, better])[0].trial == 5
     found = cuts_of(records)
     assert [(cut.name, cut.tried, cut.trial, cut.seconds) for cut in found] == [
-        ("head alone, in closed form", 1, 0, 0.5),
+        ("head in closed form", 1, 0, 0.5),
         ("last 5 of 20 blocks", 2, 2, 6.0),
         ("the whole model", 0, None, 0.0),
     ]

@@ -155,12 +155,21 @@ class TorchSession(Session):
         return measuring.end(MeasuredTrial(trial.plan, procedure.trained, outcome, procedure.continued))
 
     def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+        self,
+        plan: TrialPlan,
+        weights: Path,
+        folder: Path,
+        *,
+        trainable: bool,
+        store: Store | None = None,
+        test: bool = True,
+        report: Report = silent,
     ) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""
+        opened = self._of(plan) if test else self._of(plan).without_test()
         if plan.heads.exits:
-            return segments.export(self._of(plan), plan, weights, folder, trainable=trainable)
-        return whole.export(self._of(plan), plan, weights, folder, trainable=trainable, store=store)
+            return segments.export(opened, plan, weights, folder, trainable=trainable, report=report)
+        return whole.export(opened, plan, weights, folder, trainable=trainable, store=store, report=report)
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         """Run the validation samples through the trained model; what has exits, or is in int8, is exported for that."""

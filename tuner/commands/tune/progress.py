@@ -17,7 +17,20 @@ from tuner.printable import printable
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import SCORES, Objective
-from tuner.search.listener import FILLING, FINISHING, LOOKING, MEASURING, OPENING, SCORING, TRYING, Listener
+from tuner.search.listener import (
+    CHECKING,
+    FILLING,
+    FINISHING,
+    JUDGING,
+    LOOKING,
+    MEASURING,
+    OPENING,
+    REFITTING,
+    SCORING,
+    TRYING,
+    WRITING,
+    Listener,
+)
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
@@ -31,6 +44,10 @@ PHASES = {
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on what the model knew (known)", FINISHING),
+    JUDGING: ("loading PyTorch and the model; its own weights predict the samples that judged it", REFITTING),
+    REFITTING: ("training once more, on all of your samples", WRITING),
+    WRITING: ("loading PyTorch's exporter, and writing ONNX", CHECKING),
+    CHECKING: ("ONNX Runtime predicts every sample, and PyTorch some of them for a check", "the bundle"),
 }
 #: Growth of the front that is hardly worth waiting for.
 HARDLY = 0.002
@@ -63,6 +80,7 @@ class Progress(Listener):
         self._objectives: Sequence[Objective] = ()
         self._phase, self._begun_at, self._step = "", 0.0, ""
         self._announced: set[str] = set()
+        self._compared: set[str] = set()
         self._last_line_at, self._patience = time.monotonic(), FIRST_SECONDS
         self._panel: _Panel | None = None
         self._closed = threading.Event()
@@ -107,11 +125,18 @@ class Progress(Listener):
     def baseline(self, baseline: Baseline, objectives: Sequence[Objective], scored: Mapping[str, int]) -> None:
         """Print the scores of a baseline, or why it has none."""
         self._objectives = objectives
+        where = " and ".join(f"{count:,} {domain}" for domain, count in scored.items() if count)
+        on = f" · on {where} samples" if where and baseline.values else ""
+        if baseline.name in self._compared:  # trials are scored on more samples from here on
+            if not baseline.values:
+                return
+            on = on.replace("· on", "· now on")
+        self._compared.add(baseline.name)
         if baseline.name == UNTOUCHED:  # by the names that scripts and --json have
             named = [(one.name, one.text(baseline.values[one.name], scored)) for one in self._scores(baseline.values)]
-            self.say(f"untouched model: {', '.join(map(' '.join, named)) or baseline.note}")
+            self.say(f"untouched model: {', '.join(map(' '.join, named)) or baseline.note}{on}")
         elif (values := self._format_values(baseline.values, scored)) or self._verbose:
-            self.say(f"{baseline.name}: {values or baseline.note}")
+            self.say(f"{baseline.name}: {values or baseline.note}{on}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Count the trials of earlier sessions, and print a line on them."""

@@ -81,7 +81,7 @@ def _named(run: Run, name: str) -> TrialRecord:
     if name == "best":
         return run.record(run.front[0] if run.best is None else run.best)
     value, sign = _BY[name]
-    shown = set(run.shortlist or run.front)
+    shown = set(run.front if name in {"fastest", "smallest"} and run.best is not None else run.shortlist or run.front)
     free = max(run.info.untouched.values.get("local_accuracy", 0.0), run.info.task.most_frequent)
     gaining = [one for one in members if one.trial in shown and one.values.get("local_accuracy", 0.0) > free]
     if run.best is not None and name in {"fastest", "smallest"}:
