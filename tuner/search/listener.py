@@ -14,8 +14,8 @@ OPENING, LOOKING, MEASURING = "opening the task", "looking at the model", "measu
 SCORING, FILLING = "scoring the untouched model", "filling the feature store"
 TRYING, PROMOTING, TRAINING, FINISHING = "trying plans", "promoting", "training", "finishing"
 #: Phases of an export.
-JUDGING, REFITTING, WRITING = "scoring the trial", "refitting", "writing the model"
-CHECKING = "scoring the exported model"
+JUDGING, REFITTING, WRITING, CHECKING = "scoring the trial", "refitting", "writing the model", "scoring the export"
+EXPORT = JUDGING, REFITTING, WRITING, CHECKING
 
 
 class Listener:

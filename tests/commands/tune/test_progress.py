@@ -57,7 +57,7 @@ def test_earlier_trials_are_counted_and_the_best_of_them_shown() -> None:
     progress.trial(record(4, 0.75, 1.0))
     assert out.getvalue().splitlines() == [
         "untouched model: local_accuracy 0.0 % (0–20) · on 15 local samples",
-        "untouched model: local_accuracy 0.0 % (0–11) · now on 30 local samples",
+        "untouched model: local_accuracy 0.0 % (0–11) · on 30 local samples",
         "continuing after 3 done, 1 rejected, best local accuracy 80.0 %",
         "trial 4: yours 75.0 %",
     ]

@@ -55,14 +55,12 @@ def _print_details(run: Run, console: Console, members: Sequence[int]) -> None:
     info = run.info
     print_text(console, f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
     console.print(_table(run, members))
-    for line in (*baselines.notes(run), *([_scored_on(run)] if run.front else [])):
-        print_text(console, line)
+    print_text(console, *baselines.notes(run), *([_scored_on(run)] if run.front else []))
     for trial in members:
         plan = run.record(trial).plan
         sentence = describe(plan) if plan else ""
         print_text(console, f"{_mark(run, trial)}{trial}: {sentence}")
-    for line in (left_out(run, members), *_picks(run)):
-        print_text(console, line)
+    print_text(console, left_out(run, members), *_picks(run))
     for part in _tried(run):
         print_text(console, part) if isinstance(part, str) else console.print(part)
     if info.spent.phases:
@@ -105,7 +103,7 @@ def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
         best = "–" if cut.local_accuracy is None else f"{local.text(cut.local_accuracy)} (trial {cut.trial})"
         kept = "–" if cut.global_accuracy is None else everywhere.text(cut.global_accuracy)
         rows.append([cut.name, str(cut.tried), best, kept, f"{cut.seconds:,.1f}"])
-    return table_of(titles, rows, titles[:1], whole=False)
+    return table_of(titles, rows)
 
 
 def _strategies(run: Run, strategies: Sequence[Tried]) -> Table:
@@ -116,7 +114,7 @@ def _strategies(run: Run, strategies: Sequence[Tried]) -> Table:
         best = "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})"
         lost = [f"{100 * one.adds:.1f} points"] if losses else []
         rows.append([one.name, str(one.tried), best, f"{one.seconds:,.1f}", *lost])
-    return table_of(titles, rows, titles[:1], whole=False)
+    return table_of(titles, rows)
 
 
 def _errors(name: str, errors: EstimateErrors) -> str:
@@ -159,7 +157,7 @@ def _table(run: Run, members: Sequence[int]) -> Table:
         values = run.record(trial).values
         cells = (run.text(one, values[one.name]) if one.name in values else "–" for one in run.columns)
         rows.append([f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors)])
-    return table_of(titles, rows, (), whole=False)
+    return table_of(titles, rows)
 
 
 def _error(values: Mapping[str, float], name: str) -> str:

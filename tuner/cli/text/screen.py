@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -18,7 +18,7 @@ from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
 from tuner.results.views.answer import answer, are_own, known, yours
-from tuner.results.views.pick import named_picks
+from tuner.results.views.pick import PICKS, named_picks
 from tuner.results.views.plausible import suspicion_of
 from tuner.results.views.reasons import reasons
 from tuner.units import format_seconds
@@ -29,14 +29,9 @@ LATENCY = "mean_latency_seconds"
 LOCAL, GLOBAL, SECONDS, PEAK = OBJECTIVES
 _WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction"}
 _PART = re.compile(r"^the | of \d+(?= blocks)")
-#: What a named pick is good for, in the words of the table.
-GOOD_FOR = {
-    "knee": "a balance of all columns",
-    "fastest": "least time to train of those about as accurate",
-    "smallest": "least memory to train of those about as accurate",
-    "safest": "keeps most of what the model knew, of those worth a look",
-}
 REST = "the rest"
+#: Titles of columns that hold words, which are on the left.
+WORDS = ("what trains", "strategy")
 #: What the phases of a run are called; those of a name that is not here are trials.
 PHASES = {
     "features": "computing features for all trials",
@@ -68,38 +63,29 @@ def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: 
         members = run.front if whole else _rows(run)
         table, has_intervals = _table(run, members, console.width)
         console.print(table)
-        for line in _below(run, members, intervals=has_intervals):
-            print_text(console, line)
+        print_text(console, *_below(run, members, intervals=has_intervals))
     if len(run.info.kinds) > 1:
         print_text(console, _kinds(run))
-    for line in (*_spent(run), *_next(run, artifacts)):
-        print_text(console, line)
+    print_text(console, *_spent(run), *_next(run, artifacts))
 
 
-def print_text(console: Console, text: str) -> None:
-    """Print a paragraph, broken at words and never within a figure."""
-    for line in wrap(_FIGURE.sub(_KEPT, text), console.width, break_long_words=False, break_on_hyphens=False):
-        console.print(line.replace(_KEPT, " "), highlight=False, markup=False, soft_wrap=True)
+def print_text(console: Console, *texts: str) -> None:
+    """Print paragraphs, broken at words and never within a figure."""
+    for text in texts:
+        for line in wrap(_FIGURE.sub(_KEPT, text), console.width, break_long_words=False, break_on_hyphens=False):
+            console.print(line.replace(_KEPT, " "), highlight=False, markup=False, soft_wrap=True)
 
 
-def table_of(titles: Sequence[str], rows: Sequence[Sequence[str]], words: Iterable[str], *, whole: bool) -> Table:
-    """Return a table without lines; the columns of `words` are on the left.
-
-    Titles may be broken at words, and cells in front of a bracket, unless they stay `whole`.
-    """
+def table_of(titles: Sequence[str], rows: Sequence[Sequence[str]], *, whole: bool = False) -> Table:
+    """Return a table without lines: titles may be broken at words, and cells in front of a bracket, if not `whole`."""
     table = Table(box=None, pad_edge=False)
     for title, *cells in zip(titles, *rows, strict=True):
         parts = cells if whole else [part for cell in cells for part in re.split(r" (?=\()", cell)]
         least = max(map(len, (*title.split(), *parts)))
-        table.add_column(title, justify="left" if title in set(words) else "right", min_width=least)
+        table.add_column(title, justify="left" if title in WORDS else "right", min_width=least)
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _least_width(table: Table) -> int:
-    """Return how many letters a table takes that has a space of two between columns."""
-    return sum(column.min_width or 0 for column in table.columns) + 2 * (len(table.columns) - 1)
 
 
 def next_commands(run: Run, artifacts: str | Path | None = None) -> Iterator[str]:
@@ -169,10 +155,10 @@ def _table(run: Run, members: Sequence[int], width: int) -> tuple[Table, bool]:
         mark = "→ " if trial == run.best else ""
         rows.append([part, f"{mark}{trial}", *_cells(run, columns, record.values, None)])
     titles = ["what trains", "trial", *(title for title, _ in columns)]
-    table = table_of(titles, rows, titles[:1], whole=True)
-    if _least_width(table) <= width:
+    table = table_of(titles, rows, whole=True)
+    if sum(2 + (column.min_width or 0) for column in table.columns) - 2 <= width:
         return table, run.info.targets.one_class
-    return table_of(titles, [[cell.partition(" (")[0] for cell in row] for row in rows], titles[:1], whole=True), False
+    return table_of(titles, [[cell.partition(" (")[0] for cell in row] for row in rows]), False
 
 
 def _cells(
@@ -269,8 +255,8 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
     yield f"next: {export}"
     picks: dict[int, list[str]] = {}
     for name, trial in named_picks(run).items():
-        if name in GOOD_FOR and trial != run.best:
+        if trial != run.best:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
-        yield f"      with --pick {names[0]} it exports trial {trial}: {', '.join(GOOD_FOR[name] for name in names)}"
+        yield f"      with --pick {names[0]} it exports trial {trial}: {', '.join(PICKS[name] for name in names)}"
     yield f"more: {show}; all of it: {shlex.join(['tuner', 'show', run.place, '--details'])}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import gmtime, strftime
 from typing import Any
 
-from tuner.backends.base import Exported, silent
+from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
@@ -32,8 +32,6 @@ from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
 from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
-from tuner.store.store import Store
-from tuner.training.epochs import Report
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
@@ -41,8 +39,6 @@ SPARE_BYTES = 1_000_000
 MOST_POINTS = 100
 #: Names of scores on the user's own samples begin so.
 LOCAL = "local_"
-#: Name of the samples that score an export alone.
-TEST = "local.test"
 
 
 def export(
@@ -147,18 +143,8 @@ def export(
             except (TunerError, RuntimeError) as error:
                 warn(f"trial {record.trial} was not refitted, so its own weights are exported: {first_line(error)}")
             hears.phase(WRITING)
-        info = write_bundle(
-            session,
-            plan,
-            weights,
-            part,
-            origin,
-            trainable=trainable,
-            before=before,
-            store=store,
-            test=test,
-            report=shown_on(hears),
-        )
+        asked: dict[str, Any] = {"trainable": trainable, "store": store, "test": test, "report": shown_on(hears)}
+        info = write_bundle(session, plan, weights, part, origin, before=before, **asked)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -224,25 +210,21 @@ def write_bundle(
     weights: Path,
     part: Path,
     origin: Mapping[str, Any],
-    *,
-    trainable: bool = False,
     before: Exported | None = None,
-    store: Store | None = None,
-    test: bool = True,
-    report: Report = silent,
+    **asked: Any,
 ) -> BundleInfo:
     """Export into a folder of `new_folder`, check what was written, and return the content of ``bundle.json``.
 
     Its sections on where the bundle comes from are `origin`: ``run``, ``plugins``, ``scores`` and ``parent``. Where the
-    weights have learned the local validation samples, `before` is the export of those that had not: it judges. What a
-    store has of the features is read. Without `test`, test samples are not scored.
+    weights have learned the local validation samples, `before` is the export of those that had not: it judges. What is
+    `asked` beside is as of `Session.export`.
 
     Raises:
         BundleError: Something else than `before` was written than its scores are of.
     """
     task = session.task
     try:
-        exported = session.export(plan, weights, part, trainable=trainable, store=store, test=test, report=report)
+        exported = session.export(plan, weights, part, **asked)
     except RuntimeError:
         if not weights.is_file():
             raise RunError(f"{weights} was removed by its run, which continues: export again") from None
@@ -252,7 +234,7 @@ def write_bundle(
     scores = dict(origin.get("scores", {}))
     if before is not None:
         exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val
-    if not test and TEST in task.contents.partitions:
+    if not asked.get("test", True) and "local.test" in task.contents.partitions:
         scores["test_left_out"] = True
     sections = dict(exported.sections)
     if (section := sections.get(Section.INT8)) is not None:

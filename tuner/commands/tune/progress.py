@@ -17,20 +17,7 @@ from tuner.printable import printable
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import SCORES, Objective
-from tuner.search.listener import (
-    CHECKING,
-    FILLING,
-    FINISHING,
-    JUDGING,
-    LOOKING,
-    MEASURING,
-    OPENING,
-    REFITTING,
-    SCORING,
-    TRYING,
-    WRITING,
-    Listener,
-)
+from tuner.search.listener import EXPORT, FILLING, FINISHING, LOOKING, MEASURING, OPENING, SCORING, TRYING, Listener
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
@@ -44,11 +31,14 @@ PHASES = {
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on what the model knew (known)", FINISHING),
-    JUDGING: ("loading PyTorch and the model; its own weights predict the samples that judged it", REFITTING),
-    REFITTING: ("training once more, on all of your samples", WRITING),
-    WRITING: ("loading PyTorch's exporter, and writing ONNX", CHECKING),
-    CHECKING: ("ONNX Runtime predicts every sample, and PyTorch some of them for a check", "the bundle"),
 }
+_OF_EXPORT = (
+    "loading PyTorch and the model; the trial's own weights predict the samples that judged it",
+    "training once more, on all of your samples",
+    "loading PyTorch's exporter, and writing ONNX",
+    "ONNX Runtime predicts every sample, and PyTorch some of them for a check",
+)
+PHASES |= dict(zip(EXPORT, zip(_OF_EXPORT, (*EXPORT[1:], "the bundle"), strict=True), strict=True))
 #: Growth of the front that is hardly worth waiting for.
 HARDLY = 0.002
 BAR_WIDTH = 20
@@ -80,7 +70,6 @@ class Progress(Listener):
         self._objectives: Sequence[Objective] = ()
         self._phase, self._begun_at, self._step = "", 0.0, ""
         self._announced: set[str] = set()
-        self._compared: set[str] = set()
         self._last_line_at, self._patience = time.monotonic(), FIRST_SECONDS
         self._panel: _Panel | None = None
         self._closed = threading.Event()
@@ -127,11 +116,9 @@ class Progress(Listener):
         self._objectives = objectives
         where = " and ".join(f"{count:,} {domain}" for domain, count in scored.items() if count)
         on = f" · on {where} samples" if where and baseline.values else ""
-        if baseline.name in self._compared:  # trials are scored on more samples from here on
-            if not baseline.values:
-                return
-            on = on.replace("· on", "· now on")
-        self._compared.add(baseline.name)
+        if not baseline.values and baseline.name in self._announced:
+            return
+        self._announced.add(baseline.name)
         if baseline.name == UNTOUCHED:  # by the names that scripts and --json have
             named = [(one.name, one.text(baseline.values[one.name], scored)) for one in self._scores(baseline.values)]
             self.say(f"untouched model: {', '.join(map(' '.join, named)) or baseline.note}{on}")

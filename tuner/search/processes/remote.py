@@ -109,18 +109,10 @@ class RemoteSession(Session):
         return self.try_train(trial, self._limits, trial.report).unwrap("training")
 
     def export(
-        self,
-        plan: TrialPlan,
-        weights: Path,
-        folder: Path,
-        *,
-        trainable: bool,
-        store: Store | None = None,
-        test: bool = True,
-        report: Report = silent,
+        self, plan: TrialPlan, weights: Path, folder: Path, *, report: Report = silent, **asked: Any
     ) -> Exported:
-        asked = {"plan": plan, "weights": weights, "folder": folder, "trainable": trainable, "store": store}
-        return cast("Exported", self._run("the export", "export", self._limits, report, **asked, test=test))
+        asked |= {"plan": plan, "weights": weights, "folder": folder}
+        return cast("Exported", self._run("the export", "export", self._limits, report, **asked))
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         return cast("Exported", self._call("scoring the trial", "judge", plan=plan, weights=weights, store=store))

@@ -24,7 +24,7 @@ from tuner.training.schedule import batches_of
 #: Samples that a thread decodes and runs at a time.
 CHECK_BATCH = 16
 #: At most so many samples of a partition, evenly spread, are compared with PyTorch.
-COMPARED = 32
+COMPARED = 16
 
 
 def scored_partitions(task: Task) -> dict[str, Samples]:

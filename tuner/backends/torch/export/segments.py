@@ -35,6 +35,7 @@ from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
+from tuner.store.store import Store
 from tuner.task import Subset, Task
 from tuner.training.epochs import Report
 
@@ -61,6 +62,7 @@ def export(
     folder: Path,
     *,
     trainable: bool = False,
+    store: Store | None = None,  # noqa: ARG001 - exits are scored from pixels
     report: Report = silent,
 ) -> Exported:
     """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Session.export`.

@@ -52,8 +52,6 @@ def export(
     With `trainable`, the frozen blocks' output is an output too, and the tail's weights keep their names and shapes, so
     that those trained later can take their place; see `tuner.backends.torch.export.trainable.tail`.
 
-    Local validation samples that the weights have learned in a refit are compared with PyTorch, and not scored.
-
     Raises:
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
