@@ -87,12 +87,12 @@ def test_at_80_columns_a_row_is_a_line_and_no_figure_is_divided(name: str) -> No
 
 
 def test_what_is_said_of_the_front_is_the_same_whichever_rows_are_shown() -> None:
-    best, near, poor = (0.9, 0.9, 9.0, 1e8), (0.9, 0.899, 8.9, 1e8), (0.2, 0.2, 1.0, 9e7)
+    best, near, poor = (0.9, 0.9, 9.0, 1e8), (0.9, 0.899, 8.9, 1e8), (0.5, 0.2, 1.0, 9e7)
     run = replace(front_of(best, near, poor), shortlist=(0,))
     texts = [shown(run, whole=whole) for whole in (False, True)]
     told = [re.findall(r"^.*Trial 0 is picked.*$", text, re.MULTILINE) for text in texts]
     assert told[0] == told[1] != []
-    assert "The next faster, trial 2, trains in 1 s instead of 9 s, for 70.0 points less on yours." in told[0][0]
+    assert "The next faster, trial 2, trains in 1 s instead of 9 s, for 40.0 points less on yours." in told[0][0]
     assert "with --pick fastest it exports trial 1: least time to train of those about as accurate" in texts[0]
     left = "2 more of the front, which --all shows: 1 near to one that is listed; 1 surely less accurate than the best"
     assert left in shown(run, details=True)
@@ -119,11 +119,11 @@ def test_a_head_in_closed_form_and_computing_features_have_one_name() -> None:
     values = RUN.record(0).values | {"fill_seconds": 3.7}
     records = tuple(replace(one, plan=solved, values=one.values | values) for one in RUN.records)
     text = shown(replace(RUN, records=records, info=replace(RUN.info, spent=spent)), details=True)
-    assert "head in closed form  → 0 " in text
+    assert re.search(r"^head in closed form +→ 0 ", text, re.MULTILINE)
     assert "→ Trial 0 computes the head in closed form from 180 of your samples" in text
     assert "0: solve the head in closed form for 180 local" in text
     assert "closed-form" not in text
-    assert "computing features for trial 0 alone takes 3.7s" in text
+    assert "computing features for trial 0 alone takes 3.7s" in " ".join(text.split())
     assert "computing features for all trials 10.0s" in text
 
 

@@ -82,7 +82,8 @@ def table_of(titles: Sequence[str], rows: Sequence[Sequence[str]], *, whole: boo
     for title, *cells in zip(titles, *rows, strict=True):
         parts = cells if whole else [part for cell in cells for part in re.split(r" (?=\()", cell)]
         least = max(map(len, (*title.split(), *parts)))
-        table.add_column(title, justify="left" if title in WORDS else "right", min_width=least)
+        fixed = least >= max(map(len, (title, *cells)))  # or rich breaks its figures before the titles of others
+        table.add_column(title, justify="left" if title in WORDS else "right", min_width=least, no_wrap=fixed)
     for row in rows:
         table.add_row(*row)
     return table
