@@ -12,10 +12,11 @@ from tuner.results.records.classes import Classes
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective, title_of
-from tuner.results.scores.strategies import FRONT_LOST, strategies_of
+from tuner.results.scores.strategies import FRONT_LOST, LOST, has_area, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
+from tuner.results.views.reasons import left_out
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_limit, format_seconds
 from tuner_report.charts.drawing import BLUE, INK, MUTED, ORANGE, LeftOut, Picture, drawing, to_svg
@@ -170,8 +171,8 @@ def front(run: Run, drawn: Iterable[Picture | LeftOut]) -> str:
         scored += f" Solved heads are also scored on {own}, by leave-one-out."
     bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.one_class else ""
     best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
-    others = len(run.front) - len(members)
-    more = f" {others} more members are near-equal, or no better than the untouched model." if others else ""
+    left = left_out(run, members).replace(", which --all shows", "")
+    more = f" {left}." if left else ""
     listed = table(names, rows, names[:-1], marked)
     compared = "".join(map(note, (*baselines.notes(run), *baselines.verdicts(run, members))))
     return pictures(drawn) + note(f"{scored}{bars}{best}{more}") + listed + compared
@@ -192,20 +193,20 @@ def strategies(run: Run) -> str | LeftOut:
     if len(found) < 2:  # noqa: PLR2004 - there is nothing to compare
         return LeftOut("Which strategies paid", "there is nothing to choose between" if found else "all plans have all")
     local = run.objective("local_accuracy")
-    best, lost = f"best {local.title}", "front lost without it"
-    names = ("strategy", best, lost, "tried", "seconds", "why not")
+    losses = has_area(run.records)
+    names = ("strategy", f"best {local.title}", *([LOST] if losses else []), "tried", "seconds", "why not")
     rows = [
         (
             one.name,
             "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})",
-            f"{100 * one.adds:.1f} points",
+            *([f"{100 * one.adds:.1f} points"] if losses else []),
             one.tried,
             f"{one.seconds:,.1f}",
             one.reason,
         )
         for one in found
     ]
-    return table(names, rows, names[1:-1]) + note(FRONT_LOST)
+    return table(names, rows, names[1:-1]) + (note(FRONT_LOST) if losses else "")
 
 
 def classes(run: Run, winner: TrialRecord | None) -> str:

@@ -59,7 +59,7 @@ def test_show_prints_what_the_documents_promise(run: Path, capsys: pytest.Captur
     for member in shown["front"]:
         assert set(member) == {"trial", "values", "plan", "sentence", "best", "knee", "not_better_than"}
         assert set(member["values"]) == {objective["name"] for objective in shown["objectives"]}
-        assert member["sentence"].startswith(("train last ", "train the whole ", "solve last "))
+        assert member["sentence"].startswith(("train last ", "train the whole ", "solve the head in closed form for "))
     for trial in shown["trials"]:
         assert set(trial) >= {"trial", "state", "values", "estimate", "measured", "reason", "plan"}
     assert shown["untouched"]["global_accuracy"] > 0.9

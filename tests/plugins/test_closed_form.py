@@ -46,7 +46,7 @@ def test_recipe_random_changes_and_loss_terms_have_no_effect() -> None:
     )
     assert normal_form(idle) == normal_form(plan)
     assert normal_form(plan).recipe == RecipePlan(epochs=1)
-    assert describe(normal_form(plan)).startswith("solve last of 4 blocks for ")
+    assert describe(normal_form(plan)).startswith("solve the head in closed form for ")
 
 
 def test_the_estimate_has_room_for_the_sums() -> None:

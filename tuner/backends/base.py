@@ -247,12 +247,21 @@ class Session(ABC):
 
     @abstractmethod
     def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+        self,
+        plan: TrialPlan,
+        weights: Path,
+        folder: Path,
+        *,
+        trainable: bool,
+        store: Store | None = None,
+        test: bool = True,
+        report: Report = silent,
     ) -> Exported:
         """Write ``model.onnx`` and ``weights.safetensors`` of a trained plan's tail into a folder, and check them.
 
         What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. Measures beyond the check
-        read features from a store, if one has them.
+        read features from a store, if one has them. Without `test` the test samples are not scored. The report counts
+        scored samples, as ``{"scored": 32, "of": 1000}``.
 
         Raises:
             BundleError: The check failed, or the tail's training step cannot be written.
@@ -265,7 +274,7 @@ class Session(ABC):
         Features are read from a store, if one has them.
         """
         with tempfile.TemporaryDirectory() as folder:
-            return self.export(plan, weights, Path(folder), trainable=False, store=store)
+            return self.export(plan, weights, Path(folder), trainable=False, store=store, test=False)
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
         """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.

@@ -50,6 +50,7 @@ class Scores:
         device: Values before and after training on a device; None where there was none.
         refit_samples: Number of local validation samples that the exported weights have learned too; 0 for none. The
             trial's values, and the local ones of `from_pixels`, which may be of stored features, are from before that.
+        test_left_out: Whether there were test samples, on which nothing was measured.
     """
 
     trial: Mapping[str, float] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Scores:
     from_pixels: Mapping[str, float] = field(default_factory=dict)
     device: DeviceScores | None = None
     refit_samples: int = 0
+    test_left_out: bool = False
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Scores":
@@ -65,14 +67,19 @@ class Scores:
         section = Table(content, "[scores] ")
         names = ("trial", "untouched", "from_pixels")
         trial, untouched, pixels = (section.table(name).values_of(int | float, "a number") for name in names)
-        return cls(trial, untouched, pixels, device, section.integer("refit_samples", 0))
+        notes = section.integer("refit_samples", 0), section.flag("test_left_out", default=False)
+        return cls(trial, untouched, pixels, device, *notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON holds them."""
         measured = {"trial": dict(self.trial), "untouched": dict(self.untouched), "from_pixels": dict(self.from_pixels)}
         content = {name: values for name, values in measured.items() if values or name == "untouched"}
-        refitted: dict[str, Any] = {"refit_samples": self.refit_samples} if self.refit_samples else {}
-        return {**content, **refitted, **(self.device.to_dict() if self.device else {})}
+        notes = {"refit_samples": self.refit_samples, "test_left_out": self.test_left_out}
+        return {
+            **content,
+            **{name: value for name, value in notes.items() if value},
+            **(self.device.to_dict() if self.device else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True)

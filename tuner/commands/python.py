@@ -46,7 +46,7 @@ UNKNOWN = {
     "n_jobs": "start several runs with one study=",
     "directions": "name objectives in the search space: space={'objectives': [...]}",
 }
-FLAGS = frozenset({"resume", "keep_going", "deterministic", "trainable", "int8", "refit", "drop_unreached"})
+FLAGS = frozenset({"resume", "keep_going", "deterministic", "trainable", "int8", "refit", "test", "drop_unreached"})
 _COMMAND = re.compile(r"(\btuner [a-z](?:[^,;:()`]|:(?! ))*)")
 _OPTION = re.compile(r"--(no-)?([a-z][a-z0-9-]*)")
 P = ParamSpec("P")

@@ -13,15 +13,19 @@ BACKENDS = {"torch": "", "onnxruntime": " by ONNX Runtime"}
 OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
+#: What a plan is called whose last layer is solved for, on screens and in documents.
+SOLVED = "the head in closed form"
+
+
 def describe(plan: TrialPlan) -> str:
     """Return what a plan trains, on which samples, from which features, and how."""
-    edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape)
+    edits = "".join(f", {edit.kind}{_settings(edit)}" for edit in plan.shape if edit.settings or not plan.traits.solves)
     terms = "".join(f", + {term.weight:.2g} {term.kind}{_settings(term)}" for term in plan.loss)
     backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
     backend += ", its frozen blocks in int8" if plan.runtime.precision == "int8" else ""
     changes = f"{edits}{_heads(plan.heads)}{terms}{backend}"
     if plan.traits.solves:
-        return f"solve {_part(plan)} for {_data(plan)}{_source(plan)}{changes}"
+        return f"solve {SOLVED} for {_data(plan)}{_source(plan)}{changes}"
     return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}"
 
 
@@ -35,7 +39,7 @@ def plain(plan: TrialPlan) -> str:
     if plan.global_samples:
         samples += f" and {plan.global_samples:,} known one{'' if plan.global_samples == 1 else 's'}"
     if plan.traits.solves:
-        return f"computes {trained_part(plan)} in one step from {samples}"
+        return f"computes {SOLVED} from {samples}"
     by = "".join(f", by {edit.kind}" for edit in plan.shape)
     exits = f" and {_exits(plan)}" if plan.heads.exits and plan.trainable else ""
     epochs = f"in {plan.recipe.epochs} epoch{'' if plan.recipe.epochs == 1 else 's'}"
@@ -50,6 +54,8 @@ def trained_part(plan: TrialPlan) -> str:
     """Return what of the model a plan trains, for a sentence: ``"the last 3 of 20 blocks"``."""
     if not plan.trainable:
         return _exits(plan)
+    if plan.traits.solves:
+        return SOLVED
     if plan.split == 0:
         return "the whole model"
     return "the last block" if plan.trainable == 1 else f"the last {plan.trainable} of {plan.model.num_blocks} blocks"

@@ -49,12 +49,15 @@ def test_the_panel_appears_with_the_first_phase_and_is_removed_at_the_end() -> N
 def test_earlier_trials_are_counted_and_the_best_of_them_shown() -> None:
     out = StringIO()
     progress = Progress(Console(file=out, width=200))
-    progress.baseline(Baseline("untouched", {"local_accuracy": 0.0}), OBJECTIVES[:1], {"local": 30})
+    untouched = Baseline("untouched", {"local_accuracy": 0.0})
+    for samples in (15, 30):
+        progress.baseline(untouched, OBJECTIVES[:1], {"local": samples})
     rejected = TrialRecord(2, "rejected", None, reason="--time: needs more")
     progress.resumed([record(0, 0.7, 3.0), record(1, 0.8, 5.0), rejected, record(3, 0.9, 9.0, memory=0.5)])
     progress.trial(record(4, 0.75, 1.0))
     assert out.getvalue().splitlines() == [
-        "untouched model: local_accuracy 0.0 % (0–11)",
+        "untouched model: local_accuracy 0.0 % (0–20) · on 15 local samples",
+        "untouched model: local_accuracy 0.0 % (0–11) · on 30 local samples",
         "continuing after 3 done, 1 rejected, best local accuracy 80.0 %",
         "trial 4: yours 75.0 %",
     ]

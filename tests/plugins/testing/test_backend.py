@@ -88,10 +88,8 @@ class TrainsMore(Delegate):
     def train(self, trial: Trial) -> Outcome:
         return super().train(replace(trial, plan=deeper(trial.plan)))
 
-    def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
-    ) -> Exported:
-        return super().export(deeper(plan), weights, folder, trainable=trainable, store=store)
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, **options: Any) -> Exported:
+        return super().export(deeper(plan), weights, folder, **options)
 
 
 def deeper(plan: TrialPlan) -> TrialPlan:
@@ -99,22 +97,18 @@ def deeper(plan: TrialPlan) -> TrialPlan:
 
 
 class ExportsUnchecked(Delegate):
-    def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
-    ) -> Exported:
-        return replace(super().export(plan, weights, folder, trainable=trainable, store=store), checks={})
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, **options: Any) -> Exported:
+        return replace(super().export(plan, weights, folder, **options), checks={})
 
 
 class ExportsAnother(Delegate):
     """Exports a model of untrained weights."""
 
-    def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
-    ) -> Exported:
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, **options: Any) -> Exported:
         from safetensors.numpy import load_file, save_file
 
         save_file({name: 0 * value for name, value in load_file(weights).items()}, weights)
-        return super().export(plan, weights, folder, trainable=trainable, store=store)
+        return super().export(plan, weights, folder, **options)
 
 
 def without(name: str) -> Callable[[Outcome], Outcome]:

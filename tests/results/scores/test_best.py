@@ -1,6 +1,7 @@
 """The default pick, what is named next to it, and the cuts that a run tried."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.plan.plans import PLAN
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.run import Run
 from tuner.results.scores.cuts import cuts_of
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.results.scores.pareto import best, is_alike, is_worth_naming
@@ -87,12 +89,19 @@ def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:
     assert cuts_of([worse, better])[0].trial == 5
     found = cuts_of(records)
     assert [(cut.name, cut.tried, cut.trial, cut.seconds) for cut in found] == [
-        ("head alone, in closed form", 1, 0, 0.5),
+        ("head in closed form", 1, 0, 0.5),
         ("last 5 of 20 blocks", 2, 2, 6.0),
         ("the whole model", 0, None, 0.0),
     ]
     assert found[1].local_accuracy == 0.75, "of the highest rung"
     assert found[2].reason == "--time: needs more"
+    exits = Run.open(Path(__file__).parents[2] / "fixtures" / "exits" / "run").records[0].plan
+    assert exits is not None
+    alone = TrialRecord(9, "done", replace(exits, split=exits.model.num_blocks), values=values(0.6))
+    assert [(cut.name, cut.blocks) for cut in cuts_of([*records, alone])][:2] == [
+        ("none (early exits alone)", 0),
+        ("head in closed form", 0),
+    ]
 
 
 def test_strategies_of_a_run_by_what_they_changed_and_what_the_front_would_lose_without_them() -> None:

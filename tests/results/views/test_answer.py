@@ -183,7 +183,7 @@ def plans_told(run: Run) -> str:
 def test_a_plan_is_told_without_terms() -> None:
     assert plans_told(KNOWN) == "trains the last 2 of 4 blocks on 180 of your samples and 77 known ones, in 4 epochs"
     solves = planned(KNOWN, split=3, shape=(TailEdit.of("closed-form", EditTraits(solves=True)),))
-    assert plans_told(solves) == "computes the last block in one step from 180 of your samples and 77 known ones"
+    assert plans_told(solves) == "computes the head in closed form from 180 of your samples and 77 known ones"
     assert "the last 2 of 4 blocks and 1 early exit on" in plans_told(run_of("exits", DIGITS))
     plan = KNOWN.record(0).plan
     assert plan is not None
@@ -206,7 +206,7 @@ def front_of(run: Run, best: int, *values: tuple[float, float, float], forgettin
 
 def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() -> None:
     run = front_of(KNOWN, 0, (0.90, 0.985, 9.0), (0.99, 0.40, 8.0), (0.91, 0.984, 9.5), (0.88, 0.995, 3.0))
-    assert reasons(run, run.front) == (
+    assert reasons(run) == (
         "Trial 0 is picked: best on your classes 7–9 of those that lose at most 2.0 points on the known classes. "
         "Trial 1 has 99.0 % there, but loses 59.6 points. "
         "Trial 2 has 91.0 %, which 107 samples cannot tell from 90.0 %. "
@@ -214,11 +214,11 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
         "The next faster, trial 3, trains in 3 s instead of 9 s, for 2.0 points less on yours."
     )
     alone = front_of(KNOWN, 0, (0.90, 0.985, 9.0), forgetting=0.05)
-    assert reasons(alone, alone.front) == (
+    assert reasons(alone) == (
         "Trial 0 is picked: best on your classes 7–9 of those that lose at most 5.0 points on the known classes."
     )
     forgets = front_of(KNOWN, 0, (0.90, 0.5, 9.0), (0.80, 0.55, 9.5))
-    said = reasons(forgets, forgets.front)
+    said = reasons(forgets)
     assert "the largest sum of both scores, as all lose more than 2.0 points on the known classes." in said
-    assert said.endswith("No other shown trains much faster.")
-    assert reasons(replace(run, best=None), run.front) == ""
+    assert said.endswith("No other of the front trains much faster.")
+    assert reasons(replace(run, best=None)) == ""

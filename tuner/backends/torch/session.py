@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import nn
@@ -154,13 +155,10 @@ class TorchSession(Session):
         outcome = procedure.carry_out()
         return measuring.end(MeasuredTrial(trial.plan, procedure.trained, outcome, procedure.continued))
 
-    def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
-    ) -> Exported:
+    def export(self, plan: TrialPlan, weights: Path, folder: Path, *, test: bool = True, **asked: Any) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""
-        if plan.heads.exits:
-            return segments.export(self._of(plan), plan, weights, folder, trainable=trainable)
-        return whole.export(self._of(plan), plan, weights, folder, trainable=trainable, store=store)
+        opened = self._of(plan) if test else self._of(plan).without_test()
+        return (segments if plan.heads.exits else whole).export(opened, plan, weights, folder, **asked)
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         """Run the validation samples through the trained model; what has exits, or is in int8, is exported for that."""

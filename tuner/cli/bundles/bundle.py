@@ -31,6 +31,7 @@ def export(
     plugin: LocalPlugins = (),
     artifacts: str | None = None,
     no_refit: bool = False,
+    no_test: bool = False,
     time: Time = None,
     memory: Memory = None,
     json_output: Json = False,
@@ -65,6 +66,8 @@ def export(
         Of a study: the folder, or s3://BUCKET/PREFIX, where its workers put the weights of the front.
     no_refit
         Export the trial's own weights, which have not learned the validation samples: nothing is trained.
+    no_test
+        Do not score test samples: the bundle then says that its accuracy on them was not measured.
     """
     from tuner.cli.fence import ended_by
     from tuner.commands.bundles.export import export as write
@@ -92,6 +95,7 @@ def export(
             time=time,
             memory=memory,
             refit=not no_refit,
+            test=not no_test,
             listener=listener,
             warn=_warn,
         )

@@ -35,7 +35,7 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
             continue
         trial = "" if in_trial is None else f"; in the trial{over} {targets.text(in_trial)}"
         lines.append(f"  {shown} {targets.text(value, scored.get(name, 0))}{trial}")
-    lines += [f"  {line}" for line in _refit(info)]
+    lines += [f"  {line}" for line in _notes(info)]
     lines += [f"  {line}" for line in int8_lines(info)]
     if info.train is not None:
         samples = info.train.replay_samples + info.train.check_samples
@@ -48,11 +48,15 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     return "\n".join(lines)
 
 
-def _refit(info: BundleInfo) -> list[str]:
-    """Return a line on what the local scores of a refitted bundle are of."""
-    count = info.scores.refit_samples
-    title = title_of(LOCAL, info.targets)
-    return [f"{title}: measured before the refit, on {count:,} samples that it then learned too"] if count else []
+def _notes(info: BundleInfo) -> list[str]:
+    """Return a line on what the local scores of a refitted bundle are of, and one on what was not measured."""
+    lines, count = [], info.scores.refit_samples
+    if count:
+        title = title_of(LOCAL, info.targets)
+        lines.append(f"{title}: measured before the refit, on {count:,} samples that it then learned too")
+    if info.scores.test_left_out:
+        lines.append(f"{title_of('test_accuracy', info.targets)}: not measured, as the test samples were left out")
+    return lines
 
 
 def int8_lines(info: BundleInfo) -> list[str]:
@@ -139,7 +143,7 @@ def _scores(card: "Card") -> list[str]:
         of = targets.text(scores.trial[name], card.local_samples)
         over = f", over all {card.local_samples:,} local samples" if card.local_samples else ""
         lines.append(f"{title_of(name, targets)} in the run{over}: {of}")
-    lines += _refit(card.info)
+    lines += _notes(card.info)
     if scores.device is not None:
         device = scores.device
         earlier, now = ("unknown" if one is None else targets.text(one) for one in (device.before, device.after))

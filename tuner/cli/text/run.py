@@ -8,17 +8,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tuner.cli.text.screen import print_screen
+from tuner.cli.text.screen import print_screen, print_text, table_of
 from tuner.metrics import percent
 from tuner.plan.text import describe
 from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
 from tuner.results.scores.cuts import Cut, cuts_of
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, Objective, title_of
-from tuner.results.scores.strategies import FRONT_LOST, Tried, strategies_of
+from tuner.results.scores.strategies import FRONT_LOST, LOST, Tried, has_area, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
 from tuner.results.views.pick import named_picks
+from tuner.results.views.reasons import left_out
 from tuner.targets.base import LEFT_OUT, TOP
 from tuner.units import format_bytes, format_seconds
 
@@ -26,6 +27,14 @@ from tuner.units import format_bytes, format_seconds
 ERRORS = ("local_mae", "global_mae", "local_loo_mae")
 #: Errors of fewer estimates say nothing of the others.
 FEW_ESTIMATES = 3
+ESTIMATES = "estimates of costs, made before each trial, were off"
+#: What is estimated, for people.
+COSTS = {"peak_bytes": "memory", "train_seconds": "time to train"}
+#: What the seconds of tables are.
+WALL = (
+    "seconds: all that these trials took, computing features and scoring included. Train seconds: training on stored "
+    "features; a trial that continues another has those of the other, too"
+)
 
 
 def print_run(
@@ -44,31 +53,24 @@ def print_run(
 def _print_details(run: Run, console: Console, members: Sequence[int]) -> None:
     """Print all values and plans in the field's terms, what each cut and strategy came to, and what was spent."""
     info = run.info
-    console.print(f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
+    print_text(console, f"{info.task_name} · space {info.space_name} · seed {info.config.seed} · {info.ended}")
     console.print(_table(run, members))
-    for line in baselines.notes(run):
-        console.print(line, highlight=False)
-    if run.front:
-        console.print(_scored_on(run), highlight=False)
+    print_text(console, *baselines.notes(run), *([_scored_on(run)] if run.front else []))
     for trial in members:
         plan = run.record(trial).plan
         sentence = describe(plan) if plan else ""
-        console.print(f"{_mark(run, trial)}{trial}: {sentence}", highlight=False)
-    if len(members) < len(run.front):
-        left = len(run.front) - len(members)
-        console.print(f"{left} more of the front: near-equal, or no better than the untouched model; --all shows them")
-    for line in _picks(run):
-        console.print(line, highlight=False)
+        print_text(console, f"{_mark(run, trial)}{trial}: {sentence}")
+    print_text(console, left_out(run, members), *_picks(run))
     for part in _tried(run):
-        console.print(part, highlight=False)
+        print_text(console, part) if isinstance(part, str) else console.print(part)
     if info.spent.phases:
         spent = sorted(info.spent.phases.items(), key=lambda phase: -phase[1])
-        console.print("seconds: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
+        print_text(console, "phases: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in spent))
     errors = {name: one for name, one in estimate_errors(run.records).items() if one.trials >= FEW_ESTIMATES}
     if errors:
-        console.print(f"estimates: {'; '.join(map(_errors, errors, errors.values()))}", highlight=False)
+        print_text(console, f"{ESTIMATES}: {'; '.join(map(_errors, errors, errors.values()))}")
     of_prior = f"{run.of_prior} · " if run.of_prior else ""
-    console.print(f"{of_prior}the store now holds {format_bytes(info.spent.storage_bytes)}")
+    print_text(console, f"{of_prior}the store now holds {format_bytes(info.spent.storage_bytes)}")
 
 
 def _picks(run: Run) -> Iterator[str]:
@@ -86,41 +88,41 @@ def _tried(run: Run) -> Iterator[Table | str]:
         yield _cuts(run, cuts)
     if len(strategies) > 1:
         yield _strategies(run, strategies)
-        yield FRONT_LOST
+        if has_area(run.records):
+            yield FRONT_LOST
+    if len(cuts) > 1 or len(strategies) > 1:
+        yield WALL
         yield from (f"{one.name} has no scored trial: {one.reason}" for one in strategies if one.reason)
 
 
 def _cuts(run: Run, cuts: Sequence[Cut]) -> Table:
     """Return what each number of blocks that train came to."""
     local, everywhere = run.objective("local_accuracy"), run.objective("global_accuracy")
-    table = Table(box=None, pad_edge=False)
-    for title in ("what trains", "tried", f"best {local.title}", f"its {everywhere.title}", "seconds"):
-        table.add_column(title, justify="left" if title == "what trains" else "right")
+    titles, rows = ["what trains", "tried", f"best {local.title}", f"its {everywhere.title}", "seconds"], []
     for cut in cuts:
         best = "–" if cut.local_accuracy is None else f"{local.text(cut.local_accuracy)} (trial {cut.trial})"
         kept = "–" if cut.global_accuracy is None else everywhere.text(cut.global_accuracy)
-        table.add_row(cut.name, str(cut.tried), best, kept, f"{cut.seconds:,.1f}")
-    return table
+        rows.append([cut.name, str(cut.tried), best, kept, f"{cut.seconds:,.1f}"])
+    return table_of(titles, rows)
 
 
 def _strategies(run: Run, strategies: Sequence[Tried]) -> Table:
     """Return what each strategy that is not in all plans came to."""
-    local = run.objective("local_accuracy")
-    table = Table(box=None, pad_edge=False)
-    for title in ("strategy", "tried", f"best {local.title}", "seconds", "front lost without it"):
-        table.add_column(title, justify="left" if title == "strategy" else "right")
+    local, losses, rows = run.objective("local_accuracy"), has_area(run.records), []
+    titles = ["strategy", "tried", f"best {local.title}", "seconds", *([LOST] if losses else [])]
     for one in strategies:
         best = "–" if one.best is None else f"{local.text(one.best)} (trial {one.trial})"
-        table.add_row(one.name, str(one.tried), best, f"{one.seconds:,.1f}", f"{100 * one.adds:.1f} points")
-    return table
+        lost = [f"{100 * one.adds:.1f} points"] if losses else []
+        rows.append([one.name, str(one.tried), best, f"{one.seconds:,.1f}", *lost])
+    return table_of(titles, rows)
 
 
 def _errors(name: str, errors: EstimateErrors) -> str:
     """Say how far the estimates of a cost were off."""
-    found = (errors.median, errors.nine_in_ten, errors.plain_median, errors.plain_nine_in_ten)
-    median, most, plain_median, plain_most = (None if value is None else f"{100 * value:.0f} %" for value in found)
-    text = f"{name.replace('_', ' ')} off by {median} in the median, {most} in nine of ten"
-    return text if plain_median is None else f"{text} ({plain_median} and {plain_most} before calibration)"
+    found = (errors.median, errors.nine_in_ten, errors.plain_median)
+    median, most, plain = (None if value is None else f"{100 * value:.0f} %" for value in found)
+    learned = "" if plain in {None, median} else f" ({plain} without what earlier trials of the run had taught)"
+    return f"{COSTS.get(name, name)} by {median} as a rule{learned}, by at most {most} in nine of ten trials"
 
 
 def _scored_on(run: Run) -> str:
@@ -145,20 +147,17 @@ def _scored_on(run: Run) -> str:
 def _table(run: Run, members: Sequence[int]) -> Table:
     """Return the values of what the search is compared with, and of members of the front."""
     measured = {one.name: one.values for one in run.info.baselines}
-    table = Table(box=None, pad_edge=False)
-    table.add_column("trial", justify="right")
-    for objective in run.columns:
-        table.add_column(objective.title, justify="right")
     errors = [name for name in ERRORS if any(name in run.record(trial).values for trial in members)]
-    for name in errors:
-        table.add_column(title_of(name, run.info.targets).replace("absolute", "abs."), justify="right")
+    titles = ["trial", *(one.title for one in run.columns)]
+    titles += [title_of(name, run.info.targets).replace("absolute", "abs.") for name in errors]
+    rows = []
     for baseline, texts in baselines.rows(run):
-        table.add_row(baseline, *texts, *(_error(measured.get(baseline, {}), name) for name in errors))
+        rows.append([baseline, *texts, *(_error(measured.get(baseline, {}), name) for name in errors)])
     for trial in members:
         values = run.record(trial).values
         cells = (run.text(one, values[one.name]) if one.name in values else "–" for one in run.columns)
-        table.add_row(f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors))
-    return table
+        rows.append([f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors)])
+    return table_of(titles, rows)
 
 
 def _error(values: Mapping[str, float], name: str) -> str:

@@ -5,11 +5,12 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console
 from rich.table import Table
 
-from tuner.plan.text import plain, trained_part
+from tuner.plan.text import SOLVED, plain, trained_part
 from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.records.trial import SCORED, binding
 from tuner.results.run import Run
@@ -17,7 +18,7 @@ from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
 from tuner.results.views.answer import answer, are_own, known, yours
-from tuner.results.views.pick import named_picks
+from tuner.results.views.pick import PICKS, named_picks
 from tuner.results.views.plausible import suspicion_of
 from tuner.results.views.reasons import reasons
 from tuner.units import format_seconds
@@ -28,17 +29,12 @@ LATENCY = "mean_latency_seconds"
 LOCAL, GLOBAL, SECONDS, PEAK = OBJECTIVES
 _WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction"}
 _PART = re.compile(r"^the | of \d+(?= blocks)")
-#: What a named pick is good for, in the words of the table.
-GOOD_FOR = {
-    "knee": "a balance of all columns",
-    "fastest": "least time to train",
-    "smallest": "least memory to train",
-    "safest": "keeps most of what the model knew",
-}
 REST = "the rest"
+#: Titles of columns that hold words, which are on the left.
+WORDS = ("what trains", "strategy")
 #: What the phases of a run are called; those of a name that is not here are trials.
 PHASES = {
-    "features": "computing features",
+    "features": "computing features for all trials",
     "baselines": "models to compare with",
     "starting": "starting",
     "measuring": "measuring this device",
@@ -51,26 +47,46 @@ STATES = {
     "killed": "ended by a limit",
     "failed": "failed",
 }
+#: Spaces within a figure: lines are not broken there.
+_FIGURE = re.compile(r"(?<=\d) (?=%|\(|[kMG]?B\b|[kMG]?FLOP|m?s\b|points?\b)|(?<=\dm) (?=\d)|(?<=[Tt]rial) (?=\d)")
+_KEPT = "\N{NO-BREAK SPACE}"
 #: Phases that take a smaller share of the time are summed.
 SMALL = 0.04
 
 
 def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: str | Path | None = None) -> None:
     """Print what a run came to, for somebody who has not read the documents."""
-    console.print(answer(run), highlight=False)
+    print_text(console, answer(run))
     if warning := suspicion_of(run.info):
-        console.print(warning, highlight=False)
+        print_text(console, warning)
     if run.front:
         members = run.front if whole else _rows(run)
-        console.print(_table(run, members))
-        for line in _below(run, members):
-            console.print(line, highlight=False)
+        table, has_intervals = _table(run, members, console.width)
+        console.print(table)
+        print_text(console, *_below(run, members, intervals=has_intervals))
     if len(run.info.kinds) > 1:
-        console.print(_kinds(run), highlight=False)
-    for line in _spent(run):
-        console.print(line, highlight=False)
-    for line in _next(run, artifacts):
-        console.print(line, highlight=False)
+        print_text(console, _kinds(run))
+    print_text(console, *_spent(run), *_next(run, artifacts))
+
+
+def print_text(console: Console, *texts: str) -> None:
+    """Print paragraphs, broken at words and never within a figure."""
+    for text in texts:
+        for line in wrap(_FIGURE.sub(_KEPT, text), console.width, break_long_words=False, break_on_hyphens=False):
+            console.print(line.replace(_KEPT, " "), highlight=False, markup=False, soft_wrap=True)
+
+
+def table_of(titles: Sequence[str], rows: Sequence[Sequence[str]], *, whole: bool = False) -> Table:
+    """Return a table without lines: titles may be broken at words, and cells in front of a bracket, if not `whole`."""
+    table = Table(box=None, pad_edge=False)
+    for title, *cells in zip(titles, *rows, strict=True):
+        parts = cells if whole else [part for cell in cells for part in re.split(r" (?=\()", cell)]
+        least = max(map(len, (*title.split(), *parts)))
+        fixed = least >= max(map(len, (title, *cells)))  # or rich breaks its figures before the titles of others
+        table.add_column(title, justify="left" if title in WORDS else "right", min_width=least, no_wrap=fixed)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def next_commands(run: Run, artifacts: str | Path | None = None) -> Iterator[str]:
@@ -124,24 +140,26 @@ def _rows(run: Run) -> tuple[int, ...]:
     return shortlist(kept, columns, run.scored_samples, run.best, MOST_ROWS)
 
 
-def _table(run: Run, members: Sequence[int]) -> Table:
-    """Return the values of the given model, of what anybody would try first, and of trials."""
-    columns = _columns(run, members)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("what trains")
-    table.add_column("trial", justify="right")
-    for title, _ in columns:
-        table.add_column(title, justify="right")
+def _table(run: Run, members: Sequence[int], width: int) -> tuple[Table, bool]:
+    """Return the values of the given model, of what anybody would try first, and of trials; whether with intervals.
+
+    A row is one line: where the console is too narrow for that, intervals are left out.
+    """
+    columns, rows = _columns(run, members), list[list[str]]()
     for one in run.info.baselines or (run.info.untouched,):
         if one.values or one.name == UNTOUCHED:
             name = "as it came" if one.name == UNTOUCHED else one.name
-            table.add_row(name, "", *_cells(run, columns, one.values, run.info.samples_of(one)))
+            rows.append([name, "", *_cells(run, columns, one.values, run.info.samples_of(one))])
     for trial in members:
         record = run.record(trial)
         part = "" if record.plan is None else _PART.sub("", trained_part(record.plan))
         mark = "→ " if trial == run.best else ""
-        table.add_row(part, f"{mark}{trial}", *_cells(run, columns, record.values, None))
-    return table
+        rows.append([part, f"{mark}{trial}", *_cells(run, columns, record.values, None)])
+    titles = ["what trains", "trial", *(title for title, _ in columns)]
+    table = table_of(titles, rows, whole=True)
+    if sum(2 + (column.min_width or 0) for column in table.columns) - 2 <= width:
+        return table, run.info.targets.one_class
+    return table_of(titles, [[cell.partition(" (")[0] for cell in row] for row in rows]), False
 
 
 def _cells(
@@ -151,14 +169,14 @@ def _cells(
         yield run.text(one, values[one.name], samples) if one.name in values else "–"
 
 
-def _below(run: Run, members: Sequence[int]) -> Iterator[str]:
+def _below(run: Run, members: Sequence[int], *, intervals: bool) -> Iterator[str]:
     """Yield what the table's figures are of, why the best trial is that, and whether it beats a baseline."""
-    yield _legend(run, members)
+    yield _legend(run, members, intervals=intervals)
     if run.best is not None:
         record = run.record(run.best)
         if record.plan is not None:
             yield f"→ Trial {run.best} {plain(record.plan)}."
-        if why := reasons(run, members):
+        if why := reasons(run):
             yield why
         yield from baselines.verdicts(run, [run.best])
 
@@ -173,24 +191,26 @@ def _kinds(run: Run) -> str:
     return f"costs as on {kind} ({kinds[kind].device}), {measured}; --kind shows {others}"
 
 
-def _legend(run: Run, members: Sequence[int]) -> str:
+def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     """Say on which samples the scores are, and what the costs are of."""
-    scored, task, targets = run.scored_samples, run.info.task, run.info.targets
+    scored, task = run.scored_samples, run.info.task
     counts = [f"{scored['local']:,} of your {task.noun}" + (f" in {run.folds} folds" if run.folds else "")]
     if scored.get("global"):
         counts.append(f"{scored['global']:,} of {known(run)}")
-    ranges = "; in brackets: 95 % intervals" if targets.one_class else ""
+    ranges = "; in brackets: 95 % intervals" if intervals else ""
     lines = [f"Scores are of {' and '.join(counts)}, none of which was trained on{ranges}."]
     best = members[0] if run.best is None else run.best
     values = run.record(best).values
-    costs = ["To train: from stored features"]
+    costs = ["To train: on stored features"]
     if values.get("fill_seconds"):
-        costs[0] += f", once {format_seconds(values['fill_seconds'])} for computing these"
+        costs[0] += f"; computing features for trial {best} alone takes {format_seconds(values['fill_seconds'])}"
     if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
         costs.append(f"the exported file: {_size(values)}")
     if values.get(LATENCY):
         costs.append(f"a prediction: {1000 * values[LATENCY]:.3g} ms here")
     lines.append(f"{'; '.join(costs)}.")
+    if any((plan := run.record(trial).plan) is not None and plan.traits.solves for trial in members):
+        lines.append(f"{SOLVED[4].upper()}{SOLVED[5:]}: a new last layer, computed in one step.")
     if any(one.name != UNTOUCHED and one.values for one in run.info.baselines):
         lines.append(f"Linear probe: the simplest way, a new last layer from your {task.noun} alone.")
     return " ".join(lines)
@@ -236,8 +256,8 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
     yield f"next: {export}"
     picks: dict[int, list[str]] = {}
     for name, trial in named_picks(run).items():
-        if name in GOOD_FOR and trial != run.best:
+        if trial != run.best:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
-        yield f"      with --pick {names[0]} it exports trial {trial}: {', '.join(GOOD_FOR[name] for name in names)}"
+        yield f"      with --pick {names[0]} it exports trial {trial}: {', '.join(PICKS[name] for name in names)}"
     yield f"more: {show}; all of it: {shlex.join(['tuner', 'show', run.place, '--details'])}"

@@ -15,7 +15,7 @@ from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.page import add_page, page_files
-from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features
+from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.commands.tune.progress import progress_shown
@@ -30,9 +30,8 @@ from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
-from tuner.search.listener import Listener, together
+from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
-from tuner.store.store import Store
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
@@ -40,7 +39,6 @@ SPARE_BYTES = 1_000_000
 MOST_POINTS = 100
 #: Names of scores on the user's own samples begin so.
 LOCAL = "local_"
-EXPORTING = "exporting; validation samples run through ONNX Runtime for a check"
 
 
 def export(
@@ -58,14 +56,15 @@ def export(
     time: str | None = None,
     memory: str | None = None,
     refit: bool = True,
+    test: bool = True,
     listener: Listener | None = None,
     warn: Callable[[str], object] = warnings.warn,
 ) -> Path:
     """Write a trial of the Pareto front as a bundle: a folder with an ONNX model that runs without PyTorch.
 
     The trial is first trained once more on all local samples, those that judged it included; its accuracies on them are
-    those from before. Validation samples run through ONNX Runtime to check what was written: the logits must be those
-    of PyTorch. The bundle appears at `out` whole or not at all.
+    those from before. Test samples, and global validation samples, are scored by ONNX Runtime; of some of each kind,
+    the logits must be those of PyTorch. The bundle appears at `out` whole or not at all.
 
     Args:
         run: A run, finished or interrupted, as `tuner.run` or ``tuner.Run.open`` returns it.
@@ -84,6 +83,7 @@ def export(
         time: Limit on the whole call, such as ``"5m"``.
         memory: Limit on the memory that the export adds to its process, such as ``"512MB"``.
         refit: Whether the trial is trained again, on the validation samples too; else its own weights are exported.
+        test: Whether test samples are scored; else the bundle says that its accuracy on them was not measured.
         listener: Receives progress, and how long the refit is expected to take; by default the log does, and stderr
             where somebody looks at it.
         warn: Called where plugins are not those of the run, or where the trial cannot be refitted, so that its own
@@ -130,7 +130,7 @@ def export(
         kept_features(run) as store,
     ):
         before, again = None, Refit(run, record, record.plan)
-        hears.phase(EXPORTING)
+        hears.phase(JUDGING if refit else WRITING)
         changed = samples_changed(run, session, warn)
         _require_samples(plan, changed, trainable=trainable)
         if refit and not changed:
@@ -142,8 +142,9 @@ def export(
                 raise
             except (TunerError, RuntimeError) as error:
                 warn(f"trial {record.trial} was not refitted, so its own weights are exported: {first_line(error)}")
-            hears.phase(EXPORTING)
-        info = write_bundle(session, plan, weights, part, origin, trainable=trainable, before=before, store=store)
+            hears.phase(WRITING)
+        asked: dict[str, Any] = {"trainable": trainable, "store": store, "test": test, "report": shown_on(hears)}
+        info = write_bundle(session, plan, weights, part, origin, before=before, **asked)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -209,23 +210,21 @@ def write_bundle(
     weights: Path,
     part: Path,
     origin: Mapping[str, Any],
-    *,
-    trainable: bool = False,
     before: Exported | None = None,
-    store: Store | None = None,
+    **asked: Any,
 ) -> BundleInfo:
     """Export into a folder of `new_folder`, check what was written, and return the content of ``bundle.json``.
 
     Its sections on where the bundle comes from are `origin`: ``run``, ``plugins``, ``scores`` and ``parent``. Where the
-    weights have learned the local validation samples, `before` is the export of those that had not: it judges. What a
-    store has of the features is read.
+    weights have learned the local validation samples, `before` is the export of those that had not: it judges. What is
+    `asked` beside is as of `Session.export`.
 
     Raises:
         BundleError: Something else than `before` was written than its scores are of.
     """
     task = session.task
     try:
-        exported = session.export(plan, weights, part, trainable=trainable, store=store)
+        exported = session.export(plan, weights, part, **asked)
     except RuntimeError:
         if not weights.is_file():
             raise RunError(f"{weights} was removed by its run, which continues: export again") from None
@@ -235,6 +234,8 @@ def write_bundle(
     scores = dict(origin.get("scores", {}))
     if before is not None:
         exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val
+    if not asked.get("test", True) and "local.test" in task.contents.partitions:
+        scores["test_left_out"] = True
     sections = dict(exported.sections)
     if (section := sections.get(Section.INT8)) is not None:
         sections[Section.INT8.value] = _whole(section, part)

@@ -17,7 +17,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.records.origin import is_own
 from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
 from tuner.results.run import Run
-from tuner.search.listener import Listener
+from tuner.search.listener import CHECKING, REFITTING, Listener
 from tuner.search.processes.guard import JobLimits, Progress
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import RUN_RESERVE
@@ -25,7 +25,6 @@ from tuner.search.trials.seeds import seeded
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.units import format_seconds
 
-REFITTING = "refitting"
 WAY_OUT = "--no-refit exports the trial's own weights"
 
 
@@ -126,7 +125,7 @@ def _require(limits: CommandLimits, expected: float) -> None:
 
 
 def shown_on(listener: Listener) -> Progress:
-    """Return what passes the progress of a training on."""
+    """Return what passes the progress of a training, or of an export, on."""
 
     def show(progress: Mapping[str, Any]) -> None:
         if "warning" in progress:
@@ -135,5 +134,8 @@ def shown_on(listener: Listener) -> Progress:
             listener.step("features", progress["filled"], progress["of"])
         elif "step" in progress:
             listener.step("training", progress["step"], progress["steps"])
+        elif "scored" in progress:
+            listener.phase(CHECKING)
+            listener.step("samples", progress["scored"], progress["of"])
 
     return show

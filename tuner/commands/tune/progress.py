@@ -17,7 +17,7 @@ from tuner.printable import printable
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import SCORES, Objective
-from tuner.search.listener import FILLING, FINISHING, LOOKING, MEASURING, OPENING, SCORING, TRYING, Listener
+from tuner.search.listener import EXPORT, FILLING, FINISHING, LOOKING, MEASURING, OPENING, SCORING, TRYING, Listener
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
@@ -32,6 +32,13 @@ PHASES = {
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on what the model knew (known)", FINISHING),
 }
+_OF_EXPORT = (
+    "loading PyTorch and the model; the trial's own weights predict the samples that judged it",
+    "training once more, on all of your samples",
+    "loading PyTorch's exporter, and writing ONNX",
+    "ONNX Runtime predicts every sample, and PyTorch some of them for a check",
+)
+PHASES |= dict(zip(EXPORT, zip(_OF_EXPORT, (*EXPORT[1:], "the bundle"), strict=True), strict=True))
 #: Growth of the front that is hardly worth waiting for.
 HARDLY = 0.002
 BAR_WIDTH = 20
@@ -107,11 +114,16 @@ class Progress(Listener):
     def baseline(self, baseline: Baseline, objectives: Sequence[Objective], scored: Mapping[str, int]) -> None:
         """Print the scores of a baseline, or why it has none."""
         self._objectives = objectives
+        where = " and ".join(f"{count:,} {domain}" for domain, count in scored.items() if count)
+        on = f" · on {where} samples" if where and baseline.values else ""
+        if not baseline.values and baseline.name in self._announced:
+            return
+        self._announced.add(baseline.name)
         if baseline.name == UNTOUCHED:  # by the names that scripts and --json have
             named = [(one.name, one.text(baseline.values[one.name], scored)) for one in self._scores(baseline.values)]
-            self.say(f"untouched model: {', '.join(map(' '.join, named)) or baseline.note}")
+            self.say(f"untouched model: {', '.join(map(' '.join, named)) or baseline.note}{on}")
         elif (values := self._format_values(baseline.values, scored)) or self._verbose:
-            self.say(f"{baseline.name}: {values or baseline.note}")
+            self.say(f"{baseline.name}: {values or baseline.note}{on}")
 
     def resumed(self, records: Sequence[TrialRecord]) -> None:
         """Count the trials of earlier sessions, and print a line on them."""

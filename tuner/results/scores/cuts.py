@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tuner.plan.text import SOLVED
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY
 
@@ -12,7 +13,8 @@ class Cut:
     """All trials that train the same number of last blocks.
 
     Attributes:
-        blocks: Number of last blocks that train; 0 for heads that are solved for, of which nothing trains before.
+        blocks: Number of last blocks that train; 0 for heads that are solved for, of which nothing trains before, and
+            where `exits` alone train.
         of: Number of the model's blocks.
         tried: Number of trials that were scored.
         trial: The best of them by local accuracy, of heads alone by leave-one-out, on the highest rung that the cut
@@ -29,31 +31,31 @@ class Cut:
     global_accuracy: float | None
     seconds: float
     reason: str = ""
+    exits: bool = False
 
     @property
     def name(self) -> str:
         """What trains, for people."""
+        if self.exits:
+            return "none (early exits alone)"
         if not self.blocks:
-            return "head alone, in closed form"
+            return SOLVED.removeprefix("the ")
         if self.blocks == self.of:
             return "the whole model"
         return f"last of {self.of} blocks" if self.blocks == 1 else f"last {self.blocks} of {self.of} blocks"
 
 
 def cuts_of(records: Iterable[TrialRecord]) -> tuple[Cut, ...]:
-    """Return the cuts that some trials have, from the head on."""
-    groups: dict[int, list[TrialRecord]] = {}
+    """Return the cuts that some trials have: exits alone, then from the head on."""
+    groups: dict[tuple[int, bool], list[TrialRecord]] = {}
     for record in records:
-        if (
-            record.plan is not None
-            and record.same_as is None
-            and (record.plan.trainable or not record.plan.heads.exits)
-        ):
-            groups.setdefault(0 if record.plan.traits.solves else record.plan.trainable, []).append(record)
-    return tuple(_cut(blocks, groups[blocks]) for blocks in sorted(groups))
+        if (plan := record.plan) is not None and record.same_as is None:
+            cut = 0 if plan.traits.solves else plan.trainable
+            groups.setdefault((cut, not plan.trainable and bool(plan.heads.exits)), []).append(record)
+    return tuple(_cut(*key, groups[key]) for key in sorted(groups, key=lambda key: (not key[1], key[0])))
 
 
-def _cut(blocks: int, records: list[TrialRecord]) -> Cut:
+def _cut(blocks: int, exits: bool, records: list[TrialRecord]) -> Cut:
     scored = [record for record in records if record.state in SCORED]
     name = LEFT_OUT_ACCURACY.name  # among heads alone, the score on all local samples decides
     if blocks or not all(name in record.values for record in scored):
@@ -70,4 +72,5 @@ def _cut(blocks: int, records: list[TrialRecord]) -> Cut:
         global_accuracy=values.get("global_accuracy"),
         seconds=sum(record.spent_seconds for record in records),
         reason="" if scored else records[-1].reason,
+        exits=exits,
     )

@@ -8,9 +8,10 @@ from tuner.results.scores.pareto import area
 
 #: Why a strategy has no trial, and none was refused.
 NEVER = "no plan with it was tried"
-#: What a table of strategies says below it.
+#: Title of what the front would lose, and what a table of strategies says of it.
+LOST = "front lost without it"
 FRONT_LOST = (
-    "front lost without it: points of the area under the front (local × global) that would be lost without the "
+    f"{LOST}: points of the area under the front (local × global) that would be lost without the "
     "strategy's trials; strategies are combined, so that rows do not add up"
 )
 
@@ -44,6 +45,11 @@ def strategies_of(names: Iterable[str], records: Sequence[TrialRecord]) -> tuple
     composed = [record for record in own if record.plan is not None]
     shared = {name for name in names if composed and all(name in record.strategies for record in composed)}
     return tuple(_tried(name, own) for name in names if name not in shared)
+
+
+def has_area(records: Iterable[TrialRecord]) -> bool:
+    """Return whether the front has an area: it has none without known classes, whose accuracy is one side of it."""
+    return any("global_accuracy" in record.values for record in records)
 
 
 def _tried(name: str, records: Sequence[TrialRecord]) -> Tried:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tuner.results.records.baseline import UNTOUCHED
+from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, Objective
@@ -57,7 +57,7 @@ def _local(run: Run, record: TrialRecord) -> Iterator[str]:
         return
     given = run.info.untouched
     fitted = [one for one in run.info.baselines if one.name != UNTOUCHED and LOCAL in one.values]
-    others = [f"a {one.name} {_plain(run, LOCAL, one.values[LOCAL])}" for one in fitted]
+    others = [f"a {one.name} {_plain(run, LOCAL, one.values[LOCAL])}{_fewer(run, one)}" for one in fitted]
     if not run.info.task.labelled:
         others = []  # the model as it came agrees with itself
     elif are_own(run) and not given.values.get(LOCAL):
@@ -100,6 +100,12 @@ def _plain(run: Run, name: str, value: float) -> str:
     """Return a score without its interval."""
     objective: Objective = run.objective(name)
     return objective.text(value)
+
+
+def _fewer(run: Run, baseline: Baseline) -> str:
+    """Say on how many samples a baseline was scored where the trials of the front have others."""
+    own, front = (samples.get("local", 0) for samples in (run.info.samples_of(baseline), run.scored_samples))
+    return "" if own == front else f" on {own:,} of them"
 
 
 def _error(run: Run, record: TrialRecord, name: str) -> str:

@@ -6,6 +6,7 @@ from tuner.plan.text import describe
 from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.run import Run
 from tuner.results.views.baselines import rows as baseline_rows
+from tuner.results.views.reasons import left_out
 from tuner.units import format_seconds
 
 
@@ -18,8 +19,8 @@ def as_html(run: Run) -> str:
     told = {UNTOUCHED: "the given model", **{one.name: one.note for one in info.baselines if one.note}}
     rows = [_row(name, cells, told[name]) for name, cells in baseline_rows(run)]
     rows += [_member(run, trial) for trial in run.shortlist]
-    left = len(run.front) - len(run.shortlist)
-    more = f" · {left} more of the front are near-equal, or no better than the untouched model" if left else ""
+    left = left_out(run, run.shortlist)
+    more = f" · {left.replace(', which --all shows', '')}" if left else ""
     spent = f"trials: {states} · spent {format_seconds(info.spent.seconds)} · {info.ended}{more}"
     return (
         f"<div><p><b>{escape(title)}</b></p><table><thead><tr><th>trial</th>{names}<th>plan</th></tr></thead>"

@@ -19,13 +19,13 @@ COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt,
 }
 EXAMPLE = "for example 'global_accuracy >= 50 % and min(train_seconds)'"
-#: What each named pick means, for people.
+#: What each named pick is good for, for people.
 PICKS: Mapping[str, str] = {
-    "best": "highest local accuracy of those that keep the known classes",
-    "knee": "the balanced one",
-    "fastest": "least training time of those that gain on the user's data",
-    "smallest": "least training memory of those that gain on the user's data",
-    "safest": "least loss of global accuracy of those that gain on the user's data",
+    "best": "most accurate on yours, of those that keep the known classes",
+    "knee": "a balance of all columns",
+    "fastest": "least time to train of those about as accurate",
+    "smallest": "least memory to train of those about as accurate",
+    "safest": "keeps most of what the model knew, of those worth a look",
 }
 #: Of each named pick that compares members by one value: the value, and 1 where the least counts, -1 where the most.
 _BY = {"fastest": ("train_seconds", 1.0), "smallest": ("peak_bytes", 1.0), "safest": ("global_accuracy", -1.0)}
@@ -81,7 +81,7 @@ def _named(run: Run, name: str) -> TrialRecord:
     if name == "best":
         return run.record(run.front[0] if run.best is None else run.best)
     value, sign = _BY[name]
-    shown = set(run.shortlist or run.front)
+    shown = set(run.front if name in {"fastest", "smallest"} and run.best is not None else run.shortlist or run.front)
     free = max(run.info.untouched.values.get("local_accuracy", 0.0), run.info.task.most_frequent)
     gaining = [one for one in members if one.trial in shown and one.values.get("local_accuracy", 0.0) > free]
     if run.best is not None and name in {"fastest", "smallest"}:

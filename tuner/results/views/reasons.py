@@ -1,11 +1,12 @@
 """Why the best trial is the best one, what it gives up, and what a cheaper one would save."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, OBJECTIVES, SCORES
-from tuner.results.scores.pareto import FORGETTING
+from tuner.results.scores.pareto import FORGETTING, is_worth_naming, useful
 from tuner.results.views.answer import known, yours
 
 LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
@@ -13,16 +14,16 @@ LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
 SAVED = 0.1
 
 
-def reasons(run: Run, shown: Sequence[int]) -> str:
-    """Return in a few sentences why the best trial was picked, next to others that are shown.
+def reasons(run: Run) -> str:
+    """Return in a few sentences why the best trial was picked, next to the others of the front, shown or not.
 
     Nothing where there is no best one, or no local score.
     """
     if run.best is None or LOCAL.name not in run.record(run.best).values:
         return ""
     best = run.record(run.best)
-    others = [run.record(trial) for trial in shown if trial != run.best]
-    compared = *_given_up(run, best, others), *_cheaper(run, best, others)
+    worth, front = ([run.record(trial) for trial in own if trial != run.best] for own in (run.shortlist, run.front))
+    compared = *_given_up(run, best, worth), *_cheaper(run, best, front)
     return " ".join((_rule(run, best), *_better(run, best), *compared))
 
 
@@ -79,14 +80,32 @@ def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator
     kept = [one for one in others if _forgets(run, best) or not _forgets(run, one)]
     cheaper = [one for one in kept if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
     if not cheaper:
-        which = "No other shown" if len(kept) == len(others) else "None that keeps enough of the known classes"
-        yield f"{which} trains much faster."
+        which = "" if len(kept) == len(others) else " that keeps enough of the known classes"
+        yield f"No other of the front{which} trains much faster."
         return
     one = max(cheaper, key=lambda record: record.values.get(LOCAL.name, 0.0))
     seconds, less = one.values[SECONDS.name], best.values[LOCAL.name] - one.values.get(LOCAL.name, 0.0)
     cost = f"{_points(run, LOCAL.name, less)} less" if less > 0 else "no less"
     saved = f"{SECONDS.text(seconds)} instead of {SECONDS.text(own)}"
     yield f"The next faster, trial {one.trial}, trains in {saved}, for {cost} on yours."
+
+
+def left_out(run: Run, members: Sequence[int]) -> str:
+    """Say how many of the front are not among some members, and why; nothing where all are."""
+    front = {trial: run.record(trial).values for trial in run.front}
+    free = front.keys() - useful(front, run.info.untouched.values, run.info.task.most_frequent)
+    best = None if run.best is None else front[run.best]
+    rest = [trial for trial in run.front if trial not in members]
+    counts = Counter(
+        "no better on yours than the untouched model, or than always the most frequent class"
+        if trial in free
+        else "surely less accurate than the best"
+        if best and not is_worth_naming(front[trial], best, run.scored_samples, run.objectives)
+        else "near to one that is listed"
+        for trial in rest
+    )
+    why = "; ".join(f"{count} {reason}" for reason, count in counts.most_common())
+    return f"{len(rest)} more of the front, which --all shows: {why}" if rest else ""
 
 
 def _measured(run: Run, record: TrialRecord) -> bool:

@@ -235,7 +235,7 @@ class _Reporter:
     def report(self, progress: Mapping[str, Any]) -> bool:
         """Report progress and return whether the job is to stop."""
         message = encode_progress(progress)
-        if any(name in progress for name in OUT_OF):
+        if any(name in progress and progress[name] < progress[of] for name, of in OUT_OF.items()):
             if time.monotonic() - self._reported < STEP_SECONDS:
                 return self._stop.is_set()
             self._reported = time.monotonic()

@@ -38,9 +38,9 @@ Kind = Literal["progress", "result", "failure", "looked", "task", "opened", "for
 #: Longest message of a job: one that returns more by mistake fails.
 MOST_BYTES = 4_000_000
 #: What is done, by the name of that; and what it is out of.
-OUT_OF = {"step": "steps", "filled": "of"}
+OUT_OF = {"step": "steps", "filled": "of", "scored": "of"}
 #: Numbers of progress messages that the parent reckons with.
-NUMBERS = ("step", "filled", "loss", "seconds", "resting_bytes")
+NUMBERS = ("step", "filled", "scored", "loss", "seconds", "resting_bytes")
 #: Types that JSON has, or has as text; of a text, half a character is a question mark.
 PLAIN: Mapping[Any, Callable[[Any], Any]] = {
     int: int,

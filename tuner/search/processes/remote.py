@@ -27,8 +27,8 @@ from tuner.task import Task
 from tuner.task.info import TaskOutline
 from tuner.training.epochs import Report
 
-#: Methods whose memory counts from their start; the others look up what is there, or count it themselves.
-METERED = frozenset({"plan_step", "export", "judge"})
+#: Methods whose memory counts from their start, as that of an export; the others look up what is there, or count it.
+METERED = frozenset({"plan_step", "judge"})
 #: Baselines that take so many times their seconds are ended.
 PATIENCE = 3.0
 #: Of the seconds that measuring may take, what it is told: what it has begun by then may take the rest.
@@ -109,10 +109,10 @@ class RemoteSession(Session):
         return self.try_train(trial, self._limits, trial.report).unwrap("training")
 
     def export(
-        self, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool, store: Store | None = None
+        self, plan: TrialPlan, weights: Path, folder: Path, *, report: Report = silent, **asked: Any
     ) -> Exported:
-        asked = {"plan": plan, "weights": weights, "folder": folder, "trainable": trainable, "store": store}
-        return cast("Exported", self._call("the export", "export", **asked))
+        asked |= {"plan": plan, "weights": weights, "folder": folder}
+        return cast("Exported", self._run("the export", "export", self._limits, report, **asked))
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         return cast("Exported", self._call("scoring the trial", "judge", plan=plan, weights=weights, store=store))

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
-from tuner.backends.base import Exported
+from tuner.backends.base import Exported, silent
 from tuner.backends.torch.exits.calibrate import bodies, exit_flops, truths, typical
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.weights import ExitWeights
@@ -35,7 +35,9 @@ from tuner.runtime.infer.calibration import Costs, exits_taken
 from tuner.runtime.infer.chain import Chain
 from tuner.runtime.train.calibration import ExitCosts, calibrate_exits
 from tuner.runtime.train.files import EXIT_WEIGHTS
+from tuner.store.store import Store
 from tuner.task import Subset, Task
+from tuner.training.epochs import Report
 
 TIMED_RUNS = 7
 
@@ -53,7 +55,16 @@ class Segment(nn.Module):
         return features, self.side(features)
 
 
-def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, trainable: bool = False) -> Exported:
+def export(
+    opened: OpenTask,
+    plan: TrialPlan,
+    weights: Path,
+    folder: Path,
+    *,
+    trainable: bool = False,
+    store: Store | None = None,  # noqa: ARG001 - exits are scored from pixels
+    report: Report = silent,
+) -> Exported:
     """Write ``segments/N.onnx``, ``weights.safetensors`` and ``exits.safetensors``; see `Session.export`.
 
     Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
@@ -86,7 +97,7 @@ def export(opened: OpenTask, plan: TrialPlan, weights: Path, folder: Path, *, tr
         save_file({name: value.contiguous() for name, value in heads.items()}, folder / EXIT_WEIGHTS)
     chain = Chain([folder / name for name in names], plan.model.outputs, threads=plan.runtime.threads)
     flops = exit_flops(model, plan, kept, tail, typical(task))
-    checks, sections = _checked(task, plan, trained, chain, segments, flops)
+    checks, sections = _checked(task, plan, trained, chain, segments, flops, report)
     if records:
         sections[Section.EVOLVED.value] = records
     if trainable and kept:
@@ -148,6 +159,7 @@ def _checked(
     chain: Chain,
     segments: Sequence[nn.Module],
     flops: Costs,
+    report: Report,
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Run the samples through ONNX Runtime: compare with PyTorch, set the thresholds, score."""
 
@@ -162,7 +174,8 @@ def _checked(
     if trained.ends:
         flops = Costs(tuple(flops.cumulative()[:-1].tolist()), (0.0,) * (len(names) - 1))
     costs = ExitCosts(seconds=_seconds(task, chain), flops=flops)
-    check, calibration = Check(task, chain.every, original), trained.calibration
+    calibration, partitions = trained.calibration, scored_partitions(task)
+    check = Check(task, chain.every, original, report, partitions)
     if not (calibration.out_of_fold or trained.ends or plan.heads.gated):
         selection = withheld_selection(task, plan.data)
         logits = check.logits(Subset(selection.samples, selection.indices))
@@ -171,7 +184,7 @@ def _checked(
             logits, truth, plan.heads, costs.flops, kind=task.targets, prune=False, labelled=labelled
         )
     divisors = np.array(calibration.temperatures)
-    for name, samples in scored_partitions(task).items():
+    for name, samples in partitions.items():
         logits = check.logits(samples)
         truth = truths(task, "global" if name == "global_accuracy" else "local", logits, samples.labels)
         exits = exits_taken(task.targets.confidences(logits, calibration.temperatures), calibration.thresholds)

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import fx, nn
 
 from tuner.arrays import Floats
-from tuner.backends.base import Exported
-from tuner.backends.torch.export.check import Check, PixelScores, scored_partitions
+from tuner.backends.base import Exported, silent
+from tuner.backends.torch.export.check import Check, PixelScores, checked_partitions
 from tuner.backends.torch.export.int8 import Answered, prepare, quantise
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
 from tuner.backends.torch.export.unknown import familiarity, write_unknown
@@ -30,6 +30,7 @@ from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
 from tuner.store.store import Store
 from tuner.targets.base import ACCURACY
+from tuner.training.epochs import Report
 
 
 def export(
@@ -40,6 +41,7 @@ def export(
     *,
     trainable: bool = False,
     store: Store | None = None,
+    report: Report = silent,
 ) -> Exported:
     """Write ``model.onnx`` and ``weights.safetensors``; see `tuner.backends.base.Session.export`.
 
@@ -88,8 +90,8 @@ def export(
         ) from error
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
-    partitions = scored_partitions(task)
-    check = Check(task, Session(path).logits, nn.Sequential(parts.prefix, parts.tail))
+    partitions = checked_partitions(task, learned=plan.data.refit and not is_int8)
+    check = Check(task, Session(path, 1).logits, nn.Sequential(parts.prefix, parts.tail), report, partitions)
     answered: Answered = {name: check.logits(samples) for name, samples in partitions.items()}
     difference = check.largest_difference()
     sections: dict[str, Any] = {}

@@ -83,6 +83,10 @@ class OpenTask:
             )
         return replace(self, model=self.model.with_info(plan.model))
 
+    def without_test(self) -> "OpenTask":
+        """Return the same without test samples, which are then not scored."""
+        return replace(self, task=replace(self.task, local=replace(self.task.local, test=None)))
+
     def access(self, plan: TrialPlan, store: Store, report: Report = silent) -> Access:
         """Return the task's features in a store, computed as a plan says."""
         return Access(self.task, self.model, store, plan.runtime.threads, report, plan.runtime.precision)
