@@ -1,5 +1,7 @@
 """Limits of commands, and code of tasks and plugins that does not end: one line, exit 1, and in time."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -96,8 +98,34 @@ def test_a_command_that_holds_the_lock_is_ended_and_says_where(tmp_path: Path) -
     code, error = run_script(script, FENCED.format(held))
     said = "tuner: --time was over and the command did not answer, so it was ended in"
     kept = "(what was finished is kept; --resume continues a run)"
+    assert (code, error) == (-signal.SIGKILL, f'{said} File "{script}", line 5 in <module> {kept}\n')
+    code, error = run_script(script, FENCED.format("time.sleep(3600)"))
     assert (code, error) == (1, f'{said} File "{script}", line 5 in <module> {kept}\n')
     assert run_script(script, FENCED.format("pass")) == (0, "")  # what ends in time is left alone
+
+
+ASLEEP = """
+import time
+from tuner.cli.fence import ended_after
+with ended_after(3, time.monotonic()):
+    print("begun", flush=True)
+    time.sleep(0.5)
+"""
+
+
+def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> None:
+    script = tmp_path / "asleep.py"
+    script.write_text(ASLEEP)
+    command = [sys.executable, str(script)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(4.5)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.communicate(timeout=LATE)[1] == ""
+        assert process.returncode == 0
 
 
 GUARDED = """

@@ -189,13 +189,18 @@ epochs = { low = 1, high = 20 }
 """
 
 
-def test_the_second_run_begins_with_the_best_of_the_first(tune: Tune, tmp_path: Path) -> None:
+def test_the_second_run_begins_with_the_best_of_the_first(tune: Tune, heard: Any, tmp_path: Path) -> None:
     first = tune(trials=3)
     second = tune(trials=1, out=tmp_path / "second")
     assert first.best is not None
     assert second.records[0].knobs == first.record(first.best).knobs
     afresh = tune(trials=1, out=tmp_path / "afresh", earlier="none", seed=5)
     assert afresh.records[0].knobs == first.records[0].knobs  # the first anchor
+    resumed = tune(trials=2, out=tmp_path / "afresh", resume=True, seed=5, listener=heard)  # and stays so
+    assert resumed.records[1].knobs not in [first.record(trial).knobs for trial in first.shortlist]
+    assert not [line for line in heard.lines if "starting from the front" in line]
+    script = tune(trials=1, out=tmp_path / "script", takes_newest=False)
+    assert script.records[0].knobs == first.records[0].knobs
     named = tune(trials=1, out=tmp_path / "named", earlier=tmp_path / "run", deterministic=True)
     assert named.records[0].knobs == {**second.records[0].knobs, "runtime.threads": 1}
     alone = tune(trials=1, out=tmp_path / "alone", deterministic=True)

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from tuner.commands.bundles import export as exporting
 from tuner.commands.run import Run
 from tuner.commands.tune import run as tuning
+from tuner.commands.tune.interruption import interrupted_as
 from tuner.commands.tune.run import Call
 from tuner.errors import TunerError, nearest
 from tuner.results import run as results_run
@@ -129,7 +130,9 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
 
 def export(run: results_run.Run, out: str | os.PathLike[str], pick: str | int = "best", **options: Any) -> Path:
     """Write a trial of the Pareto front as a bundle: `tuner.commands.bundles.export.export`."""
-    with _arguments_in_errors():
+    kept = f"interrupted; nothing was written to {os.fspath(out)}, and {run.folder} is as it was"
+    again = f"to export: tuner.export(tuner.Run.open({str(run.folder)!r}), {os.fspath(out)!r})"
+    with _arguments_in_errors(), interrupted_as(kept, again):
         texts = {name: _as_text(name, value) for name, value in options.items()}
         return exporting.export(run, os.fspath(out), str(pick), **texts)
 
