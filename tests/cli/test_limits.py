@@ -117,8 +117,9 @@ def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> N
     script = tmp_path / "asleep.py"
     script.write_text(ASLEEP)
     command = [sys.executable, str(script)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **streams, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         os.killpg(process.pid, signal.SIGSTOP)

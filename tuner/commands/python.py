@@ -121,7 +121,8 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     for name in options:
         if name not in known:
             raise TypeError(f"run() got an unexpected keyword argument {name!r}{_meant(name, known)}")
-    with _arguments_in_errors(), _logged(options):
+    nothing = interrupted_as("interrupted before anything was tried", "to begin: call tuner.run again")
+    with _arguments_in_errors(), _logged(options), nothing:
         found = tuning.run(task, **{name: _as_text(name, value) for name, value in options.items()})
     if not found.front:
         warnings.warn(f"the front of {found.folder} is empty: {_with_arguments(nothing_feasible(found))}", stacklevel=2)

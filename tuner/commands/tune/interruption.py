@@ -25,9 +25,11 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interrupted_as(*lines: str) -> Iterator[None]:
-    """Say what is kept, and how to go on, where the user ends a block."""
+    """Say what is kept, and how to go on, where the user ends a block that does not say so itself."""
     try:
         yield
+    except Interrupted:
+        raise
     except KeyboardInterrupt:
         raise Interrupted(*lines) from None
 

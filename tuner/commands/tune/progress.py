@@ -264,7 +264,7 @@ class _Line:
     def start(self) -> None:
         from IPython.display import display
 
-        self._handle = display(self._content(), raw=True, display_id=True)
+        self._handle = display(self._content(), raw=True, display_id=True)  # type: ignore[no-untyped-call]  # of IPython
 
     def show(self, phase: str, what: str, done: float = 0.0, of: float = 0.0) -> None:
         is_new, self._doing = phase not in self._doing, f"{what} {done / of:.0%}" if done < of else what
