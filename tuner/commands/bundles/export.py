@@ -109,7 +109,7 @@ def export(
     if record.plan is None or not weights.is_file():
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):
-        warn(share)
+        warn(f"{share}{'; the refit trains it on all' if refit else ''}")
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     if drop_unreached:
         plan = _dropping(plan, record.trial, trainable=trainable)

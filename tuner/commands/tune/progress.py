@@ -152,6 +152,7 @@ class Progress(Listener):
     def close(self) -> None:
         """Remove the panel, and print no more reminders."""
         self._closed.set()
+        self._end, self._front = None, ""
         if self._reminder is not None:
             self._reminder.join()
         if self._panel is not None:
@@ -276,7 +277,6 @@ class _Line:
         self._handle.update(self._content(), raw=True)
 
     def stop(self) -> None:
-        self._study.ends(None)
         self._doing = "ended"
         self.refresh()
 
