@@ -27,15 +27,10 @@ def read(path: Path) -> dict[str, Any]:
 def steady(notebook: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what each cell shows: its kind and its first line, without what another machine changes of it.
 
-    Of stderr only the progress of the run: a library may warn there that it builds a cache.
+    Not what is on stderr: a run notes there what a slow machine had no time for, and a library that it builds a cache.
     """
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    outputs = [
-        output
-        for place, cell in enumerate(cells)
-        for output in cell["outputs"]
-        if place == 0 or output.get("name") != "stderr"
-    ]
+    outputs = [output for cell in cells for output in cell["outputs"] if output.get("name") != "stderr"]
     kinds = [" ".join(output.get("data", {output.get("name", "error"): None})) for output in outputs]
     texts = ["".join(output.get("text") or output["data"]["text/plain"]) for output in outputs]
     lines = [re.sub(r"\d+(\.\d+)?", "#", text.partition("\n")[0]) for text in texts]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.printable import one_line, without_passwords
+from tuner.printable import one_line, without_passwords, wrapped_at
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,11 @@ def test_a_password_is_in_no_line(password: str) -> None:
 )
 def test_what_is_no_password_stays(text: str) -> None:
     assert without_passwords(text) == text
+
+
+@pytest.mark.parametrize("width", range(8, 30))
+def test_a_figure_and_its_unit_stay_together(width: int) -> None:
+    lines = wrapped_at("trial 0: yours 97.2 % (92–99), 0.259 s, 30 MB, on 180 samples of 4 blocks", width).split("\n")
+    assert all(len(line) <= width for line in lines) or width < len("  samples")
+    for figure in ("97.2 %", "0.259 s", "30 MB", "180 samples"):
+        assert any(figure in line for line in lines)

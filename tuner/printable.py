@@ -8,6 +8,8 @@ from typing import TextIO
 MOST_LETTERS = 4000  # of an error's line
 #: An address up to its password, and that.
 _PASSWORD = re.compile(r"(://[^:/@\s]*:).*@", re.DOTALL)
+#: The space between a figure and what it is of.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|min|h|kB|MB|GB|TB|bytes|points|samples|trials)\b|%)")
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -30,17 +32,21 @@ def one_line(text: str) -> str:
 
 def wrapped(text: str, stream: TextIO) -> str:
     """Return a text whose lines fit the stream's terminal, broken between words only; off a terminal, as it is."""
-    width = _width(stream)
+    return wrapped_at(text, _width(stream))
+
+
+def wrapped_at(text: str, width: int | None) -> str:
+    """Return a text whose lines fit a width, broken between words, but not between a figure and its unit."""
     if width is None:
         return text
     lines = []
-    for line in text.split("\n"):
+    for line in _UNIT.sub("\xa0", text).split("\n"):
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         wrapper = textwrap.TextWrapper(
             width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, expand_tabs=False
         )
         lines += wrapper.wrap(line) if len(line) > width else [line]
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def _width(stream: TextIO) -> int | None:

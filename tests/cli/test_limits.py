@@ -1,5 +1,7 @@
 """Limits of commands, and code of tasks and plugins that does not end: one line, and in time."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import LIMIT, MISTAKE
+from tuner.errors import LIMIT
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +50,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_task_that_does_not_load_costs_its_time_and_no_more(tasks: Path, tmp_path: Path) -> None:
     code, lines, seconds = tuner("run", f"{tasks}:hang", "--time", "4s", "--out", tmp_path / "run")
     *phases, line = lines
-    assert code == (MISTAKE if "did not answer" in line else LIMIT)  # the fence's is what faulthandler exits with
+    assert code == LIMIT
     assert all(one.startswith("opening the task") for one in phases)
     assert line.startswith("tuner: ")
     assert "--time" in line  # allows less than loading the task takes; or, on a busy machine, what comes before
@@ -98,8 +100,35 @@ def test_a_command_that_holds_the_lock_is_ended_and_says_where(tmp_path: Path) -
     code, error = run_script(script, FENCED.format(held))
     said = "tuner: --time was over and the command did not answer, so it was ended in"
     kept = "(what was finished is kept; --resume continues a run)"
-    assert (code, error) == (1, f'{said} File "{script}", line 5 in <module> {kept}\n')
+    assert (code, error) == (-signal.SIGKILL, f'{said} File "{script}", line 5 in <module> {kept}\n')
+    code, error = run_script(script, FENCED.format("time.sleep(3600)"))
+    assert (code, error) == (LIMIT, f'{said} File "{script}", line 5 in <module> {kept}\n')
     assert run_script(script, FENCED.format("pass")) == (0, "")  # what ends in time is left alone
+
+
+ASLEEP = """
+import time
+from tuner.cli.fence import ended_after
+with ended_after(3, time.monotonic()):
+    print("begun", flush=True)
+    time.sleep(0.5)
+"""
+
+
+def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> None:
+    script = tmp_path / "asleep.py"
+    script.write_text(ASLEEP)
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(4.5)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.communicate(timeout=LATE)[1] == ""
+        assert process.returncode == 0
 
 
 GUARDED = """

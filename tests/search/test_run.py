@@ -15,11 +15,13 @@ import pytest
 from tests.search.conftest import UNTOUCHED, Moods, Tune
 from tuner.cli.app import call
 from tuner.commands.bundles.export import export
+from tuner.commands.tune.interruption import Interrupted
 from tuner.commands.tune.run import process_started
 from tuner.errors import RunError, UsageError
-from tuner.events import Event, Finished, TrialFinished
+from tuner.events import Event, Finished, PhaseStarted, TrialFinished
 from tuner.results.prior.file import Prior, PriorPlan, write_prior
 from tuner.results.run import Run
+from tuner.search.listener import TRYING
 from tuner.search.processes.remote import RemoteSession, open_remote
 from tuner.task import Task
 
@@ -92,15 +94,26 @@ def test_a_run_continues_where_it_ended_and_reports_what_was_before(
     assert tune(trials=4, resume=True).info.untouched.values == UNTOUCHED
 
 
-def test_what_listens_may_end_the_run_which_continues(tune: Tune, moods: Moods) -> None:
+def test_what_listens_may_end_the_run_which_continues(tune: Tune, moods: Moods, tmp_path: Path) -> None:
     def stop(event: Event) -> None:
         match event:
             case TrialFinished():
                 raise LookupError("enough")
 
+    def interrupt(event: Event) -> None:
+        if event == PhaseStarted(TRYING):
+            raise KeyboardInterrupt
+
     moods("well")
     with pytest.raises(LookupError, match="enough"):
         tune(trials=2, on_event=stop)
+    with pytest.raises(Interrupted) as ended:
+        tune(trials=2, resume=True, on_event=interrupt)
+    assert ended.value._render_traceback_() == str(ended.value).splitlines()
+    assert str(ended.value) == (
+        f"interrupted; what was finished is kept in {tmp_path / 'run'}\n"
+        f"to continue: tuner.run(..., out='{tmp_path / 'run'}', resume=True)"
+    )
     heard = list[Event]()
     run = tune(trials=2, resume=True, on_event=heard.append)
     assert [event.record for event in heard if isinstance(event, TrialFinished)] == [run.records[1]]
@@ -189,13 +202,17 @@ epochs = { low = 1, high = 20 }
 """
 
 
-def test_the_second_run_begins_with_the_best_of_the_first(tune: Tune, tmp_path: Path) -> None:
+def test_the_second_run_begins_with_the_best_of_the_first(tune: Tune, heard: Any, tmp_path: Path) -> None:
     first = tune(trials=3)
     second = tune(trials=1, out=tmp_path / "second")
     assert first.best is not None
     assert second.records[0].knobs == first.record(first.best).knobs
     afresh = tune(trials=1, out=tmp_path / "afresh", earlier="none", seed=5)
     assert afresh.records[0].knobs == first.records[0].knobs  # the first anchor
+    script = tune(trials=1, out=tmp_path / "script", takes_newest=False)
+    assert script.records[0].knobs == first.records[0].knobs
+    tune(trials=2, out=tmp_path / "afresh", resume=True, seed=5, listener=heard)  # and stays so
+    assert not [line for line in heard.lines if "starting from the front" in line]
     named = tune(trials=1, out=tmp_path / "named", earlier=tmp_path / "run", deterministic=True)
     assert named.records[0].knobs == {**second.records[0].knobs, "runtime.threads": 1}
     alone = tune(trials=1, out=tmp_path / "alone", deterministic=True)

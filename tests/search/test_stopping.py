@@ -32,7 +32,7 @@ class Fronts(Listener):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     now = [0.0]
-    monkeypatch.setattr("tuner.search.stopping.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tuner.search.stopping.CLOCK.now", lambda: now[0])
 
     def pass_by(seconds: float) -> None:
         now[0] += seconds

@@ -60,10 +60,10 @@ def run(
     from tuner.commands.runs.show import as_json
     from tuner.commands.tune.run import run as tune
 
-    listener = progress()
+    listener, newest = progress(), {"takes_newest": not json_output}  # each job of a pipeline begins as its first did
     try:
         with ended_after(seconds, started):
-            result = tune(_file_of(task, request.out), **vars(request), started=started, listener=listener)
+            result = tune(_file_of(task, request.out), **vars(request), started=started, listener=listener, **newest)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(continue_command(task, request, listener.folder, as_json=json_output)) from None
     if json_output:

@@ -1,9 +1,9 @@
 """Limits of a command other than a run."""
 
-import time
 from dataclasses import dataclass
 from typing import Self
 
+from tuner.awake import CLOCK
 from tuner.units import parse_seconds, parse_size
 
 
@@ -12,7 +12,7 @@ class CommandLimits:
     """What a command may take.
 
     Attributes:
-        end: Clock (`time.monotonic`) at which it must be over; None for never.
+        end: Clock (`tuner.awake.CLOCK`) at which it must be over; None for never.
         memory_bytes: Memory that the work may add to its process; None for no limit.
     """
 
@@ -22,7 +22,7 @@ class CommandLimits:
     @classmethod
     def read(cls, seconds: str | None, memory: str | None) -> Self:
         """Return the limits that a user gives as text: ``--time``, which counts from now, and ``--memory``."""
-        end = None if seconds is None else time.monotonic() + parse_seconds(seconds, "--time")
+        end = None if seconds is None else CLOCK.now() + parse_seconds(seconds, "--time")
         return cls(end, None if memory is None else parse_size(memory, "--memory"))
 
 

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from tuner.commands.bundles import export as exporting
 from tuner.commands.run import Run
 from tuner.commands.tune import run as tuning
+from tuner.commands.tune.interruption import interrupted_as
 from tuner.commands.tune.run import Call
 from tuner.errors import TunerError, nearest
 from tuner.results import run as results_run
@@ -120,7 +121,8 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     for name in options:
         if name not in known:
             raise TypeError(f"run() got an unexpected keyword argument {name!r}{_meant(name, known)}")
-    with _arguments_in_errors(), _logged(options):
+    nothing = interrupted_as("interrupted before anything was tried", "to begin: call tuner.run again")
+    with _arguments_in_errors(), _logged(options), nothing:
         found = tuning.run(task, **{name: _as_text(name, value) for name, value in options.items()})
     if not found.front:
         warnings.warn(f"the front of {found.folder} is empty: {_with_arguments(nothing_feasible(found))}", stacklevel=2)
@@ -129,7 +131,9 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
 
 def export(run: results_run.Run, out: str | os.PathLike[str], pick: str | int = "best", **options: Any) -> Path:
     """Write a trial of the Pareto front as a bundle: `tuner.commands.bundles.export.export`."""
-    with _arguments_in_errors():
+    kept = f"interrupted; nothing was written to {os.fspath(out)}, and {run.folder} is as it was"
+    again = f"to export: tuner.export(tuner.Run.open({str(run.folder)!r}), {os.fspath(out)!r})"
+    with _arguments_in_errors(), interrupted_as(kept, again):
         texts = {name: _as_text(name, value) for name, value in options.items()}
         return exporting.export(run, os.fspath(out), str(pick), **texts)
 

@@ -197,7 +197,7 @@ def build_host(
         local: Plugins that the user named: Python files, or modules, which other processes load from their files.
         installed: Whether installed packages are searched for plugins.
         refused: Names of plugins that another process refused: they are not loaded.
-        end: Clock (`time.monotonic`) at which every call of a plugin must be over; None for never.
+        end: Clock (`tuner.awake.CLOCK`) at which every call of a plugin must be over; None for never.
     """
     host = Host(end)
     host.add(Found("core", "core", lambda: Builtin(host)))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 import pluggy
 from pluggy import HookImpl
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
 from tuner.errors import PluginError, TunerError, UsageError
@@ -76,7 +77,7 @@ class Host:
     """Everything installed, as typed objects by name; a new host is empty: `tuner.plugin.core.build_host` adds plugins.
 
     Args:
-        end: Clock (`time.monotonic`) at which every call of a plugin must be over; None for never.
+        end: Clock (`tuner.awake.CLOCK`) at which every call of a plugin must be over; None for never.
 
     Attributes:
         calls: Calls of the plugins' code in this process.
@@ -182,14 +183,14 @@ class Host:
     def trial_done(self, study: str, record: TrialRecord) -> None:
         """Call every observer with a copy of its own; one that fails does no harm."""
         for implementation in self._implementations("tuner_trial_done"):
-            plugin, started = implementation.plugin_name, time.monotonic()
+            plugin, started = implementation.plugin_name, CLOCK.now()
             if self.calls.is_out(plugin):
                 continue
             arguments = {"study": study, "record": copy.deepcopy(record)}
             given = (arguments[name] for name in implementation.argnames)
             with suppress(PluginError):  # it is logged: an observer's bug is not the study's
                 self.calls.run(plugin, "tuner_trial_done", OBSERVER_SECONDS, implementation.function, *given)
-            seconds = time.monotonic() - started
+            seconds = CLOCK.now() - started
             if seconds > SLOW_SECONDS and plugin not in self._slow:
                 self._slow.add(plugin)
                 log.warning("plugin %s: tuner_trial_done took %.1f s; the study waits for it", plugin, seconds)

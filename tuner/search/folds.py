@@ -5,10 +5,10 @@ judges once, by weights that never saw it.
 """
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
 from tuner.plan.trial import TrialPlan
@@ -88,7 +88,7 @@ def train(
                 job.weights.unlink(missing_ok=True)
         if result.value is None or not plan.data.folds:
             return result
-        if result.value.stopped and limits.warn_at is not None and time.monotonic() >= limits.warn_at:
+        if result.value.stopped and limits.warn_at is not None and CLOCK.now() >= limits.warn_at:
             return JobResult("deadline", seconds=result.seconds, most_bytes=result.most_bytes)
         results.append(result)
     outcomes = [result.value for result in results if result.value is not None]

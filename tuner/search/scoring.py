@@ -3,11 +3,11 @@
 import math
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.awake import CLOCK
 from tuner.errors import BudgetError, DivergedError, TunerError, trace_of
 from tuner.files import check_room
 from tuner.plan.info import TaskInfo
@@ -163,18 +163,18 @@ class Baselines:
         """Fit the others on a rung's samples, unless they were; without them where that fails."""
         if self._compared >= (share := SAMPLES**rung):
             return
-        self._compared, started = share, time.monotonic()
+        self._compared, started = share, CLOCK.now()
         try:
             self._compare(share)
         except TunerError as error:
             self._listener.say(f"warning: {error}")
         finally:
-            self.seconds += time.monotonic() - started
+            self.seconds += CLOCK.now() - started
 
     def on(self, rung: int) -> Mapping[str, float]:
         """Return the scores on a rung's samples; those on another rung's where the time is up."""
         if rung not in self._known:
-            started = time.monotonic()
+            started = CLOCK.now()
             self._listener.phase(SCORING)
             try:
                 self._known[rung] = self._score(SAMPLES**rung)
@@ -182,5 +182,5 @@ class Baselines:
                 self._listener.say(f"warning: {error}")
                 return next(iter(self._known.values()), {})
             finally:
-                self.seconds += time.monotonic() - started
+                self.seconds += CLOCK.now() - started
         return self._known[rung]

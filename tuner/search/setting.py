@@ -1,12 +1,12 @@
 """The setting of a study: what does not change while it runs."""
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.errors import PluginError, SpaceError
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Scalar
@@ -50,7 +50,7 @@ class Setting:
         deterministic: Whether costs come from FLOPs instead of clocks.
         rates: This device's rates on the model.
         limits: The user's limits.
-        end: Clock (`time.monotonic`) at which the command must be over; None for never.
+        end: Clock (`tuner.awake.CLOCK`) at which the command must be over; None for never.
         rungs: Whether plans are first tried on lower rungs.
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.
@@ -95,7 +95,7 @@ class Setting:
     @property
     def seconds_left(self) -> float:
         """Seconds until the command must be over; infinite where it need not."""
-        return math.inf if self.end is None else self.end - time.monotonic()
+        return math.inf if self.end is None else self.end - CLOCK.now()
 
 
 def measuring_seconds(left: float) -> float:

@@ -1,9 +1,9 @@
 """What ends a study: a limit, the space, or a front that stays as it is; and how much that may still grow."""
 
 import math
-import time
 from collections.abc import Sequence
 
+from tuner.awake import CLOCK
 from tuner.results.records.trial import TrialRecord, binding, comparable
 from tuner.results.scores.pareto import area
 from tuner.search.listener import Listener
@@ -54,20 +54,20 @@ class Improvement:
 
     def __init__(self, listener: Listener, setting: Setting) -> None:
         self._listener, self._setting = listener, setting
-        self._began, self._at = time.monotonic(), math.inf
+        self._began, self._at = CLOCK.now(), math.inf
         self._rung, self._sizes = math.inf, list[tuple[float, float]]()
 
     @property
     def flat_seconds(self) -> float:
         """Seconds since the front last became better; 0 where there is none yet."""
-        return max(0.0, time.monotonic() - self._at)
+        return max(0.0, CLOCK.now() - self._at)
 
     def note(self, records: Sequence[TrialRecord], hope: float | None = None) -> None:
         """Compare the front of some trials with the best so far: on a higher rung it is better in any case.
 
         ``hope`` is by how much the area may grow at best, where the study knows; else it is read from how it grew.
         """
-        now = time.monotonic()
+        now = CLOCK.now()
         members = comparable(records)
         if not members:
             return

@@ -10,6 +10,7 @@ from typing import Any
 
 from optuna.trial import Trial as OptunaTrial
 
+from tuner.awake import CLOCK, GAP_SECONDS
 from tuner.backends.base import Trial
 from tuner.errors import TunerError
 from tuner.plan.trial import TrialPlan
@@ -42,6 +43,7 @@ from tuner.search.trials.journal import PROMOTED, RUNG, optuna_values, origin_of
 from tuner.search.trials.queue import Queue
 from tuner.search.trials.strikes import Strikes
 from tuner.store.store import Store
+from tuner.units import format_seconds
 
 #: Filling the first slice may take this share of the time; else it is a smaller one.
 SLICE_SHARE = 0.15
@@ -80,7 +82,7 @@ class Study:
         self._candidates = Candidates(queue, setting, self._compose, self._structures)
         self._outlook, self._checkpoints = Outlook(setting), Checkpoints(self._weights)
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._where = ""
+        self._where, self._asleep = "", CLOCK.asleep
         self._composed: dict[int, Composed] = {}
         self._ladder = Ladder(
             setting, lambda record, rung: self._admission.seconds(self._at(record, rung), self.records)
@@ -125,6 +127,9 @@ class Study:
         self.ended = reason
 
     def _reason_to_end(self, idle: int) -> str:
+        if (slept := CLOCK.asleep - self._asleep) > GAP_SECONDS:
+            self._listener.say(f"asleep for {format_seconds(slept)}, which does not count as time of the run")
+            self._asleep += slept
         if self._strikes.barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
         reason = reason_to_end(self._setting, self._queue, self.records, idle, self._improvement.flat_seconds)
@@ -288,7 +293,7 @@ class Study:
     def _try(self, trial: OptunaTrial) -> TrialRecord | None:
         """Carry one suggestion through to its record; None where another worker trains its plan."""
         setting, origin = self._setting, {"trial": trial.number, **origin_of(trial)}
-        started, rung, promoted = time.monotonic(), origin[RUNG], origin[PROMOTED]
+        started, rung, promoted = CLOCK.now(), origin[RUNG], origin[PROMOTED]
         base = TrialRecord(state="failed", plan=None, kind=setting.kind, started=time.time(), **origin)
         try:
             composed = self._compose(optuna_values(trial))
@@ -316,7 +321,7 @@ class Study:
         except TunerError as error:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung else ""
-        self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), time.monotonic()
+        self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), CLOCK.now()
         self._listener.phase(TRYING if promoted is None else PROMOTING)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, names = self._sessions[plan.runtime.backend], setting.objective_names
@@ -325,10 +330,10 @@ class Study:
         job = Trial(plan, 0, self._store, self._weights(trial.number), objectives=names, earlier=earlier, keeps=keeps)
         slower = expected.estimate.train_seconds / max(1e-9, expected.plain.train_seconds)
         result = train(setting, session, job, self._progress, slower)
-        self._seconds[f"rung {rung}"] += time.monotonic() - training
+        self._seconds[f"rung {rung}"] += CLOCK.now() - training
         if result.failure is not None:
             self._strikes.count_fault(result.failure.edit, result.failure.text, composed)
-        base = replace(base, spent_seconds=time.monotonic() - started)
+        base = replace(base, spent_seconds=CLOCK.now() - started)
         return self._outlook.explained(record_of(setting, base, result, self._filler.seconds_each(plan), given))
 
     def _next_up(self, plan: TrialPlan, rung: int) -> Iterator[TrialPlan]:

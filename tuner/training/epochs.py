@@ -1,10 +1,10 @@
 """All epochs of a trial, what is logged of each, and what ends them early."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.training.epoch import EpochLoop
 
 #: What is logged of an epoch: its number, loss and seconds, and what else was measured.
@@ -61,9 +61,9 @@ def train_epochs(
     """
     recipe, entries, seconds = loop.recipe, list(start.entries), start.seconds
     for number in range(len(entries), recipe.epochs):
-        started = time.perf_counter()
+        started = CLOCK.now()
         result = loop.epoch(number, lambda step, steps: report({"step": step, "steps": steps}))
-        taken = time.perf_counter() - started
+        taken = CLOCK.now() - started
         seconds += taken
         if result.stopped:
             reason = f"stopped on request in epoch {number + 1}{of}"

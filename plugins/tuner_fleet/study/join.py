@@ -10,6 +10,7 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 
+from tuner.awake import CLOCK
 from tuner.errors import RunError, TunerError
 from tuner.results.folder import Identity, RunInfo, Spent, write_run
 from tuner.results.kinds import Kind
@@ -50,7 +51,7 @@ class SharedStudy(StudyAccess):
         storage: The same, opened.
         say: Receives messages.
         interrupt: The user's request to stop.
-        end: Clock (`time.monotonic`) at which the command must be over; None for never.
+        end: Clock (`tuner.awake.CLOCK`) at which the command must be over; None for never.
         weights: Where weights of the front are put for others; None where each worker keeps its own.
         memory_bytes: Limit on the memory of this worker's trials; None for none.
 
@@ -161,7 +162,7 @@ class SharedStudy(StudyAccess):
                 if self._queue is not None and self._queue.is_new:
                     self._queue.study.set_user_attr(FIRST, LEFT)
         if self._weights is not None:
-            left = math.inf if self._end is None else self._end - CLOSING_SECONDS / 2 - time.monotonic()
+            left = math.inf if self._end is None else self._end - CLOSING_SECONDS / 2 - CLOCK.now()
             self._weights.leave(left, self._interrupt)
 
     def _described(self, trials: Trials, info: RunInfo) -> dict[str, Any]:
@@ -176,7 +177,7 @@ class SharedStudy(StudyAccess):
 
     def _wait(self, seconds: float) -> None:
         self._rest(seconds)
-        if self._end is not None and time.monotonic() >= self._end:
+        if self._end is not None and CLOCK.now() >= self._end:
             raise RunError(
                 f"the study {self.address.shown} did not answer until the time was up: see that it runs, then give the "
                 "same command with --resume"
@@ -188,6 +189,6 @@ def rest_until(end: float | None, check: Callable[[], None]) -> Callable[[float]
 
     def rest(seconds: float) -> None:
         check()
-        time.sleep(max(0.0, min(seconds, seconds if end is None else end - time.monotonic())))
+        time.sleep(max(0.0, min(seconds, seconds if end is None else end - CLOCK.now())))
 
     return rest

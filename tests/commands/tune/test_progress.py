@@ -63,6 +63,35 @@ def test_earlier_trials_are_counted_and_the_best_of_them_shown() -> None:
     ]
 
 
+def test_in_a_notebook_one_line_replaces_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    display, out = pytest.importorskip("IPython.display"), StringIO()
+    cell = list[str]()
+
+    class Handle:
+        def update(self, content: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            cell[-1] = content["text/plain"]
+
+    def shown_once(content: dict[str, str], **_options: object) -> Handle:
+        cell.append(content["text/plain"])
+        return Handle()
+
+    monkeypatch.setattr(display, "display", shown_once)
+    progress = Progress(Console(file=out), notebook=True)
+    progress.ends(None)
+    progress.baseline(Baseline("untouched", {"local_accuracy": 0.0}), OBJECTIVES[:1], {"local": 30})
+    progress.begins(Path("run"))
+    progress.phase("trying plans")
+    progress.step("training", 1, 4)
+    progress.phase("promoting")
+    progress.trial(record(0, 0.75, 1.0))
+    assert cell == ["promoting · 1 done · best local accuracy 75.0 %, trial 0"]
+    progress.say("warning: few samples")
+    progress.close()
+    assert cell == ["ended · 1 done · best local accuracy 75.0 %, trial 0"]
+    assert out.getvalue().splitlines() == ["untouched model: local_accuracy 0.0 % (0–11)", "warning: few samples"]
+
+
 def test_a_new_run_prints_nothing_of_earlier_trials() -> None:
     out = StringIO()
     Progress(Console(file=out)).resumed([])

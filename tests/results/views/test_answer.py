@@ -20,9 +20,10 @@ from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes, listed
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
-from tuner.results.views.answer import answer
+from tuner.results.views.answer import answer, of_share
 from tuner.results.views.pick import pick_trial
 from tuner.results.views.reasons import reasons
+from tuner.search.rungs import at_rung
 from tuner_report.charts.points import point
 
 OLD = Path(__file__).parents[2] / "fixtures"
@@ -125,6 +126,15 @@ def test_a_run_is_answered_in_a_few_words(name: str) -> None:
     assert said in answer(run)
     if said.endswith(".") and said[0].isupper():
         assert answer(run) == said
+
+
+def test_a_trial_of_a_low_rung_says_which_share_of_the_samples_it_saw() -> None:
+    assert of_share(KNOWN, 0) == ""
+    plan = KNOWN.records[0].plan
+    assert plan is not None
+    eighth = replace(KNOWN.records[0], plan=at_rung(plan, 3))
+    said = of_share(replace(KNOWN, records=(eighth, *KNOWN.records[1:])), 0)
+    assert said.startswith("trial 0 was trained on an eighth of your samples (23 of 180) and judged on 14 of 107, ")
 
 
 def test_an_empty_front_says_why() -> None:

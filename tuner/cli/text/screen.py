@@ -17,7 +17,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
-from tuner.results.views.answer import answer, are_own, known, yours
+from tuner.results.views.answer import answer, are_own, known, of_share, yours
 from tuner.results.views.pick import PICKS, named_picks
 from tuner.results.views.plausible import suspicion_of
 from tuner.results.views.reasons import reasons
@@ -172,6 +172,8 @@ def _cells(
 def _below(run: Run, members: Sequence[int], *, intervals: bool) -> Iterator[str]:
     """Yield what the table's figures are of, why the best trial is that, and whether it beats a baseline."""
     yield _legend(run, members, intervals=intervals)
+    if share := of_share(run, members[0] if run.best is None else run.best):
+        yield f"{share[0].upper()}{share[1:]}."
     if run.best is not None:
         record = run.record(run.best)
         if record.plan is not None:

@@ -29,6 +29,7 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.run import Run
+from tuner.results.views.answer import of_share
 from tuner.results.views.pick import pick_trial
 from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
@@ -86,8 +87,8 @@ def export(
         test: Whether test samples are scored; else the bundle says that its accuracy on them was not measured.
         listener: Receives progress, and how long the refit is expected to take; by default the log does, and stderr
             where somebody looks at it.
-        warn: Called where plugins are not those of the run, or where the trial cannot be refitted, so that its own
-            weights are exported; a Python warning by default.
+        warn: Called where plugins are not those of the run, where the trial was trained on a share of the samples, or
+            where it cannot be refitted, so that its own weights are exported; a Python warning by default.
 
     Returns:
         The bundle's folder.
@@ -107,6 +108,8 @@ def export(
     weights = run.folder / "trials" / str(record.trial) / WEIGHTS
     if record.plan is None or not weights.is_file():
         raise RunError(_without_weights(run, record.trial))
+    if share := of_share(run, record.trial):
+        warn(f"{share}{'; the refit trains it on all' if refit else ''}")
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     if drop_unreached:
         plan = _dropping(plan, record.trial, trainable=trainable)

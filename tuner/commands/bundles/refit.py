@@ -1,13 +1,13 @@
 """The last training of a trial, when it is exported: on every local sample, those that judged it too."""
 
 import math
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Trial
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
@@ -116,7 +116,7 @@ def _place(run: Run) -> Path | None:
 
 def _require(limits: CommandLimits, expected: float) -> None:
     """Refuse a refit that is expected to take more seconds than are left."""
-    left = math.inf if limits.end is None else max(0.0, limits.end - time.monotonic())
+    left = math.inf if limits.end is None else max(0.0, limits.end - CLOCK.now())
     if expected > left:
         raise BudgetError(
             f"the refit takes about {format_seconds(expected)}, but {format_seconds(left)} of --time are left: give "

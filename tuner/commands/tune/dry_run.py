@@ -1,12 +1,12 @@
 """Preview a run: what it would search, which depths fit, how long filling the store takes; nothing is trained."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Session
 from tuner.commands.tune.setup import RunSetup
 from tuner.errors import PluginError
@@ -95,7 +95,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
         objectives, notes = objectives_for(session.task, setup.objectives), session.task.notes
         model, info = session.model, session.task.info
         check_possible_folds(setup.folds, session.task)
-        rates = setup.rates(session, math.inf if end is None else LOOKING_SHARE * (end - time.monotonic()))
+        rates = setup.rates(session, math.inf if end is None else LOOKING_SHARE * (end - CLOCK.now()))
         (strategies, knobs), wanted = setup.strategies_for(session), setup.wanted
         try:
             plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
@@ -105,7 +105,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
         cached = [plan for plan in plans if plan.cached]
         missing = _missing_samples(session, cached, Path(asked.store or cache_folder() / "store"))
     seconds = limits.time_seconds
-    spent = time.monotonic() - setup.started  # a run, too, loads libraries, task and model before its first trial
+    spent = CLOCK.now() - setup.started  # a run, too, loads libraries, task and model before its first trial
     left = None if seconds is None else max(0.0, seconds - spent - CLOSING_SECONDS)
     return DryRun(
         task=info.name,

@@ -9,6 +9,31 @@ if TYPE_CHECKING:  # what only predicts loads nothing of the search
     from tuner.search.processes.guard import Interrupt
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user ended a call from Python; a notebook shows these lines in place of a traceback."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for it
+        return [*self._lines]
+
+
+@contextmanager
+def interrupted_as(*lines: str) -> Iterator[None]:
+    """Say what is kept, and how to go on, where the user ends a block that does not say so itself."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(*lines) from None
+
+
 def stopping(interrupt: "Interrupt") -> AbstractContextManager[None]:
     """Let Ctrl-C and SIGTERM ask for an orderly end: what runs reads `interrupt`."""
     return _handled(lambda *_: interrupt.ask(), signal.SIGINT, signal.SIGTERM)

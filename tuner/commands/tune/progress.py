@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from tuner.awake import CLOCK
 from tuner.plan.text import describe, plain
-from tuner.printable import printable
+from tuner.printable import printable, wrapped_at
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import SCORES, Objective
@@ -55,23 +55,24 @@ class Progress(Listener):
     Args:
         console: Console to show it on; stderr where it is not given.
         verbose: Whether to print trials that were rejected, too.
+        notebook: Whether one line of a notebook shows it, which replaces itself.
 
     Attributes:
         folder: The run's folder; None until it is known.
     """
 
-    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+    def __init__(self, console: Console | None = None, *, verbose: bool = False, notebook: bool = False) -> None:
         self.folder: Path | None = None
         self._console = console or Console(stderr=True)
-        self._verbose = verbose
+        self._verbose, self._notebook = verbose, notebook
         self._end: float | None = None
         self._counts: Counter[str] = Counter()
         self._best: dict[str, tuple[Objective, float, int, dict[str, int]]] = {}
         self._objectives: Sequence[Objective] = ()
         self._phase, self._begun_at, self._step = "", 0.0, ""
         self._announced: set[str] = set()
-        self._last_line_at, self._patience = time.monotonic(), FIRST_SECONDS
-        self._panel: _Panel | None = None
+        self._last_line_at, self._patience = CLOCK.now(), FIRST_SECONDS
+        self._panel: _Panel | _Line | None = None
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
         self._front, self._rung, self._areas = "", -1, list[float]()
@@ -81,13 +82,13 @@ class Progress(Listener):
         self.folder = folder
 
     def ends(self, at: float | None) -> None:
-        """Count down to a clock (`time.monotonic`); None for no limit."""
+        """Count down to a clock (`tuner.awake.CLOCK`); None for no limit."""
         self._end = at
 
     def phase(self, name: str) -> None:
         """Show a phase, with a pulse; off a terminal, print its name the first time."""
         if name != self._phase:
-            self._phase, self._begun_at = name, time.monotonic()
+            self._phase, self._begun_at = name, CLOCK.now()
         self._step = ""
         self._begin()
         if self._panel is not None:
@@ -99,9 +100,9 @@ class Progress(Listener):
 
     def say(self, line: str) -> None:
         """Print a line above the panel."""
-        self._last_line_at, self._patience = time.monotonic(), PLAIN_SECONDS
-        wrap = self._console.is_terminal  # at words; elsewhere a line stays whole
-        self._console.print(printable(line), highlight=False, markup=False, soft_wrap=not wrap)
+        self._last_line_at, self._patience = CLOCK.now(), PLAIN_SECONDS
+        width = self._console.width if self._console.is_terminal else None  # elsewhere a line stays whole
+        self._console.print(wrapped_at(printable(line), width), highlight=False, markup=False, soft_wrap=True)
 
     def step(self, what: str, done: float, of: float) -> None:
         """Move the bar."""
@@ -136,7 +137,10 @@ class Progress(Listener):
     def trial(self, record: TrialRecord) -> None:
         """Count a trial, and print it unless its plan was trained before; a rejected one only if verbose."""
         self._count(record)
-        if record.same_as is not None or (record.state == "rejected" and not self._verbose):
+        if self._panel is not None:
+            self._panel.refresh()
+        hides = self._notebook or record.state == "rejected"
+        if record.same_as is not None or (hides and not self._verbose):
             return
         scored = record.plan.scored if record.plan else {}
         result = self._format_values(record.values, scored) or record.reason
@@ -160,13 +164,14 @@ class Progress(Listener):
     def close(self) -> None:
         """Remove the panel, and print no more reminders."""
         self._closed.set()
+        self._end, self._front = None, ""
         if self._reminder is not None:
             self._reminder.join()
         if self._panel is not None:
             self._panel.stop()
             self._panel = None
 
-    def lines(self) -> Iterable[RenderableType]:
+    def lines(self) -> Iterable[Text]:
         """Yield what the panel shows below the bar."""
         if left := self._left():
             yield Text(f"  {left}")
@@ -181,11 +186,11 @@ class Progress(Listener):
         """Show the panel, or off a terminal begin to remind; once."""
         if self._closed.is_set() or self._panel is not None or self._reminder is not None:
             return
-        if self._console.is_interactive:
-            self._panel = _Panel(self, self._console)
+        if self._notebook or self._console.is_interactive:
+            self._panel = _Line(self) if self._notebook else _Panel(self, self._console)
             self._panel.start()
         else:
-            self._last_line_at = time.monotonic()
+            self._last_line_at = CLOCK.now()
             self._reminder = threading.Thread(target=self._remind, daemon=True)
             self._reminder.start()
 
@@ -193,13 +198,13 @@ class Progress(Listener):
         """Print where the study is whenever nothing was printed for a while."""
         while not self._closed.wait(min(FIRST_SECONDS, max(0.0, self._due()))):  # a phase that begins is due earlier
             if self._due() <= 0:
-                since = f"for {format_seconds(time.monotonic() - self._begun_at)}"
+                since = f"for {format_seconds(CLOCK.now() - self._begun_at)}"
                 parts = [f"{self._phase} {since}".strip(), self._step, self._left(), self._next()]
                 self.say("; ".join(filter(None, parts)))
 
     def _due(self) -> float:
         """Return the seconds until a line is due."""
-        return self._last_line_at + min(self._patience, PLAIN_SECONDS) - time.monotonic()
+        return self._last_line_at + min(self._patience, PLAIN_SECONDS) - CLOCK.now()
 
     def _next(self) -> str:
         """Say what comes after a phase that prepares the trials."""
@@ -228,7 +233,7 @@ class Progress(Listener):
     def _left(self) -> str:
         parts = [part for part in (self._states(), self._front) if part]
         if self._end is not None:
-            parts.insert(0, f"{format_seconds(max(0.0, self._end - time.monotonic()))} left")
+            parts.insert(0, f"{format_seconds(max(0.0, self._end - CLOCK.now()))} left")
         return "; ".join(parts)
 
 
@@ -263,6 +268,35 @@ class _Panel(Bars):
         bar.total = of if done < of else None
 
 
+class _Line:
+    """The same as one line of a notebook, which replaces itself wherever the notebook is shown."""
+
+    def __init__(self, study: Progress) -> None:
+        self._study, self._doing, self._shown_at = study, "", 0.0
+
+    def start(self) -> None:
+        from IPython.display import display
+
+        self._handle = display(self._content(), raw=True, display_id=True)  # type: ignore[no-untyped-call]  # of IPython
+
+    def show(self, phase: str, what: str, done: float = 0.0, of: float = 0.0) -> None:
+        is_new, self._doing = phase not in self._doing, f"{what} {done / of:.0%}" if done < of else what
+        if is_new or CLOCK.now() - self._shown_at > 1 / REFRESH_PER_SECOND:
+            self.refresh()
+
+    def refresh(self) -> None:
+        self._shown_at = CLOCK.now()
+        self._handle.update(self._content(), raw=True)
+
+    def stop(self) -> None:
+        self._doing = "ended"
+        self.refresh()
+
+    def _content(self) -> dict[str, str]:
+        parts = [self._doing, *(line.plain.strip() for line in self._study.lines())]
+        return {"text/plain": " · ".join(filter(None, parts))}
+
+
 def _word(objective: Objective) -> str:
     """Return what stands before a value in a line."""
     return f"{objective.title} " if objective.unit in SCORES else WORDS.get(objective.name, f"{objective.title} ")
@@ -280,6 +314,6 @@ def _sparkline(values: Sequence[float]) -> str:
 def progress_shown(*, anywhere: bool = False) -> list[Listener]:
     """Return what shows progress of a call from Python: with `anywhere`, also where nobody looks at stderr."""
     console = Console(stderr=True)
-    if console.is_jupyter:  # plain lines: there is no panel that stays in its place
-        return [Progress(Console(file=sys.stderr, force_jupyter=False, force_terminal=False))]
+    if console.is_jupyter:
+        return [Progress(Console(file=sys.stderr, force_jupyter=False, force_terminal=False), notebook=True)]
     return [Progress(console)] if anywhere or console.is_terminal else []

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.commands.run import Run
-from tuner.commands.tune.interruption import stopping
+from tuner.commands.tune.interruption import interrupted_as, stopping
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup, check_study
 from tuner.errors import RunError, UsageError, disk_error
@@ -40,14 +41,16 @@ class Call(RunRequest):
     """A run from Python: what is asked of it, and who hears of it.
 
     Attributes:
+        takes_newest: Whether the front of the task's newest run is tried first where `earlier` names none.
         progress: Whether to show progress on stderr; by default on a terminal and in a notebook, unless `on_event` or
             `listener` is given. Every event is logged to the logger ``tuner.run`` in any case.
         on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An
             exception that it raises ends the run, which can be continued with `resume`.
         listener: Receives progress as the command line does, before it becomes events.
-        started: Clock (`time.monotonic`) from which `time` counts; now where it is not given.
+        started: Clock (`tuner.awake.CLOCK`) from which `time` counts; now where it is not given.
     """
 
+    takes_newest: bool = True
     progress: bool | None = None
     on_event: Callable[[Event], object] | None = None
     listener: Listener | None = None
@@ -68,6 +71,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
+        stack.enter_context(CLOCK.watched())
         folder = _install(task, setup, listener)
         host, backends = setup.host, setup.backends
         config = RunConfig.of(
@@ -101,11 +105,13 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         check_possible_folds(setup.folds, outline)
         folder = folder or _folder_of(outline)
         listener.begins(folder)
+        kept, again = f"interrupted; what was finished is kept in {folder}", f"out={str(folder)!r}, resume=True"
+        stack.enter_context(interrupted_as(kept, f"to continue: tuner.run(..., {again})"))
         if continues is None:
             continues = stack.enter_context(lock_folder(folder, resume=asked.resume))
         access = stack.enter_context(_study(setup, listener, interrupt))
         config = replace(config, home=text_from(folder.resolve()))
-        tuning = Tuning(setup, config, outline, folder, listener, interrupt, prior, access)
+        tuning = Tuning(setup, config, outline, folder, listener, interrupt, prior, access, asked.takes_newest)
         if continues:
             tuning.resume()
         try:
@@ -186,7 +192,7 @@ def _prior_of(setup: RunSetup) -> Prior | None:
 
 
 def process_started() -> float:
-    """Return the clock (`time.monotonic`) at which this process began, whatever happened to the time of day since.
+    """Return the clock (`tuner.awake.CLOCK`) at which this process began, whatever happened to the time of day since.
 
     Raises:
         RunError: This system is not Linux, or its ``/proc`` cannot be read.
@@ -198,7 +204,7 @@ def process_started() -> float:
     except OSError:
         raise RunError("tuner needs /proc, to see how much memory a trial takes: mount it") from None
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.monotonic() - max(0.0, age)
+    return CLOCK.now() - max(0.0, age)
 
 
 def as_text(task: str | os.PathLike[str] | Task) -> str | Task:

@@ -1,13 +1,13 @@
 """One call of `tuner.run`: the task is opened, the study runs, and what was spent is written."""
 
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.awake import CLOCK
 from tuner.commands.tune.setup import RunSetup
 from tuner.errors import RunError
 from tuner.metrics import wilson
@@ -60,6 +60,7 @@ class Tuning:
         interrupt: The user's request to stop.
         prior: Plans of which those that suit the task are tried first.
         access: The run's way to its study.
+        takes_newest: Whether the front of the task's newest run is tried first where none is named.
     """
 
     setup: RunSetup
@@ -70,6 +71,7 @@ class Tuning:
     interrupt: Interrupt
     prior: Prior | None
     access: StudyAccess
+    takes_newest: bool = True
 
     def __post_init__(self) -> None:
         self.threads = 1 if self.config.deterministic else usable_processors()
@@ -84,7 +86,7 @@ class Tuning:
         self._baselines: tuple[Baseline, ...] = ()
         self._plugins: dict[str, str] = {}
         self._phases: dict[str, float] = {}
-        self._worker = ""
+        self._worker, self._continues = "", False
 
     def resume(self) -> None:
         """Take over what earlier sessions spent and measured.
@@ -109,7 +111,7 @@ class Tuning:
         if self.config.study != info.config.study:
             of = f"of --study {info.config.study}" if info.config.study else "a run of its own, without --study"
             raise RunError(f"{self.folder} is {of}, which --resume cannot change: give the same, or another --out")
-        self._worker = info.worker
+        self._worker, self._continues = info.worker, True
         self._earlier, self._baselines = info.spent, info.baselines
         if changed_plugins := differences(self.setup.host, info.plugins):
             self.listener.say(f"warning: {changed_plugins}")
@@ -172,11 +174,11 @@ class Tuning:
         if model.note:
             self.listener.say(model.note)
         strategies, _ = self.setup.strategies_for(session)
-        started = time.monotonic()
+        started = CLOCK.now()
         self._phases["starting"] = started - self.setup.started
         within = math.inf if end is None else measuring_seconds(end - started)
         rates = self.setup.rates(session, within, self.listener)
-        self._phases["measuring"] = time.monotonic() - started
+        self._phases["measuring"] = CLOCK.now() - started
         earlier = self._plans_of_run(model)
         given = given_plans(strategies)
         return Setting(
@@ -205,9 +207,11 @@ class Tuning:
         named = self.setup.asked.earlier
         if named is not None:
             return Earlier() if named == NO_RUN else earlier_plans(Run.open(named))
-        if self.config.study or self.config.deterministic or self.prior:
+        if self.config.study or self.config.deterministic or self.prior or self._continues or not self.takes_newest:
             return Earlier()
         newest, other = newest_run(model, self.config.task), newest_run(model)
+        if newest is not None and newest.info.contents.settings_changed(self.task.contents):
+            newest = None
         if newest is not None and not self._is_own(newest):
             self.listener.say(f"starting from the front of {newest.folder} (--from none starts afresh)")
             return earlier_plans(newest)
@@ -246,7 +250,7 @@ class Tuning:
 
     def spent(self, study: "Study | None") -> Spent:
         """Return what the run has spent, earlier sessions included; `study` is None before there is one."""
-        seconds = time.monotonic() - self.setup.started
+        seconds = CLOCK.now() - self.setup.started
         if study is None:
             return Spent(self._earlier.seconds + seconds)
         now = {**self._phases, **study.phases}

@@ -1,9 +1,9 @@
 """What a run and its preview begin with: options, search space and plugins, checked before the task is opened."""
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.control_group import memory_limit
 from tuner.errors import UsageError
 from tuner.planner.device import Rates
@@ -28,7 +28,7 @@ class RunSetup:
 
     Args:
         asked: The options.
-        started: Clock (`time.monotonic`) from which the time counts; now where it is not given.
+        started: Clock (`tuner.awake.CLOCK`) from which the time counts; now where it is not given.
         least_seconds: Time that the command has at least, if it is limited.
 
     Attributes:
@@ -46,7 +46,7 @@ class RunSetup:
     def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
         self.asked, self.space = asked, load_space(asked.space)
         self.limits, self.folds = budget(asked, self.space.limits), check_folds(asked.folds)
-        self.started = time.monotonic() if started is None else started
+        self.started = CLOCK.now() if started is None else started
         seconds = self.limits.time_seconds
         self.end = None if seconds is None else self.started + max(seconds, least_seconds)
 

@@ -5,7 +5,6 @@ import logging
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from tuner.awake import CLOCK
 from tuner.errors import PluginError, first_line, place_of, text_of
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def limited(seconds: float) -> Iterator[None]:
         if not _can_interrupt():
             yield
             return
-        started, active = time.monotonic(), True
+        started, active = CLOCK.now(), True
         outer = signal.getitimer(signal.ITIMER_REAL)[0]
         seconds = min(seconds, outer or seconds)
 
@@ -76,7 +76,7 @@ def limited(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
             if outer:
-                left = outer - (time.monotonic() - started)
+                left = outer - (CLOCK.now() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), AGAIN_SECONDS)
 
 
@@ -116,7 +116,7 @@ def import_fault(error: BaseException) -> str:
 
 
 class PluginCalls:
-    """Calls of one host's plugins, which are all over at the end of the run, a clock of `time.monotonic`."""
+    """Calls of one host's plugins, which are all over at the end of the run, a clock of `tuner.awake.CLOCK`."""
 
     def __init__(self, end: float | None = None) -> None:
         self._end = end
@@ -124,7 +124,7 @@ class PluginCalls:
 
     def within(self, seconds: float) -> float:
         """Return how many of `seconds` the run's end leaves."""
-        left = seconds if self._end is None else self._end - time.monotonic()
+        left = seconds if self._end is None else self._end - CLOCK.now()
         return max(LEAST_SECONDS, min(seconds, left))
 
     def is_out(self, plugin: str) -> bool:

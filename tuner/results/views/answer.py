@@ -10,6 +10,7 @@ from tuner.results.views.pick import nothing_feasible
 from tuner.targets.base import ACCURACY, ERROR
 
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
+SHARES = {1 / 2: "half", 1 / 4: "a quarter", 1 / 8: "an eighth"}
 
 
 def answer(run: Run) -> str:
@@ -39,6 +40,20 @@ def yours(run: Run) -> str:
     if names := classes.names(classes.local):
         return f"your class{'' if len(classes.local) == 1 else 'es'} {names}"
     return f"your {len(classes.local)} classes"
+
+
+def of_share(run: Run, trial: int) -> str:
+    """Say on which share of the samples a trial was trained and judged; empty where on all."""
+    plan = run.record(trial).plan
+    if plan is None or plan.data.share == 1:
+        return ""
+    task, share = plan.task, plan.data.share
+    part = SHARES.get(share, f"1/{1 / share:.0f}")
+    return (
+        f"trial {trial} was trained on {part} of your {task.noun} ({plan.local_samples:,} of {task.local_train:,}) and "
+        f"judged on {plan.local_scored:,} of {task.local_val:,}, as the run ended before it was trained on all "
+        "(--resume continues it)"
+    )
 
 
 def known(run: Run) -> str:

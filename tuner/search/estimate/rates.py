@@ -3,13 +3,13 @@
 import hashlib
 import json
 import math
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Session
 from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
@@ -53,7 +53,7 @@ def rates_of(
         return nominal(model)
     if (rates := read_rates(backend, model, threads)) is not None:
         return rates
-    end, figures = time.monotonic() + within, _Figures(_path(backend, model, threads), model, listener)
+    end, figures = CLOCK.now() + within, _Figures(_path(backend, model, threads), model, listener)
     listener.phase(MEASURING)
     try:
         rates = session.measure(threads, within, figures.by_name, figures.note)
@@ -65,7 +65,7 @@ def rates_of(
         figures.explain()
         return rates
     try:
-        rates = replace(rates, first=session.first_steps(threads, end - time.monotonic()))
+        rates = replace(rates, first=session.first_steps(threads, end - CLOCK.now()))
     except BudgetError:  # the next run measures it
         return rates
     except (TunerError, RuntimeError):  # without it, estimates are corrected by the first trials

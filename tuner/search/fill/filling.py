@@ -1,13 +1,13 @@
 """Fill the feature store ahead of trials: what is stored, what is missing, what it costs."""
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Filling
 from tuner.control_group import memory_limit
 from tuner.errors import BudgetError, MemoryLimitError
@@ -143,7 +143,7 @@ class Filler:
             selected = [plan for plan in selected if plan.split <= selected[0].split]  # on the way: they take no longer
             if math.isinf(within):  # else a smaller slice may be had
                 self._refuse_if_hopeless(selected, left)
-        self._fill_apart(selected, time.monotonic() + within)
+        self._fill_apart(selected, CLOCK.now() + within)
         return not self.missing(selected[0]) or self.refusal(selected[0]) is not None
 
     def fits(self, plan: TrialPlan, within: float) -> bool:
@@ -189,7 +189,7 @@ class Filler:
             if "memory" in error.constraint and len(plans) > 1:
                 self._fill_apart(plans[: len(plans) // 2], stop_at)
                 self._fill_apart(plans[len(plans) // 2 :], stop_at)
-            elif time.monotonic() >= stop_at and self._setting.seconds_left > CLOSING_SECONDS:
+            elif CLOCK.now() >= stop_at and self._setting.seconds_left > CLOSING_SECONDS:
                 return  # a smaller slice comes next
             elif not self._filled:
                 raise
@@ -202,7 +202,7 @@ class Filler:
     def fill(self, plans: Sequence[TrialPlan], stop_at: float = math.inf) -> None:
         """Fill what the plans need and this study has not filled yet, in one pass for each precision.
 
-        A pass stops at ``stop_at`` (`time.monotonic`), and when the study's time is up. UnfilledError says that it had
+        A pass stops at ``stop_at`` (of `CLOCK`), and when the study's time is up. UnfilledError says that it had
         no time or memory; what was filled stays, and a pass that memory was too small for is not begun again.
         """
         for alike in self._by_precision(plan for plan in plans if self.missing(plan)):
@@ -218,11 +218,11 @@ class Filler:
         soft = min(stop_at, math.inf if end is None else end - CLOSING_SECONDS)
         hard = None if end is None else end - CLOSING_SECONDS / 2
         limits = JobLimits(soft if math.isfinite(soft) else None, hard, memory, self._setting.limits.storage_bytes)
-        started = time.monotonic()
+        started = CLOCK.now()
         self._listener.phase(FILLING)
         session = self._sessions[plans[0].runtime.backend]
         result = session.try_fill(plans, self._store, limits, self._progress)
-        self.seconds += time.monotonic() - started
+        self.seconds += CLOCK.now() - started
         if result.verdict == "interrupted":
             raise KeyboardInterrupt
         if result.verdict == "memory" and memory:
@@ -235,7 +235,7 @@ class Filler:
             )
             raise self._too_large[needed]
         if result.value is not None and result.value.stopped:
-            self._stopped_each = (time.monotonic() - started) / max(1, result.value.records)
+            self._stopped_each = (CLOCK.now() - started) / max(1, result.value.records)
         if result.verdict == "deadline" or (result.value is not None and result.value.stopped):
             reason = "--time was up while features were computed; those that are done are kept: give more, and --resume"
             raise UnfilledError(reason, {"time": 1.0})

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Session, Trial
 from tuner.backends.extensions import What
 from tuner.errors import (
@@ -250,8 +251,10 @@ class _Reporter:
     def _watch(self) -> None:
         """Note a request to stop; end the process when the parent is gone; stop while the parent is stopped."""
         poll, server = select.poll(), os.getppid()
+        CLOCK.begin()
         poll.register(self._connection, select.POLLIN)
         while True:
+            CLOCK.now()  # what a job measures does not count the time in which it was stopped
             if not poll.poll(1000 * LOOK_SECONDS):
                 if state(server) == "T":
                     os.kill(0, signal.SIGSTOP)  # the parent continues it

@@ -2,11 +2,11 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
+from tuner.awake import CLOCK
 from tuner.control_group import memory_limit
 from tuner.errors import BudgetError, MemoryLimitError, TunerError, with_trace
 from tuner.search.processes.channel import Channel
@@ -37,7 +37,7 @@ Progress = Callable[[Mapping[str, Any]], object]
 class JobLimits:
     """The limits of a job; None for none.
 
-    It is asked to stop at ``warn_at`` (`time.monotonic`), and killed at ``kill_at``, or where its processes have more
+    It is asked to stop at ``warn_at`` (of `CLOCK`), and killed at ``kill_at``, or where its processes have more
     memory than ``memory_bytes`` above its resting size. No file that it writes is longer than ``file_bytes``.
     """
 
@@ -148,7 +148,7 @@ class Guard:
         self._interrupt, self._progress = interrupt, progress
         self._is_asked = False
         self._warnings = 0
-        self._woken_at = time.monotonic()
+        self._woken_at = CLOCK.now()
         self._poll_seconds, self._above = POLL_SECONDS, 0
         self.most_bytes = 0
         self.heard_all = False
@@ -196,7 +196,7 @@ class Guard:
             self._channel.send(b"s")
 
     def _limit(self) -> tuple[Verdict, Any] | None:
-        now = time.monotonic()
+        now = CLOCK.now()
         if now - self._woken_at >= WAKE_SECONDS:
             self._woken_at = now
             self._memory.wake()

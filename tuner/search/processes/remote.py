@@ -1,7 +1,6 @@
 """A session in another process: every call is a job in a fresh child, under limits."""
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from tuner.awake import CLOCK
 from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
@@ -39,7 +39,7 @@ class RemoteSession(Session):
     """A task opened on a backend in the process that children are forked from.
 
     The methods of `Session` return what the job returned, or raise; `try_fill` and `try_train` run under limits of
-    their own and say how the job ended. The others are killed at ``kill_at`` (`time.monotonic`), and where they add
+    their own and say how the job ended. The others are killed at ``kill_at`` (`tuner.awake.CLOCK`), and where they add
     more than ``memory_bytes`` to their process.
     """
 
@@ -141,7 +141,7 @@ class RemoteSession(Session):
 
     def _limited(self, within: float) -> JobLimits:
         """Return the limits of a job that may take so many seconds."""
-        ends = [at for at in (self._limits.kill_at, time.monotonic() + within) if at is not None and math.isfinite(at)]
+        ends = [at for at in (self._limits.kill_at, CLOCK.now() + within) if at is not None and math.isfinite(at)]
         return replace(self._limits, kill_at=min(ends, default=None))
 
     def _call(self, what: str, method: str, **arguments: Any) -> Any:

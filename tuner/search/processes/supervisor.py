@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from tuner.awake import CLOCK
 from tuner.errors import BudgetError, TaskError, TunerError
 from tuner.search.processes.channel import Channel
 from tuner.search.processes.guard import (
@@ -43,7 +44,7 @@ class Supervisor:
         self, start: Start, interrupt: Interrupt | None = None, looked: Callable[[int, int], object] | None = None
     ) -> None:
         self.interrupt = interrupt or Interrupt()
-        self._start, self._starts, self._started = start, 1, time.monotonic()
+        self._start, self._starts, self._started = start, 1, CLOCK.now()
         self._kills_before = oom_kills()
         self._server = ForkServer(start, looked)
 
@@ -59,7 +60,7 @@ class Supervisor:
         Where the process that children are forked from ends, or does not answer, it is started again, and so is the
         job: what ended it may have been the job or not. A job that it ends under twice has failed.
         """
-        started = time.monotonic()
+        started = CLOCK.now()
         for _ in range(ATTEMPTS):
             try:
                 result = self._run(job, limits, progress)
@@ -70,13 +71,13 @@ class Supervisor:
                 self._starts = 1 if result.verdict == "result" else self._starts
                 return result
         text = f"{LOST} was lost under it {ATTEMPTS} times: {reason}"
-        return JobResult("failure", failure=Failure(text), seconds=time.monotonic() - started)
+        return JobResult("failure", failure=Failure(text), seconds=CLOCK.now() - started)
 
     def _run(self, job: Job, limits: JobLimits, progress: Progress | None) -> JobResult[Any]:
-        started = time.monotonic()
+        started = CLOCK.now()
         if (verdict := self._wait_idle(limits)) is not None:
-            return JobResult(verdict, seconds=time.monotonic() - started)
-        started, killed_before = time.monotonic(), oom_kills()
+            return JobResult(verdict, seconds=CLOCK.now() - started)
+        started, killed_before = CLOCK.now(), oom_kills()
         server = self._server
         ours, theirs = socket.socketpair()
         channel = Channel(ours)
@@ -86,7 +87,7 @@ class Supervisor:
             verdict = self._wait(limits.kill_at, lambda: server.state is not ServerState.FORKING)
             if verdict is not None:
                 server.state = ServerState.LOST  # it may have half of the job
-                return JobResult(verdict, seconds=time.monotonic() - started)
+                return JobResult(verdict, seconds=CLOCK.now() - started)
             memory = JobMemory(server.child, server.pid, server.excluded)
             guard = Guard(channel, job.method, limits, self.interrupt, progress, memory)
             try:
@@ -105,7 +106,7 @@ class Supervisor:
             failure=value if verdict == "failure" else None,
             exit_code=code if verdict == "crashed" else None,
             out_of_memory=oom_kills() > killed_before,
-            seconds=time.monotonic() - started,
+            seconds=CLOCK.now() - started,
             most_bytes=guard.most_bytes,
         )
 
@@ -146,8 +147,8 @@ class Supervisor:
 
     def _is_asked_soon(self) -> bool:
         """Return whether this process is asked to stop, too, within moments: as where its whole group is ended."""
-        until = time.monotonic() + GRACE_SECONDS
-        while not self.interrupt.asked and time.monotonic() < until:
+        until = CLOCK.now() + GRACE_SECONDS
+        while not self.interrupt.asked and CLOCK.now() < until:
             time.sleep(POLL_SECONDS)
         return self.interrupt.asked
 
@@ -159,11 +160,11 @@ class Supervisor:
         server = self._server
         try:
             if guard.heard_all:
-                until = time.monotonic() + GRACE_SECONDS
+                until = CLOCK.now() + GRACE_SECONDS
                 self._listen_until(until if limits.kill_at is None else min(until, limits.kill_at + KILLED_SECONDS))
             code = server.exit_code
             server.end_job()
-            self._listen_until(time.monotonic() + KILLED_SECONDS)  # else the next job waits for it
+            self._listen_until(CLOCK.now() + KILLED_SECONDS)  # else the next job waits for it
         except LostError:
             server.close()
             if verdict == "crashed" and not self.interrupt.asked:
@@ -172,15 +173,15 @@ class Supervisor:
         return code
 
     def _listen_until(self, end: float) -> None:
-        while self._server.state is ServerState.RUNNING and time.monotonic() < end:
+        while self._server.state is ServerState.RUNNING and CLOCK.now() < end:
             self._server.listen(POLL_SECONDS)
 
     def _wait_idle(self, limits: JobLimits) -> Verdict | None:
         """Wait until the process that children are forked from is ready, as far as the user and the deadline allow."""
-        server, patient_until = self._server, time.monotonic() + GRACE_SECONDS
+        server, patient_until = self._server, CLOCK.now() + GRACE_SECONDS
 
         def is_idle() -> bool:
-            is_late = server.state is ServerState.RUNNING and time.monotonic() >= patient_until
+            is_late = server.state is ServerState.RUNNING and CLOCK.now() >= patient_until
             if server.state is ServerState.LOST or is_late:
                 raise LostError("it did not answer")
             return server.state is ServerState.IDLE
@@ -193,7 +194,7 @@ class Supervisor:
         while not is_done():
             if self.interrupt.asked:
                 return "interrupted"
-            if end is not None and time.monotonic() >= end:
+            if end is not None and CLOCK.now() >= end:
                 return "deadline"
             self._server.listen(POLL_SECONDS)
         return None
@@ -207,5 +208,5 @@ class Supervisor:
                 f"{LOST} was lost {MOST_STARTS} times in a row, at last because {reason}: remove the plugin that ends "
                 "or stops it, or look for what kills processes on this device, and continue with --resume"
             )
-        self._starts, self._started = self._starts + 1, time.monotonic()
+        self._starts, self._started = self._starts + 1, CLOCK.now()
         self._server = ForkServer(self._start)

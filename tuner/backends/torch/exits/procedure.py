@@ -4,7 +4,6 @@ Source: PersEPhonEE (HotMobile 2021). The path to the final head never changes: 
 model's, in `with-tail` that of the tail trained before.
 """
 
-import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats
+from tuner.awake import CLOCK
 from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths, typical
 from tuner.backends.torch.exits.heads import build_heads
 from tuner.backends.torch.exits.inputs import CutInputs, cut_inputs
@@ -85,17 +85,17 @@ class ExitsProcedure(TailProcedure):
         self.sums = [start_sums(own, plan.heads) for own in begun.tensors] if plan.heads.ridge else []
         if is_over:
             return TrainingLog()
-        started = time.perf_counter()
+        started = CLOCK.now()
         if plan.heads.ridge:
             folds = local_folds(*(one for one in self.training if one.domain == "local"))
             answered = self.calibrated if plan.out_of_fold else None
             self.unseen = solve_heads(plan, self.heads, self.final, learned, folds, self.sums, answered)
-            return TrainingLog(seconds=time.perf_counter() - started)
+            return TrainingLog(seconds=CLOCK.now() - started)
         load_starts(self.heads, begun)
         loss = torch_loss(opened.task.targets)
         steps = HeadsSteps(plan, self.heads, self.final, learned, opened.extensions, loss=loss)
         loop = EpochLoop(steps, plan.recipe, len(learned.labels), self.trial.seed, loss_name="the exits' loss")
-        start = TrainingLog(seconds=time.perf_counter() - started)
+        start = TrainingLog(seconds=CLOCK.now() - started)
         return train_epochs(loop, self.trial.report, BetweenEpochs(self._mean_accuracy), start, of=" of the exits")
 
     def _mean_accuracy(self) -> float:

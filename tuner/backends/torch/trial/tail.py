@@ -1,6 +1,5 @@
 """A trial of a tail: it is trained, scored and written."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.arrays import Floats, Labels
+from tuner.awake import CLOCK
 from tuner.backends.base import Trial
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.int8 import prediction_costs
@@ -79,9 +79,9 @@ class TailProcedure:
         self.int8 = prediction_costs(self.opened.task, self.opened.model, plan.split) if is_int8 else None
         self.meter = PeakMeter()
         trial.report({"resting_bytes": self.meter.resting})
-        started = time.perf_counter()
+        started = CLOCK.now()
         self.training = chosen_selections(self.access, plan, self.opened.extensions)
-        self.choosing = time.perf_counter() - started if plan.data.edit is not None else 0.0
+        self.choosing = CLOCK.now() - started if plan.data.edit is not None else 0.0
         log = self.train()
         scores = self.score()
         scores.values["train_seconds"] = log.seconds
@@ -129,7 +129,7 @@ class TailProcedure:
         changes = np.random.default_rng((trial.seed, 1))
         train = training_inputs(self.access, plan, self.training, augmenting(self.access.task, plan, changes))
         self.validation = validation_inputs(self.access, plan)
-        started = time.perf_counter()
+        started = CLOCK.now()
         local = int(train.is_local.sum())
         weights = sample_weights(plan.data, local, len(train.labels) - local)
         train = replace(self._with_teacher(train), weights=weights)
@@ -148,7 +148,7 @@ class TailProcedure:
         guarded = not plan.traits.changes_shapes and not plan.traits.solves
         recipe = replace(plan.recipe, epochs=1, patience=0) if plan.traits.solves else plan.recipe
         loop = EpochLoop(steps, recipe, len(train.labels), trial.seed, order=order, guarded=guarded)
-        start = restore(loop, changes, saved, self.choosing + time.perf_counter() - started)
+        start = restore(loop, changes, saved, self.choosing + CLOCK.now() - started)
         between = BetweenEpochs(
             lambda: score(task, tail, self.validation["local"]),
             lambda: room(plan, self.meter),
@@ -161,7 +161,7 @@ class TailProcedure:
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 rate = plan.recipe.learning_rate
                 raise DivergedError(f"{name} is no longer finite: lower recipe.learning_rate, which is {rate:g}")
-        tail, self.again, started = edits.finish(steps.example), ALONE, time.perf_counter()
+        tail, self.again, started = edits.finish(steps.example), ALONE, CLOCK.now()
         if plan.recipe.solve_again:
             judges = {} if plan.data.refit else self.validation
             self.again = solve_again(task, tail, self.opened.model.trusted_rows, fixed, judges)
@@ -174,7 +174,7 @@ class TailProcedure:
         self.metadata = steps.metadata
         self.left_out = None if plan.data.fold else steps.left_out
         self.notes, self.continued = (*notes, *self.again.notes), len(start.entries)
-        return replace(log, seconds=log.seconds + time.perf_counter() - started)
+        return replace(log, seconds=log.seconds + CLOCK.now() - started)
 
     def _typical(self) -> torch.Tensor:
         """Return inputs whose mean cost is that of a prediction: one, or some where not all take the same way."""

@@ -1,0 +1,37 @@
+"""Time as budgets count it."""
+
+from tuner.awake import AwakeClock
+
+
+class Clocks:
+    """Clocks of a system that the test moves."""
+
+    def __init__(self) -> None:
+        self.monotonic = self.worked = 0.0
+        self.suspended = 100.0
+
+    def clock(self) -> AwakeClock:
+        return AwakeClock(lambda: self.monotonic, lambda: self.worked, lambda: self.monotonic + self.suspended)
+
+
+def test_only_the_time_that_a_watched_process_stood_still_is_left_out() -> None:
+    system = Clocks()
+    clock = system.clock()
+    system.monotonic = 60.0
+    assert (clock.now(), clock.asleep) == (60.0, 0.0)  # nobody looked meanwhile: it may have waited
+    clock.begin()
+    system.monotonic = 61.0
+    assert clock.now() == 61.0
+    system.monotonic, system.worked = 70.0, 5.0
+    assert clock.now() == 70.0  # it worked, and nobody came to look
+    system.monotonic = 130.0
+    assert (clock.now(), clock.asleep) == (70.0, 60.0)
+    system.monotonic = 131.0
+    assert clock.now() == 71.0
+
+
+def test_a_suspended_machine_costs_nothing_and_is_noticed() -> None:
+    system = Clocks()
+    clock = system.clock()
+    system.monotonic, system.suspended = 1.0, 3700.0
+    assert (clock.now(), clock.asleep) == (1.0, 3600.0)
