@@ -52,6 +52,7 @@ GUESTS = {
     "tuner_onnx_models",
     "tuner_priors",
     "tuner_report",
+    "tuner_scores",
     "tuner_testing",
 }
 #: Names of the first-party plugins and strategies: as the first word of a string, one is knowledge of a plugin.

@@ -84,7 +84,8 @@ class Setting:
 
         All objectives are then accuracies or costs of training, or those of a search space that names none.
         """
-        names, usual = set(self.objective_names), {one.name for one in OBJECTIVES}
+        names = {one.name for one in self.objectives if not one.domain}  # scores, mostly as the accuracies are
+        usual = {one.name for one in OBJECTIVES}
         return names <= usual or usual <= names | {GLOBAL} <= {*usual_objectives(self.strategies)}
 
     @property
@@ -144,7 +145,15 @@ def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequen
 
 
 def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives that a task has the data for, with the task's score as what is called accuracy."""
+    """Return the objectives that a task has the data for, with the task's score as what is called accuracy.
+
+    Raises:
+        SpaceError: None is left, or one is of another kind of labels.
+    """
+    for one in objectives:
+        if one.needs and not getattr(task.targets, one.needs):
+            kind = task.targets.labels_noun if one.needs == "has_classes" else "several labels"
+            raise SpaceError(f"objective {one.name!r} is not defined where samples have {kind}: leave it out")
     possible = [one for one in objectives if task.info.global_val or not one.needs_global]
     if not possible:
         raise SpaceError(

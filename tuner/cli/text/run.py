@@ -156,7 +156,7 @@ def _table(run: Run, members: Sequence[int]) -> Table:
         table.add_row(baseline, *texts, *(_error(measured.get(baseline, {}), name) for name in errors))
     for trial in members:
         values = run.record(trial).values
-        cells = (run.text(one, values[one.name]) if one.name in values else "–" for one in run.columns)
+        cells = (run.text_of(one, values) for one in run.columns)
         table.add_row(f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors))
     return table
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tuner.control_group import memory_limit
@@ -11,7 +12,7 @@ from tuner.plugin.core import build_host, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Knob, Wanted
 from tuner.plugin.strategy import Strategy
-from tuner.results.records.config import RunRequest
+from tuner.results.records.config import RunRequest, task_file
 from tuner.results.scores.objectives import Objective
 from tuner.search.budget import budget
 from tuner.search.estimate.rates import rates_of
@@ -45,6 +46,11 @@ class RunSetup:
 
     def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
         self.asked, self.space = asked, load_space(asked.space)
+        self._functions = list[str]()
+        if asked.objectives is not None:
+            names = [name.strip() for name in asked.objectives.split(",")]
+            self._functions = [name for name in names if task_file(name)[1]]
+            self.space = replace(self.space, objectives=tuple(task_file(name)[1] or name for name in names))
         self.limits, self.folds = budget(asked, self.space.limits), check_folds(asked.folds)
         self.started = time.monotonic() if started is None else started
         seconds = self.limits.time_seconds
@@ -56,7 +62,9 @@ class RunSetup:
         Raises:
             PluginError: One that the user named cannot be used.
         """
-        self.host = build_host(local=[*recorded, *self.space.plugins, *self.asked.plugins], end=self.end)
+        self.host = build_host(
+            local=[*recorded, *self.space.plugins, *self.asked.plugins, *self._functions], end=self.end
+        )
         self.host.check_local()
 
     def choose(self) -> None:
