@@ -81,7 +81,7 @@ def test_no_seed_is_any_seed() -> None:
         ({"timeout": 60}, TypeError, "'timeout' (here it is 'time')"),
         ({"callbacks": []}, TypeError, "'callbacks' (here it is 'on_event')"),
         ({"load_if_exists": True}, TypeError, "'load_if_exists' (here it is 'resume')"),
-        ({"sampler": "gp"}, TypeError, "name it in the search space: space={'sampler': 'gp'}"),
+        ({"sampler": "gb"}, TunerError, "sampler: one of tpe, gp, nsga2, random, cmaes or hub:NAME, but it is 'gb'"),
         ({"pruner": None}, TypeError, "space={'rungs': False} leaves that out"),
         ({"n_jobs": 2}, TypeError, "start several runs with one study="),
         ({"direction": "maximize"}, TypeError, "unexpected keyword argument 'direction'"),
@@ -99,7 +99,7 @@ def test_no_seed_is_any_seed() -> None:
         ({"earlier": RUN, "prior": RUN, "trials": 1}, TunerError, "earlier and prior both name what to start from"),
         ({"space": "bord-10min"}, TunerError, "did you mean 'board-10min'"),
         ({"space": {"objectives": []}}, TunerError, "given: objectives: at least one name, but the list is empty"),
-        ({"space": {"sampler": "cmaes"}}, TunerError, "given: sampler: one of tpe, gp, nsga2, random"),
+        ({"space": {"sampler": "cmae"}}, TunerError, "given: sampler: one of tpe, gp, nsga2, random, cmaes or"),
         (
             {"space": {"recipe.epochs": {"low": 5, "high": 1}}},
             TunerError,

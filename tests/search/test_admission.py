@@ -67,7 +67,7 @@ def test_no_plan_is_drawn_that_no_backend_can_carry_out(space: Space, backend: s
         found = runnable(drawn, without, shared, reason)
         assert reason(found.plan) is None
         for edit in found.plan.shape:
-            limits = dict(edit.settings)
+            limits: dict[str, Any] = dict(edit.settings)
             assert limits.get("start", 0.0) <= min(limits.get("cap", 1.0), limits.get("flops", 1.0))
         seen |= {found.plan.runtime.backend, *found.changed}
     assert seen >= ({backend} if backend else {"torch"})

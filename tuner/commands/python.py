@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tuner.commands.bundles import export as exporting
 from tuner.commands.run import Run
@@ -25,6 +25,9 @@ from tuner.results.records.config import RunRequest, option_name
 from tuner.results.views.pick import nothing_feasible
 from tuner.search.budget import MOST_SEED
 from tuner.task import Task
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 DURATIONS, SIZES = ("time", "train_time", "stop_when_flat"), ("memory", "storage")
 #: Names by which Optuna knows what is asked of a run.
@@ -41,7 +44,6 @@ ELSEWHERE = {
 }
 #: What has no argument of its own, and where it is said instead.
 UNKNOWN = {
-    "sampler": "name it in the search space: space={'sampler': 'gp'}",
     "pruner": "plans are tried on few samples first: space={'rungs': False} leaves that out",
     "n_jobs": "start several runs with one study=",
     "directions": "each objective has its own: @tuner.objective('minimise') above a function of yours",
@@ -62,6 +64,7 @@ class Asked(Call):
             ``board-10min``.
         objectives: Names of objectives, and functions of ``predictions`` and ``labels``, which are maximised unless
             `tuner.objective` decorates them; the search space's where this is not given.
+        sampler: Name of a sampler, or an object of `optuna.samplers.BaseSampler`, which suggests in this process alone.
         time: Limit on the whole call: seconds, a `timedelta`, or text such as ``"10m"``.
         train_time: Limit on the training time of each trial, likewise.
         memory: Limit on the memory that a trial adds to its process: bytes, or text such as ``"512MB"``.
@@ -73,6 +76,7 @@ class Asked(Call):
 
     space: str | os.PathLike[str] | Mapping[str, Any] = "board-10min"  # type: ignore[assignment]  # text from here on
     objectives: str | Sequence[str | Callable[..., float]] | None = None  # type: ignore[assignment]
+    sampler: "str | BaseSampler | None" = None  # type: ignore[assignment]
     time: float | timedelta | str | None = None  # type: ignore[assignment]
     train_time: float | timedelta | str | None = None  # type: ignore[assignment]
     memory: int | str | None = None  # type: ignore[assignment]

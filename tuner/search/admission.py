@@ -67,9 +67,10 @@ def runnable(
     names = [name for name in reversed(composed.changed) if name in shared]
     left_out = (without(*some) for some in (*((name,) for name in names), names))
     for one in chain((composed,), left_out):
-        backends = [one.knobs[BACKEND].options] if isinstance(one.knobs.get(BACKEND), Choice) else []
-        for backend in dict.fromkeys([one.plan.runtime.backend, *chain(*backends)]):
-            plan = replace(one.plan, runtime=replace(one.plan.runtime, backend=str(backend)))
+        knob = one.knobs.get(BACKEND)
+        others = map(str, knob.options) if isinstance(knob, Choice) else ()
+        for backend in dict.fromkeys([one.plan.runtime.backend, *others]):
+            plan = replace(one.plan, runtime=replace(one.plan.runtime, backend=backend))
             for own in _plainer(plan):
                 if reason(own) is None:
                     return replace(one, plan=own)

@@ -20,7 +20,7 @@ from tuner.search.folds import check_folds
 from tuner.search.listener import Listener
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import backends_of, check_measured, participants, wanted_knobs
-from tuner.search.space import check_knobs, load_space
+from tuner.search.space import PLAIN_SAMPLERS, check_knobs, checked_sampler, load_space
 from tuner.units import format_bytes
 
 
@@ -46,7 +46,8 @@ class RunSetup:
 
     def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
         self.asked, self.space = asked, load_space(asked.space)
-        self._functions = list[str]()
+        self._functions, self.sampler = list[str](), self.space.sampler if asked.sampler is None else asked.sampler
+        self.space = replace(self.space, sampler=checked_sampler(self.sampler))
         if asked.objectives is not None:
             names = [name.strip() for name in asked.objectives.split(",")]
             self._functions = [name for name in names if task_file(name)[1]]
@@ -71,6 +72,10 @@ class RunSetup:
         """Find what takes part; what is asked for must be installed, and something must measure each objective."""
         self.strategies, self.objectives = participants(self.host, self.space)
         check_measured(self.host, self.objectives, self.backends)
+        if self.sampler not in PLAIN_SAMPLERS:
+            from tuner.search.trials.samplers import check_sampler
+
+            check_sampler(self.sampler, [one.optuna_direction for one in self.objectives])
 
     @property
     def memory_note(self) -> str:
@@ -117,6 +122,8 @@ def check_study(host: Host, asked: RunRequest) -> str:
                 "--artifacts is where the workers of a study put weights: give --study too, or leave it out"
             )
         return ""
+    if asked.sampler is not None and not isinstance(asked.sampler, str):
+        raise UsageError("sampler: an object is of this process, and --study of several: name a sampler, such as 'gp'")
     if asked.deterministic:
         raise UsageError("--deterministic runs have one worker, and --study several: leave one of them out")
     alone = "a study in a run folder needs no address, give --out"
