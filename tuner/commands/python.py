@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tuner.commands.bundles import export as exporting
 from tuner.commands.run import Run
@@ -25,9 +25,6 @@ from tuner.results.records.config import RunRequest, option_name
 from tuner.results.views.pick import nothing_feasible
 from tuner.search.budget import MOST_SEED
 from tuner.task import Task
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 DURATIONS, SIZES = ("time", "train_time", "stop_when_flat"), ("memory", "storage")
 #: Names by which Optuna knows what is asked of a run.
@@ -76,7 +73,7 @@ class Asked(Call):
 
     space: str | os.PathLike[str] | Mapping[str, Any] = "board-10min"  # type: ignore[assignment]  # text from here on
     objectives: str | Sequence[str | Callable[..., float]] | None = None  # type: ignore[assignment]
-    sampler: "str | BaseSampler | None" = None  # type: ignore[assignment]
+    sampler: Any = None
     time: float | timedelta | str | None = None  # type: ignore[assignment]
     train_time: float | timedelta | str | None = None  # type: ignore[assignment]
     memory: int | str | None = None  # type: ignore[assignment]
