@@ -53,6 +53,7 @@ GUESTS = {
     "tuner_onnx_models",
     "tuner_priors",
     "tuner_report",
+    "tuner_scores",
     "tuner_testing",
     "tuner_watch",
 }

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from tuner.commands.run import Run
     from tuner.plugin.core import load_task
     from tuner.plugin.hookspecs import hookimpl
+    from tuner.results.scores.objectives import objective
     from tuner.task import Task
 
 #: From 1.29 on, ONNX Runtime reports its use to its maker, unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-__all__ = ["Run", "Task", "export", "hookimpl", "load_task", "run"]
+__all__ = ["Run", "Task", "export", "hookimpl", "load_task", "objective", "run"]
 
 _HOMES = {
     "Run": "tuner.commands.run",
@@ -22,6 +23,7 @@ _HOMES = {
     "Task": "tuner.task",
     "load_task": "tuner.plugin.core",
     "hookimpl": "tuner.plugin.hookspecs",
+    "objective": "tuner.results.scores.objectives",
 }
 
 

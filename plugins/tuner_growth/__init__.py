@@ -61,7 +61,8 @@ class Growth(Strategy[Knobs]):
         horizon = draw.integer("horizon", 1, 5) if controller == "ric" else 1
         penalty = draw.number("penalty", 0.1, 1.0) if controller == "ric" else 0.0
         adapter = draw.choice("adapter", ADAPTERS) if controller != "fixed" else "random"
-        return Knobs(mode, Edit(start, controller, cap, flops, adapter, horizon, penalty))
+        begin = min(start, cap, flops)  # what begins above a cap would be refused
+        return Knobs(mode, Edit(begin, controller, cap, flops, adapter, horizon, penalty))
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:
         """Return a growth from each kind of weights, of the deepest cut that the model's ladder has."""

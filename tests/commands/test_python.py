@@ -56,6 +56,20 @@ def test_a_value_is_what_it_is_on_the_command_line(name: str, given: object, tex
     assert _as_text(name, given) == text
 
 
+def worst(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """An objective of one's own."""
+    return float(min((predictions[labels == one] == one).mean() for one in np.unique(labels)))
+
+
+def test_a_function_is_named_by_its_file_and_one_without_a_name_is_refused() -> None:
+    assert _as_text("objectives", ["local_accuracy", worst]) == f"local_accuracy,{__file__}:worst"
+    for function in (lambda: 1.0, len):
+        with pytest.raises(TunerError, match=r"^objectives: .* must be a function at the top level of a \.py file"):
+            tuner.run("digits", objectives=["local_accuracy", function])
+    with pytest.raises(TunerError, match=r"^there is no objective 'makro_f1' \(did you mean 'macro_f1'\?\)"):
+        tuner.run("digits", objectives=["makro_f1"], out="none")
+
+
 def test_no_seed_is_any_seed() -> None:
     assert len({_as_text("seed", None) for _ in range(8)}) > 1
 
@@ -67,7 +81,7 @@ def test_no_seed_is_any_seed() -> None:
         ({"timeout": 60}, TypeError, "'timeout' (here it is 'time')"),
         ({"callbacks": []}, TypeError, "'callbacks' (here it is 'on_event')"),
         ({"load_if_exists": True}, TypeError, "'load_if_exists' (here it is 'resume')"),
-        ({"sampler": "gp"}, TypeError, "name it in the search space: space={'sampler': 'gp'}"),
+        ({"sampler": "gb"}, TunerError, "sampler: one of tpe, gp, nsga2, random, cmaes or hub:NAME, but it is 'gb'"),
         ({"pruner": None}, TypeError, "space={'rungs': False} leaves that out"),
         ({"n_jobs": 2}, TypeError, "start several runs with one study="),
         ({"direction": "maximize"}, TypeError, "unexpected keyword argument 'direction'"),
@@ -85,7 +99,7 @@ def test_no_seed_is_any_seed() -> None:
         ({"earlier": RUN, "prior": RUN, "trials": 1}, TunerError, "earlier and prior both name what to start from"),
         ({"space": "bord-10min"}, TunerError, "did you mean 'board-10min'"),
         ({"space": {"objectives": []}}, TunerError, "given: objectives: at least one name, but the list is empty"),
-        ({"space": {"sampler": "cmaes"}}, TunerError, "given: sampler: one of tpe, gp, nsga2, random"),
+        ({"space": {"sampler": "cmae"}}, TunerError, "given: sampler: one of tpe, gp, nsga2, random, cmaes or"),
         (
             {"space": {"recipe.epochs": {"low": 5, "high": 1}}},
             TunerError,

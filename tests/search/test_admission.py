@@ -1,6 +1,7 @@
 """The one place that refuses: each reason by itself, and several at once."""
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,16 +9,22 @@ from typing import Any
 import pytest
 
 from tests.search.conftest import InProcess, Moods
+from tuner.plan.example import example_model, example_task
+from tuner.plan.parts import SHARED_STAGES
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate, price
+from tuner.plugin.compose import Composed, compose
+from tuner.plugin.core import build_host
+from tuner.plugin.sources import preferred_values, random_values
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
-from tuner.search.admission import REFUSALS, Admission, Decision
+from tuner.search.admission import REFUSALS, Admission, Decision, runnable
 from tuner.search.estimate.forecast import Expected, Forecast
 from tuner.search.fill.filling import Filler, UnfilledError
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobResult
-from tuner.search.setting import Setting
+from tuner.search.setting import Setting, participants, wanted_knobs
+from tuner.search.space import Space, load_space
 from tuner.store.store import Store
 
 Decide = Callable[..., Decision]
@@ -36,6 +43,35 @@ def decide(
         return Admission(setting, stand_in.host, Forecast(setting, sessions), filler).admit(plan, records)
 
     return deciding
+
+
+@pytest.mark.parametrize("backend", [None, "torch", "onnxruntime"])
+@pytest.mark.parametrize("space", [Space("of all strategies"), load_space("every-strategy"), load_space("early-exits")])
+def test_no_plan_is_drawn_that_no_backend_can_carry_out(space: Space, backend: str | None) -> None:
+    host, draw, seen = build_host(), random.Random(1), set[str]()
+    extensions = {name: host.extensions(name) for name in host.backends}
+    wanted = wanted_knobs(space, backend, deterministic=True)
+    strategies = participants(host, space)[0]
+    shared = {one.name for one in strategies if one.stage in SHARED_STAGES}
+
+    def reason(plan: TrialPlan) -> str | None:
+        return extensions[plan.runtime.backend].lacking(plan) or host.supports(plan)
+
+    for _ in range(100):
+        drawn = compose(strategies, random_values(draw), example_model(6), example_task(), wanted)
+
+        def without(*names: str, drawn: Composed = drawn) -> Composed:
+            source = preferred_values(drawn.values)
+            return compose(strategies, source, example_model(6), example_task(), wanted, names)
+
+        found = runnable(drawn, without, shared, reason)
+        assert reason(found.plan) is None
+        for edit in found.plan.shape:
+            limits: dict[str, Any] = dict(edit.settings)
+            assert limits.get("start", 0.0) <= min(limits.get("cap", 1.0), limits.get("flops", 1.0))
+        seen |= {found.plan.runtime.backend, *found.changed}
+    assert seen >= ({backend} if backend else {"torch"})
+    assert len(seen) > 6
 
 
 def test_a_plan_within_every_limit_is_admitted_with_its_estimate(

@@ -133,12 +133,20 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     task = replace(example_task(), local_train=30, local_val=20, loss="regression")
     plan = TrialPlan(example_model(4), task, data=DataPlan(folds=2))
     values = [{"local_accuracy": 0.9, "local_mae": 2.0, "global_mae": 9.0, "flops": 5.0}]
-    values[0] |= {"local_loo_accuracy": 0.95, "local_loo_mae": 1.0}  # of a solved head: folds score it on all samples
+    values[0] |= {
+        "cost": 1.0,
+        "cost_se": 0.5,
+        "local_loo_accuracy": 0.95,
+        "local_loo_mae": 1.0,
+    }  # of a solved head: folds score it on all samples
     values += [{"local_accuracy": 0.8, "local_mae": 3.0}, {"local_accuracy": 0.7, "local_mae": 5.0}]
-    found = joined(plan, [Outcome(each) for each in values])
+    values[1]["cost"], values[2]["cost"] = 2.0, 4.0
+    found = joined(plan, [Outcome(each) for each in values], ["cost"])
     counts = [one.local_scored for one in plan.trainings]
     assert counts == [20, 15, 15]
     assert found.values["local_mae"] == pytest.approx((20 * 2 + 15 * 3 + 15 * 5) / 50)
+    assert found.values["cost"] == pytest.approx((20 * 1 + 15 * 2 + 15 * 4) / 50)
+    assert "cost_se" not in found.values
     assert found.values["local_accuracy"] == pytest.approx((20 * 0.9 + 15 * 0.8 + 15 * 0.7) / 50)
     assert (found.values["global_mae"], found.values["flops"]) == (9.0, 5.0)
     assert not [name for name in found.values if "loo" in name]

@@ -128,7 +128,10 @@ def test_a_space_of_ones_own_is_read(tmp_path: Path) -> None:
         ("strategies = 'freeze'", "strategies: a list of names, but it is 'freeze'"),
         ("objectives = [3]", r"objectives: a list of names, but it is \[3\]"),
         ("plugins = 'mine.py'", "plugins: a list of names, but it is 'mine.py'"),
-        ("sampler = 'tpes'", r"sampler: one of tpe, gp, nsga2, random, but it is 'tpes' \(did you mean 'tpe'\?\)"),
+        (
+            "sampler = 'tpes'",
+            r"sampler: one of tpe, gp, nsga2, random, cmaes or hub:NAME, but it is 'tpes' \(did you mean 'tpe'\?\)",
+        ),
         ("limits.tim = '5m'", r"limits.tim: unknown limit \(did you mean 'time'\?\); known: time, train-time"),
         ("limits.train_time = '5m'", r"limits.train_time: unknown limit \(did you mean 'train-time'\?\)"),
         ("limits = '5m'", "limits: a table of limits, but it is '5m'"),

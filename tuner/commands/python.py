@@ -20,7 +20,7 @@ from tuner.commands.run import Run
 from tuner.commands.tune import run as tuning
 from tuner.commands.tune.interruption import interrupted_as
 from tuner.commands.tune.run import Call
-from tuner.errors import TunerError, nearest
+from tuner.errors import TunerError, UsageError, nearest
 from tuner.results import run as results_run
 from tuner.results.records.config import RunRequest, option_name
 from tuner.results.views.pick import nothing_feasible
@@ -42,10 +42,9 @@ ELSEWHERE = {
 }
 #: What has no argument of its own, and where it is said instead.
 UNKNOWN = {
-    "sampler": "name it in the search space: space={'sampler': 'gp'}",
     "pruner": "plans are tried on few samples first: space={'rungs': False} leaves that out",
     "n_jobs": "start several runs with one study=",
-    "directions": "name objectives in the search space: space={'objectives': [...]}",
+    "directions": "each objective has its own: @tuner.objective('minimise') above a function of yours",
 }
 FLAGS = frozenset({"resume", "keep_going", "deterministic", "trainable", "int8", "refit", "test", "drop_unreached"})
 _COMMAND = re.compile(r"(\btuner [a-z](?:[^,;:()`]|:(?! ))*)")
@@ -61,6 +60,9 @@ class Asked(Call):
     Attributes:
         space: Search space: a name, a file, or a dict of what such a file holds; a dict of knobs alone changes these in
             ``board-10min``.
+        objectives: Names of objectives, and functions of ``predictions`` and ``labels``, which are maximised unless
+            `tuner.objective` decorates them; the search space's where this is not given.
+        sampler: Name of a sampler, or an object of `optuna.samplers.BaseSampler`, which suggests in this process alone.
         time: Limit on the whole call: seconds, a `timedelta`, or text such as ``"10m"``.
         train_time: Limit on the training time of each trial, likewise.
         memory: Limit on the memory that a trial adds to its process: bytes, or text such as ``"512MB"``.
@@ -71,6 +73,8 @@ class Asked(Call):
     """
 
     space: str | os.PathLike[str] | Mapping[str, Any] = "board-10min"  # type: ignore[assignment]  # text from here on
+    objectives: str | Sequence[str | Callable[..., float]] | None = None  # type: ignore[assignment]
+    sampler: Any = None
     time: float | timedelta | str | None = None  # type: ignore[assignment]
     train_time: float | timedelta | str | None = None  # type: ignore[assignment]
     memory: int | str | None = None  # type: ignore[assignment]
@@ -155,6 +159,8 @@ def _as_text(name: str, value: Any) -> Any:
         return secrets.randbelow(MOST_SEED + 1)
     if hasattr(value, "dtype"):
         value = value.tolist()
+    if name == "objectives" and not isinstance(value, str | None):
+        value = ",".join(one if isinstance(one, str) else _function_name(one) for one in value)
     if name == "space" and isinstance(value, Mapping):
         return json.dumps(value, default=_listed)
     if isinstance(value, os.PathLike):
@@ -166,6 +172,28 @@ def _as_text(name: str, value: Any) -> Any:
     if name in DURATIONS:
         return f"{float(value):f}".rstrip("0").rstrip(".") + "s"
     return f"{int(value)}B" if name in SIZES else str(value) if name == "forget_at_most" else value
+
+
+def _function_name(function: Any) -> str:
+    """Return what names a function in its file, ``file.py:function``: other processes load it by that.
+
+    Raises:
+        UsageError: It is not at the top level of a Python file, or the file would run once more.
+    """
+    name = getattr(function, "__qualname__", type(function).__name__)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    file = getattr(module, "__file__", None) or ""
+    if not file.endswith(".py") or not name.isidentifier():
+        raise UsageError(
+            f"objectives: {name} must be a function at the top level of a .py file, which the processes of trials load "
+            "by its name: write it there, with `def NAME(predictions, labels)`"
+        )
+    if module is sys.modules["__main__"] and "__main__" not in Path(file).read_text(encoding="utf-8"):
+        raise UsageError(
+            f"objectives: the processes of trials load {name} from {file}, which would begin another run: put the call "
+            'of tuner.run below `if __name__ == "__main__":`'
+        )
+    return f"{file}:{name}"
 
 
 def _listed(value: Any) -> Any:

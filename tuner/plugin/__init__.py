@@ -14,7 +14,7 @@ from tuner.backends.lowering import (
     TailBlock,
     Training,
 )
-from tuner.backends.measuring import Measure, MeasuredTrial
+from tuner.backends.measuring import Answers, Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
 from tuner.errors import TunerError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs, linear_inputs
@@ -37,13 +37,14 @@ from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener, StudyReader
 from tuner.results.records.trial import Outcome, TrialRecord
-from tuner.results.scores.objectives import Objective
+from tuner.results.scores.objectives import Objective, objective
 from tuner.task import Task
 from tuner.task.reader import TaskReader
 
 __all__ = [
     "API",
     "Against",
+    "Answers",
     "Backend",
     "BlockInfo",
     "CachePlan",
@@ -96,4 +97,5 @@ __all__ = [
     "head_macs",
     "hookimpl",
     "linear_inputs",
+    "objective",
 ]

@@ -67,8 +67,8 @@ def tuner_measures(backend: str) -> Mapping[str, Measure]:  # type: ignore[empty
 
 
 @hookspec
-def tuner_objectives() -> Iterable[Objective]:  # type: ignore[empty-body]  # a specification has no body
-    """Return the objectives this plugin offers."""
+def tuner_objectives() -> Iterable[Objective | Callable[..., float]]:  # type: ignore[empty-body]  # a specification has no body
+    """Return the objectives this plugin offers: numbers that are measured, or functions of predictions and labels."""
 
 
 @hookspec

@@ -14,6 +14,7 @@ from pluggy import HookImpl
 from tuner.awake import CLOCK
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
+from tuner.backends.measuring import Measure, measure_of
 from tuner.errors import PluginError, TunerError, UsageError
 from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
@@ -33,7 +34,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener
 from tuner.reading import is_address
 from tuner.results.records.trial import TrialRecord
-from tuner.results.scores.objectives import Objective
+from tuner.results.scores.objectives import Objective, objective_from
 from tuner.task import Task
 from tuner.task.reader import TaskReader
 
@@ -95,6 +96,7 @@ class Host:
         self._manager.add_hookspecs(hookspecs)
         self._owners: dict[tuple[str, str], str] = {}
         self._realisations: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._measures: dict[str, Measure] = {}
         self._slow: set[str] = set()
         self.plugins: list[Plugin] = []
         self.local: list[str] = []
@@ -160,6 +162,7 @@ class Host:
                 for kind, function in offered.items():
                     own.setdefault(kind, function)
                     owners[what, kind] = (*owners.get((what, kind), ()), implementation.plugin_name)
+        collected["measures"] = {**self._measures, **collected["measures"]}
         return Extensions(**collected, owners=owners)
 
     def optimisers(self) -> tuple[str, ...]:
@@ -246,10 +249,14 @@ class Host:
         self._manager.register(plugin, name)
         # everything is checked before anything is taken, so that a refused plugin leaves no part of itself
         offered = {kind: self._offered(kind, name) for kind in OFFERED}
+        functions = {one: function for one, function in offered["objective"].items() if callable(function)}
+        offered["objective"] |= {one: objective_from(function) for one, function in functions.items()}
+        measures = {one: measure_of(offered["objective"][one], function) for one, function in functions.items()}
         for backend in (*self.backends, *offered["backend"]):
             for hook in HOOKS:
                 for implementation in self._implementations(hook, name):
                     self._realised(hook, implementation, backend)
+        self._measures |= measures
         for kind, registered in offered.items():
             for own in registered:
                 self._owners.setdefault((kind, own), name)

@@ -79,6 +79,14 @@ class Run:
         numbers = Counter(record.state for record in self.records if record.same_as is None)
         return {state: numbers[state] for state in STATES}
 
+    def text_of(
+        self, objective: Objective, values: Mapping[str, float], samples: Mapping[str, int] | None = None
+    ) -> str:
+        """Return a trial's value as `text` does, with its standard error where it has one; a dash where it has none."""
+        if objective.name not in values:
+            return "–"
+        return objective.text_of(values, self._samples if samples is None else samples)
+
     def text(self, objective: Objective, value: float, samples: Mapping[str, int] | None = None) -> str:
         """Return a value with its unit; an accuracy with its 95 % interval (Wilson).
 

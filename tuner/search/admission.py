@@ -1,14 +1,17 @@
 """Whether a plan may run, and if not, why not: the one place that refuses."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from tuner.backends.extensions import Extensions
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.price import price
+from tuner.plugin.compose import Composed
 from tuner.plugin.host import Host
+from tuner.plugin.knobs import Choice
 from tuner.results.records.trial import TrialRecord
 from tuner.search.estimate.forecast import MEMORY_LEVEL, TIME_LEVEL, Expected, Forecast
 from tuner.search.fill.filling import Filler
@@ -22,6 +25,7 @@ ENDING_MARGIN = 1.5
 #: With each plan that is refused for memory in a row, one that fits less surely may be tried; after so many, one that
 #: fits by its estimate. If it does fit, estimates are surer from there on; if not, they rise.
 REFUSALS = 10
+BACKEND = "runtime.backend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,49 @@ class Decision:
     def admits(self) -> bool:
         """Whether the plan may run."""
         return not self.reason
+
+
+def runnable(
+    composed: Composed,
+    without: Callable[..., Composed],
+    shared: Collection[str],
+    reason: Callable[[TrialPlan], str | None],
+) -> Composed:
+    """Return a drawn plan as a backend can carry it out, where there is a way: what cannot be is not tried in vain.
+
+    A setting that is in the way has its default, or another backend of the search space takes over; else a strategy
+    takes no part. What a knob offers must not depend on other knobs, so that the sampler cannot be told before.
+
+    Args:
+        composed: The plan as it was drawn.
+        without: Composes it without some strategies.
+        shared: Names of the strategies that share their stage with others: these may be left out.
+        reason: Returns why a backend cannot carry a plan out, or None.
+    """
+    if reason(composed.plan) is None:
+        return composed
+    names = [name for name in reversed(composed.changed) if name in shared]
+    left_out = (without(*some) for some in (*((name,) for name in names), names))
+    for one in chain((composed,), left_out):
+        knob = one.knobs.get(BACKEND)
+        others = map(str, knob.options) if isinstance(knob, Choice) else ()
+        for backend in dict.fromkeys([one.plan.runtime.backend, *others]):
+            plan = replace(one.plan, runtime=replace(one.plan.runtime, backend=backend))
+            for own in _plainer(plan):
+                if reason(own) is None:
+                    return replace(one, plan=own)
+    return composed
+
+
+def _plainer(plan: TrialPlan) -> Iterator[TrialPlan]:
+    """Yield a plan, and the same with settings at their defaults that not everything can be combined with."""
+    yield plan
+    recipe = plan.recipe
+    batches = replace(plan, recipe=replace(recipe, micro_batches=1, batch_size=max(2, recipe.batch_size)))
+    alike = replace(plan, data=replace(plan.data, weight=1.0, balance=False))
+    apart = replace(plan, heads=replace(plan.heads, joint=0.0))
+    all_ = replace(plan, recipe=batches.recipe, data=alike.data, heads=apart.heads)
+    yield from map(normal_form, (batches, alike, apart, all_))
 
 
 class Admission:
@@ -64,7 +111,7 @@ class Admission:
         is still to be trained.
         """
         expected = self._forecast.expected(plan, self._filler.missing(plan), records, self._filler.pace, due)
-        if reason := self._unsupported(plan) or _failed_before(plan, records):
+        if reason := self.unsupported(plan) or _failed_before(plan, records):
             return Decision(expected, reason, {"support": 1.0})
         whole = expected if full in {None, plan} else self._forecast.expected(full, 0, records)
         reasons, constraint = self._over(expected, whole, _caution(records))
@@ -90,13 +137,23 @@ class Admission:
             store.cap_bytes = max(0, left - at_once * weight_bytes(plan))
             store.room(0)
 
-    def _unsupported(self, plan: TrialPlan) -> str | None:
+    def unsupported(self, plan: TrialPlan) -> str | None:
+        """Return why a plan's backend cannot carry it out, or None."""
         name = plan.runtime.backend
         if plan.recipe.optimiser in self._barred:
             return f"optimiser {plan.recipe.optimiser!r} failed repeatedly and takes no further part"
+        return self._added(name).lacking(plan) or self._host.supports(plan)
+
+    def avoidable(self, plan: TrialPlan) -> str | None:
+        """Return why a plan's backend cannot carry it out; None where it can, and for what no backend can."""
+        if all(self._added(name).lacking(plan) for name in self._host.backends):
+            return None  # something is missing: it is refused, which says what
+        return self.unsupported(plan)
+
+    def _added(self, name: str) -> Extensions:
         if name not in self._extensions:
             self._extensions[name] = self._host.extensions(name)
-        return self._extensions[name].lacking(plan) or self._host.supports(plan)
+        return self._extensions[name]
 
     def _over(self, now: Expected, whole: Expected, caution: float) -> tuple[list[str], dict[str, float]]:
         """Return which limits a plan breaks as it would run now, or as a whole, for people and as a constraint.

@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
-from tuner.results.scores.objectives import objective_of
+from tuner.results.scores.objectives import STANDARD_ERROR, objective_of
 from tuner.search.processes.guard import JobResult, Progress
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import Setting
@@ -76,10 +76,11 @@ def train(
     from tuner.search.admission import trial_limits  # it needs scipy, which checking a number of folds does not
 
     plan, results = trial.plan, list[JobResult[Outcome]]()
+    scores = tuple(one.name for one in setting.objectives if one.domain == "local")
     for one in plan.trainings:
         job = replace(trial, plan=one, seed=seeded(setting.seed, one.line()))
         if one.data.fold:
-            job = replace(job, weights=trial.weights.with_name(FOLD_WEIGHTS), objectives=())
+            job = replace(job, weights=trial.weights.with_name(FOLD_WEIGHTS), objectives=scores)
         limits = trial_limits(setting, one, slower)
         try:
             result = session.try_train(job, limits, _naming_fold(progress, one))
@@ -93,20 +94,22 @@ def train(
         results.append(result)
     outcomes = [result.value for result in results if result.value is not None]
     seconds, most_bytes = sum(result.seconds for result in results), max(result.most_bytes for result in results)
-    return replace(results[0], value=joined(plan, outcomes), seconds=seconds, most_bytes=most_bytes)
+    return replace(results[0], value=joined(plan, outcomes, scores), seconds=seconds, most_bytes=most_bytes)
 
 
-def joined(plan: TrialPlan, outcomes: Sequence[Outcome]) -> Outcome:
+def joined(plan: TrialPlan, outcomes: Sequence[Outcome], scores: Sequence[str] = ()) -> Outcome:
     """Return what the trainings of a plan, in their order, measured together.
 
     A local accuracy is the share of all judging samples that were right: the mean over the trainings, weighted by the
-    number of samples that each is scored on. So is a local error, and R², each on its own fold. With folds there is
-    no score by leave-one-out: every plan is scored on all local samples.
+    number of samples that each is scored on. So is a local error, and R², and what `scores` names, each on its own
+    fold; their standard errors, of the first training alone, are left out. With folds there is no score by
+    leave-one-out: every plan is scored on all local samples.
     """
     first, counts = outcomes[0], [one.local_scored for one in plan.trainings]
-    values = {name: value for name, value in first.values.items() if not name.startswith(LEFT_OUT)}
+    errors = {name + STANDARD_ERROR for name in scores}
+    values = {name: one for name, one in first.values.items() if not name.startswith(LEFT_OUT) and name not in errors}
     for name in values:
-        if name in JUDGED or (name.startswith("local_") and (TOP in name or name.endswith(ERROR))):
+        if name in {*JUDGED, *scores} or (name.startswith("local_") and (TOP in name or name.endswith(ERROR))):
             shares = [outcome.values.get(name, math.nan) for outcome in outcomes]
             right = math.fsum(count * share for count, share in zip(counts, shares, strict=True))
             values[name] = right / sum(counts)

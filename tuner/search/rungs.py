@@ -17,7 +17,7 @@ from tuner.results.scores.objectives import Objective
 from tuner.results.scores.pareto import area, front
 from tuner.search.fill.filling import Filler
 from tuner.search.propose.structures import can_continue
-from tuner.search.setting import CLOSING_SECONDS, GENERATIONS, Setting
+from tuner.search.setting import CLOSING_SECONDS, Setting
 
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
 SAMPLES, EPOCHS = 1 / 2, 2 / 3
@@ -127,7 +127,7 @@ class Ladder:
         The first trials decide, so that a resumed study climbs as far. With NSGA-II the search stays: its generations
         compare all new plans.
         """
-        while self.lowest and self._setting.sampler != GENERATIONS:
+        while self.lowest and not self._setting.asks_study:
             above = [one.plan for one in records if one.rung == self.lowest - 1 and eligible(one) and one.plan]
             seconds = [price(plan, self._setting.rates).loops_seconds for plan in above[:ENOUGH_TRIALS]]
             if len(seconds) < ENOUGH_TRIALS or median(seconds) > QUICK_SECONDS:
@@ -137,7 +137,7 @@ class Ladder:
     def leave(self, records: Sequence[TrialRecord], fill_seconds: Callable[[int], float]) -> None:
         """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one."""
         left = self._setting.seconds_left
-        if not math.isfinite(left) or self._setting.sampler == GENERATIONS:
+        if not math.isfinite(left) or self._setting.asks_study:
             return
         while self.lowest and any(record.rung == self.lowest and eligible(record) for record in records):
             if fill_seconds(self.lowest - 1) > FILL_SHARE * left:

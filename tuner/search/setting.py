@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.awake import CLOCK
 from tuner.errors import PluginError, SpaceError
@@ -23,6 +23,9 @@ from tuner.search.space import Space
 from tuner.targets.base import ACCURACY
 from tuner.task.info import TaskOutline
 
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
 #: Reserved at the end for writing results.
 CLOSING_SECONDS = 0.8
 #: Of ``--storage``, for trial records, scales and other small files.
@@ -32,8 +35,6 @@ MEASURING_SHARE = 0.1
 #: A run that begins measures for so long, or for this share of its time if that is longer: what is not measured is
 #: computed from FLOPs and corrected by the first trials, and the next run continues.
 FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE = 2.5, 0.01
-#: The sampler that keeps its generations in the trials of the study.
-GENERATIONS = "nsga2"
 #: The objective that tasks without global data have not.
 GLOBAL = "global_accuracy"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
@@ -46,7 +47,7 @@ class Setting:
     Attributes:
         strategies: Strategies that take part.
         wanted: What the search space and the command line ask of each knob.
-        sampler: ``tpe``, ``gp``, ``nsga2`` or ``random``.
+        sampler: Name of a sampler, or one of Optuna's objects.
         deterministic: Whether costs come from FLOPs instead of clocks.
         rates: This device's rates on the model.
         limits: The user's limits.
@@ -62,7 +63,7 @@ class Setting:
     strategies: Sequence[Strategy[Any]]
     objectives: Sequence[Objective]
     wanted: Mapping[str, Wanted]
-    sampler: str
+    sampler: "str | BaseSampler"
     seed: int
     deterministic: bool
     model: ModelInfo
@@ -84,8 +85,14 @@ class Setting:
 
         All objectives are then accuracies or costs of training, or those of a search space that names none.
         """
-        names, usual = set(self.objective_names), {one.name for one in OBJECTIVES}
+        names = {one.name for one in self.objectives if not one.domain}  # scores, mostly as the accuracies are
+        usual = {one.name for one in OBJECTIVES}
         return names <= usual or usual <= names | {GLOBAL} <= {*usual_objectives(self.strategies)}
+
+    @property
+    def asks_study(self) -> bool:
+        """Whether the sampler suggests in turn, from all trials of the study: it keeps what it knows in these."""
+        return self.sampler not in {"tpe", "gp", "random"}
 
     @property
     def objective_names(self) -> tuple[str, ...]:
@@ -144,7 +151,15 @@ def check_measured(host: Host, objectives: Sequence[Objective], backends: Sequen
 
 
 def objectives_for(task: TaskOutline, objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives that a task has the data for, with the task's score as what is called accuracy."""
+    """Return the objectives that a task has the data for, with the task's score as what is called accuracy.
+
+    Raises:
+        SpaceError: None is left, or one is of another kind of labels.
+    """
+    for one in objectives:
+        if one.needs and not getattr(task.targets, one.needs):
+            kind = task.targets.labels_noun if one.needs == "has_classes" else "several labels"
+            raise SpaceError(f"objective {one.name!r} is not defined where samples have {kind}: leave it out")
     possible = [one for one in objectives if task.info.global_val or not one.needs_global]
     if not possible:
         raise SpaceError(

@@ -33,7 +33,10 @@ KEYS: Mapping[str, tuple[type, str]] = {
 #: In place of a prior's file: the one that comes with the project, of the tasks of ``benchmarks.search.prior``.
 SHIPPED = "shipped"
 RANGE_KEYS = frozenset({"low", "high", "log"})
-SAMPLERS = ("tpe", "gp", "nsga2", "random")
+PLAIN_SAMPLERS = ("tpe", "gp", "nsga2", "random")
+SAMPLERS = (*PLAIN_SAMPLERS, "cmaes")
+#: Begins the name of a sampler of OptunaHub.
+HUB = "hub:"
 HUGE = 1e300
 #: Name of a search space that is no file.
 GIVEN = "given"
@@ -49,7 +52,7 @@ class Space:
         audience: For whom it is, in a sentence.
         strategies: Names of the strategies that take part; None for all that are installed.
         objectives: Names of the objectives; None for the default ones.
-        sampler: One of `SAMPLERS`.
+        sampler: One of `SAMPLERS`, a name that begins with `HUB`, or the class of an object.
         limits: Limits as text, by name, for those that the command line does not give.
         knobs: What is asked of each knob; the legal range is searched for a knob that is not named.
         rungs: Whether plans are first tried on fewer samples and epochs.
@@ -156,8 +159,7 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
 
     _check_keys(content, fail)
     sampler, limits, prior = content.get("sampler", "tpe"), content.get("limits", {}), content.get("prior", "")
-    if sampler not in SAMPLERS:
-        raise fail("sampler", f"one of {', '.join(SAMPLERS)}, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}")
+    checked_sampler(sampler, f"{path}: ")
     for name in limits:
         if name not in LIMITS:
             raise fail(f"limits.{name}", f"unknown limit{nearest(name, LIMITS)}; known: {', '.join(LIMITS)}")
@@ -178,6 +180,14 @@ def _parsed(path: Path, content: dict[str, Any]) -> Space:
         limits={name: str(value) for name, value in limits.items()},
         knobs=knobs,
     )
+
+
+def checked_sampler(sampler: object, place: str = "") -> str:
+    """Return the name of a sampler, of an object that of its class; a SpaceError where there is none of the name."""
+    if not hasattr(sampler, "sample_relative") and sampler not in SAMPLERS and not str(sampler).startswith(HUB):
+        known = f"one of {', '.join(SAMPLERS)} or {HUB}NAME, but it is {sampler!r}{nearest(str(sampler), SAMPLERS)}"
+        raise SpaceError(f"{place}sampler: {known}")
+    return sampler if isinstance(sampler, str) else type(sampler).__name__
 
 
 def _flattened(tables: Mapping[str, Any], scope: str = "") -> Iterable[tuple[str, Any]]:

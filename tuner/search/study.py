@@ -13,6 +13,7 @@ from optuna.trial import Trial as OptunaTrial
 from tuner.awake import CLOCK, GAP_SECONDS
 from tuner.backends.base import Trial
 from tuner.errors import TunerError
+from tuner.plan.parts import SHARED_STAGES
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError, compose
@@ -22,7 +23,7 @@ from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import SCORED, TrialRecord, comparable
 from tuner.results.scores.pareto import front
-from tuner.search.admission import Admission
+from tuner.search.admission import Admission, runnable
 from tuner.search.estimate.forecast import Forecast, with_memory_limit
 from tuner.search.estimate.outlook import Outlook
 from tuner.search.fill.filling import Filler
@@ -180,13 +181,23 @@ class Study:
         return self._store.nbytes
 
     def _compose(self, source: ValueSource) -> Composed:
-        setting, about = self._setting, (self._strikes.barred, self._host.calls.within(CALL_SECONDS))
+        shared = {one.name for one in self._setting.strategies if one.stage in SHARED_STAGES}
         try:
-            composed = compose(setting.strategies, source, setting.model, setting.task, setting.wanted, *about)
+            composed = self._composed_without(source)
+            again = preferred_values(composed.values)
+            composed = runnable(
+                composed, lambda *names: self._composed_without(again, *names), shared, self._admission.avoidable
+            )
         except StrategyError as error:
             self._strikes.count_error(error, tried=False)
             raise
-        return replace(composed, plan=with_folds(with_memory_limit(composed.plan, setting), setting.folds))
+        plan = with_memory_limit(composed.plan, self._setting)
+        return replace(composed, plan=with_folds(plan, self._setting.folds))
+
+    def _composed_without(self, source: ValueSource, *names: str) -> Composed:
+        setting, barred = self._setting, {*self._strikes.barred, *names}
+        about = setting.wanted, barred, self._host.calls.within(CALL_SECONDS)
+        return compose(setting.strategies, source, setting.model, setting.task, *about)
 
     @property
     def _climbs(self) -> bool:

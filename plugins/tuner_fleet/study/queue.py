@@ -19,8 +19,9 @@ from tuner.results.folder import TRIALS, append_record
 from tuner.results.kinds import Kind
 from tuner.results.records.trial import TrialRecord
 from tuner.search.setting import Setting
-from tuner.search.trials.journal import CONSTRAINT, record_constraints, sampler_of, values_of
+from tuner.search.trials.journal import CONSTRAINT, record_constraints, values_of
 from tuner.search.trials.queue import Queue
+from tuner.search.trials.samplers import sampler_of
 from tuner.search.trials.seeds import seeded
 from tuner_fleet.artifacts.weights import SharedWeights, file_of
 from tuner_fleet.storage.trials import Trials

@@ -107,7 +107,7 @@ class GrowingTail(Evolving, nn.Module):
             ("cap", "parameters", edit.cap, cost.parameters),
             ("flops", "FLOPs", edit.flops, cost.flops),
         ):
-            if of(self._sizes) > share * of(self._caps):
+            if edit.start > share and of(self._sizes) > share * of(self._caps):  # the narrowest tail stays as it is
                 begins = f"growth.start = {edit.start:g} begins with {of(self._sizes):,} {unit}"
                 allows = f"growth.{name} = {share:g} allows {int(share * of(self._caps)):,}"
                 raise WidthError(f"{begins}, but {allows}: lower growth.start or raise growth.{name}")

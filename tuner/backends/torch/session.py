@@ -153,7 +153,8 @@ class TorchSession(Session):
         measuring = Measuring(self._opened.extensions.measures, trial.objectives)
         procedure = (ExitsProcedure if trial.plan.heads.exits else TailProcedure)(trial, self._of(trial.plan))
         outcome = procedure.carry_out()
-        return measuring.end(MeasuredTrial(trial.plan, procedure.trained, outcome, procedure.continued))
+        trained, answers = procedure.trained, procedure.scores.answers
+        return measuring.end(MeasuredTrial(trial.plan, trained, outcome, procedure.continued, answers))
 
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, test: bool = True, **asked: Any) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""

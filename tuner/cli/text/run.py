@@ -155,7 +155,7 @@ def _table(run: Run, members: Sequence[int]) -> Table:
         rows.append([baseline, *texts, *(_error(measured.get(baseline, {}), name) for name in errors)])
     for trial in members:
         values = run.record(trial).values
-        cells = (run.text(one, values[one.name]) if one.name in values else "–" for one in run.columns)
+        cells = (run.text_of(one, values) for one in run.columns)
         rows.append([f"{_mark(run, trial)}{trial}", *cells, *(_error(values, name) for name in errors)])
     return table_of(titles, rows)
 

@@ -166,7 +166,7 @@ def _cells(
     run: Run, columns: Sequence[tuple[str, Objective]], values: Mapping[str, float], samples: Mapping[str, int] | None
 ) -> Iterator[str]:
     for _, one in columns:
-        yield run.text(one, values[one.name], samples) if one.name in values else "–"
+        yield run.text_of(one, values, samples)
 
 
 def _below(run: Run, members: Sequence[int], *, intervals: bool) -> Iterator[str]:
@@ -200,6 +200,7 @@ def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     if scored.get("global"):
         counts.append(f"{scored['global']:,} of {known(run)}")
     ranges = "; in brackets: 95 % intervals" if intervals else ""
+    ranges += "; ±: a standard error" if any(one.domain for one in run.objectives) else ""
     lines = [f"Scores are of {' and '.join(counts)}, none of which was trained on{ranges}."]
     best = members[0] if run.best is None else run.best
     values = run.record(best).values

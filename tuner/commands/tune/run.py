@@ -80,6 +80,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
             seed=check_seed(asked.seed),
             limits=setup.limits,
             folds=setup.folds,
+            sampler=None if asked.sampler is None else setup.space.sampler,
             plugins=tuple(map(text_from, host.local)),
             study=check_study(host, asked),
         )

@@ -185,7 +185,7 @@ class Tuning:
             strategies=strategies,
             objectives=objectives,
             wanted=self.setup.wanted,
-            sampler=space.sampler,
+            sampler=self.setup.sampler,
             rungs=space.rungs,
             seed=config.seed,
             deterministic=config.deterministic,

@@ -1,6 +1,7 @@
 """What a run and its preview begin with: options, search space and plugins, checked before the task is opened."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tuner.awake import CLOCK
@@ -11,7 +12,7 @@ from tuner.plugin.core import build_host, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Knob, Wanted
 from tuner.plugin.strategy import Strategy
-from tuner.results.records.config import RunRequest
+from tuner.results.records.config import RunRequest, task_file
 from tuner.results.scores.objectives import Objective
 from tuner.search.budget import budget
 from tuner.search.estimate.rates import rates_of
@@ -19,7 +20,7 @@ from tuner.search.folds import check_folds
 from tuner.search.listener import Listener
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import backends_of, check_measured, participants, wanted_knobs
-from tuner.search.space import check_knobs, load_space
+from tuner.search.space import PLAIN_SAMPLERS, check_knobs, checked_sampler, load_space
 from tuner.units import format_bytes
 
 
@@ -45,6 +46,12 @@ class RunSetup:
 
     def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
         self.asked, self.space = asked, load_space(asked.space)
+        self._functions, self.sampler = list[str](), self.space.sampler if asked.sampler is None else asked.sampler
+        self.space = replace(self.space, sampler=checked_sampler(self.sampler))
+        if asked.objectives is not None:
+            names = [name.strip() for name in asked.objectives.split(",")]
+            self._functions = [name for name in names if task_file(name)[1]]
+            self.space = replace(self.space, objectives=tuple(task_file(name)[1] or name for name in names))
         self.limits, self.folds = budget(asked, self.space.limits), check_folds(asked.folds)
         self.started = CLOCK.now() if started is None else started
         seconds = self.limits.time_seconds
@@ -56,13 +63,19 @@ class RunSetup:
         Raises:
             PluginError: One that the user named cannot be used.
         """
-        self.host = build_host(local=[*recorded, *self.space.plugins, *self.asked.plugins], end=self.end)
+        self.host = build_host(
+            local=[*recorded, *self.space.plugins, *self.asked.plugins, *self._functions], end=self.end
+        )
         self.host.check_local()
 
     def choose(self) -> None:
         """Find what takes part; what is asked for must be installed, and something must measure each objective."""
         self.strategies, self.objectives = participants(self.host, self.space)
         check_measured(self.host, self.objectives, self.backends)
+        if self.sampler not in PLAIN_SAMPLERS:
+            from tuner.search.trials.samplers import check_sampler
+
+            check_sampler(self.sampler, [one.optuna_direction for one in self.objectives])
 
     @property
     def memory_note(self) -> str:
@@ -109,6 +122,8 @@ def check_study(host: Host, asked: RunRequest) -> str:
                 "--artifacts is where the workers of a study put weights: give --study too, or leave it out"
             )
         return ""
+    if asked.sampler is not None and not isinstance(asked.sampler, str):
+        raise UsageError("sampler: an object is of this process, and --study of several: name a sampler, such as 'gp'")
     if asked.deterministic:
         raise UsageError("--deterministic runs have one worker, and --study several: leave one of them out")
     alone = "a study in a run folder needs no address, give --out"

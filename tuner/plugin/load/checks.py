@@ -1,7 +1,7 @@
 """What the host requires of a plugin before it takes anything of it."""
 
 from collections.abc import Iterable, Mapping
-from inspect import getmembers, signature
+from inspect import getmembers, isfunction, signature
 from typing import Any, TypeVar
 
 import pluggy
@@ -10,6 +10,7 @@ from tuner.errors import PluginError, nearest
 from tuner.plan.parts import SHARED_STAGES, Stage
 from tuner.plugin import hookspecs
 from tuner.plugin.strategy import Strategy
+from tuner.results.scores.objectives import Objective
 
 V = TypeVar("V")
 
@@ -83,7 +84,7 @@ def offered_objects(hook: str, returned: object, kind: type) -> list[Any]:
                 f"{hook} returns {kind.__name__} objects, but one is the class {item.__name__}: "
                 f"give an instance: {item.__name__}()"
             )
-        if not isinstance(item, kind):
+        if not isinstance(item, kind) and not (kind is Objective and isfunction(item)):
             raise PluginError(f"{hook} returns {kind.__name__} objects, but one is a {type(item).__name__}")
     return offered
 
@@ -103,7 +104,7 @@ def by_name(kind: str, offered: Iterable[V]) -> dict[str, V]:
     """Return objects by their names; no two may have one."""
     named: dict[str, V] = {}
     for item in offered:
-        name = str(getattr(item, "name", ""))
+        name = str(getattr(item, "name", getattr(item, "__name__", "")))
         if name in named:
             raise PluginError(f"it offers two {kind} objects called {name!r}: rename one")
         named[name] = item

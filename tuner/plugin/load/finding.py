@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TypeVar
 
 from tuner.distribution import NAME, PLUGINS, SWITCH
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
+from tuner.plugin.hookspecs import hookimpl
 from tuner.reading import expanded, kind_of
+from tuner.results.records.config import task_file
 
 V = TypeVar("V")
 
@@ -71,8 +73,11 @@ def installed_plugins() -> tuple[list[Found], list[Found]]:
 def local_plugin(given: str | Path | ModuleType) -> Found:
     """Return the plugin in a Python file or in the folder of a package, or that a module is.
 
-    A module must have a file: the processes that trials run in load it from there.
+    A module must have a file: the processes that trials run in load it from there. Of ``file.py:function``, the plugin
+    offers that function as an objective.
     """
+    if isinstance(given, str) and (found := task_file(given))[1]:
+        return _own_objective(*found)
     place = getattr(given, "__file__", None) if isinstance(given, ModuleType) else given
     if place is None:
         raise PluginError(f"a plugin must be a module with a file, but {given!r} has none: write it into a file")
@@ -96,6 +101,19 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
         b"".join(one.read_bytes() for one in sources if kind_of(one) == "file"), digest_size=4
     ).hexdigest()
     return Found(name, f"{name if package else path.name} {digest}", load, str(path))
+
+
+def _own_objective(file: str, name: str) -> Found:
+    """Return the plugin that a function of predictions and labels in a Python file is."""
+    found = local_plugin(file)
+
+    def load() -> object:
+        function = getattr(found.load(), name, None)
+        if not callable(function):
+            raise PluginError(f"{file} has no function {name!r} at its top level: check the name")
+        return SimpleNamespace(tuner_objectives=hookimpl(lambda: [function]))
+
+    return Found(f"{found.name}:{name}", f"{found.origin} {name}", load, f"{found.file}:{name}")
 
 
 def _switched_off(names: Iterable[str]) -> set[str]:

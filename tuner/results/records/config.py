@@ -42,6 +42,8 @@ class RunRequest:
 
     Attributes:
         space: Search space: file, or board-10min, early-exits, every-strategy, int8, phone-overnight, smoke, wearable.
+        objectives: What is weighed, such as local_accuracy,macro_f1; also file.py:function [default: the space's].
+        sampler: tpe, gp, nsga2, cmaes, random, or hub:NAME of OptunaHub, if it is on this disk [default: the space's].
         time: Limit on the whole command, such as 90s, 10m or 1h30m.
         train_time: Limit on the training time of each trial, without the time to fill the feature store.
         memory: Limit on the memory that a trial adds to its process, such as 512MB.
@@ -65,6 +67,8 @@ class RunRequest:
     """
 
     space: str = "board-10min"
+    objectives: Annotated[str | None, Parameter(metavar="NAMES")] = None
+    sampler: str | None = None
     time: Duration | None = None
     train_time: Duration | None = None
     memory: Size | None = None

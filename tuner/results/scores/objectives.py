@@ -1,14 +1,18 @@
 """Objectives: the measured numbers that a study maximises or minimises."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
+from tuner.errors import PluginError
 from tuner.targets import KINDS, Targets
 from tuner.targets.base import ACCURACY, BALANCED, ERROR, LEFT_OUT
 
 Direction = Literal["maximise", "minimise"]
+#: Ends the name of a value's standard error.
+STANDARD_ERROR = "_se"
+F = TypeVar("F", bound=Callable[..., Any])
 #: Kinds of targets by the unit of their score.
 _OF_UNIT = {kind.unit: kind() for kind in KINDS.values()}
 #: Units of scores that are no accuracies.
@@ -25,12 +29,16 @@ class Objective:
         name: Name of the measure in a trial's outcome (``"local_accuracy"``).
         unit: For people: ``"%"`` (of a fraction), ``"s"``, ``"B"``, ``"FLOP"``, ``"R²"`` or ``"AUC"``.
         needs_global: Whether it needs global data.
+        domain: Of a function of predictions and labels, ``"local"`` or ``"global"``: whose validation samples it is of.
+        needs: Attribute of `Targets` that must be true for it: ``"has_classes"`` or ``"one_class"``; empty for none.
     """
 
     name: str
     direction: Direction
     unit: str = ""
     needs_global: bool = False
+    domain: str = ""
+    needs: str = ""
 
     @property
     def optuna_direction(self) -> Literal["minimize", "maximize"]:
@@ -73,6 +81,11 @@ class Objective:
             return f"{value / 1e6:,.3g} MFLOP" if value < 1e9 else f"{value / 1e9:,.3g} GFLOP"  # noqa: PLR2004 - giga
         return f"{value:,.3g} {self.unit}".strip()
 
+    def text_of(self, values: Mapping[str, float], scored: Mapping[str, int] = MappingProxyType({})) -> str:
+        """Return a trial's value with its unit, and its standard error where that was measured: ``"81.0 % ± 2.5"``."""
+        text, error = self.text(values[self.name], scored), values.get(self.name + STANDARD_ERROR)
+        return text if error is None else f"{text} ± {100 * error:.1f}" if self.unit == "%" else f"{text} ± {error:.2g}"
+
 
 OBJECTIVES = (
     Objective("local_accuracy", "maximise", "%"),
@@ -92,6 +105,38 @@ MEASURED = frozenset(
 )
 
 
+def objective(
+    direction: str = "maximise",
+    *,
+    unit: str = "",
+    domain: Literal["local", "global"] = "local",
+    needs: Literal["", "has_classes", "one_class"] = "",
+) -> Callable[[F], F]:
+    """Say what a function of predictions and labels is as an objective; one that is not decorated is maximised.
+
+    Args:
+        direction: ``"maximise"`` or ``"minimise"``.
+        unit: For people; ``"%"`` for a fraction.
+        domain: Whose validation samples it is of: the user's, or those of the classes that the model knew.
+        needs: What labels must be: classes, or one class a sample; other tasks then refuse it in one line.
+    """
+    own: Direction = "minimise" if direction in {"minimise", "minimize"} else "maximise"
+    if direction not in {own, own.replace("s", "z")}:
+        raise PluginError(f"the direction of an objective must be maximise or minimise, got {direction!r}")
+
+    def described(function: F) -> F:
+        function.objective = Objective(function.__name__, own, unit, domain == "global", domain, needs)  # type: ignore[attr-defined]  # of any function
+        return function
+
+    return described
+
+
+def objective_from(function: Callable[..., Any]) -> Objective:
+    """Return the objective that a function of predictions and labels is."""
+    own: Objective = getattr(function, "objective", None) or objective()(function).objective  # type: ignore[attr-defined]
+    return own
+
+
 def title_of(name: str, targets: Targets) -> str:
     """Return the name of a value for people: ``"local accuracy"``, or ``"local AUC"`` or ``"local R²"``."""
     return titled(name, targets.unit)
@@ -104,7 +149,7 @@ def titled(name: str, unit: str = "%") -> str:
         return f"{name.removesuffix(ERROR).replace('_', ' ')} mean absolute error"
     if unit != "%" and name.endswith(ACCURACY):
         name = name.removesuffix(ACCURACY) + f"_{unit}"
-    return name.replace("_", " ")
+    return name.replace("_", " ").replace(" f1", " F1")
 
 
 def objective_of(name: str, objectives: Iterable[Objective], targets: Targets) -> Objective:

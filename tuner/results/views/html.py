@@ -31,7 +31,7 @@ def as_html(run: Run) -> str:
 
 def _member(run: Run, trial: int) -> str:
     record = run.record(trial)
-    cells = [run.text(objective, record.values[objective.name]) for objective in run.objectives]
+    cells = [run.text_of(objective, record.values) for objective in run.objectives]
     mark = "→ " if trial == run.best else ""
     return _row(f"{mark}{trial}", cells, describe(record.plan) if record.plan else "")
 

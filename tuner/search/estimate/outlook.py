@@ -38,7 +38,7 @@ class Outlook:
     """
 
     def __init__(self, setting: Setting) -> None:
-        self._objectives = setting.objectives
+        self._objectives = [one for one in setting.objectives if not one.domain]  # what has no margin stays out
         self._silent = setting.deterministic or not setting.foreseen
         self._curves: list[Curve] = []
         self._margins: dict[str, float] = {}

@@ -29,10 +29,11 @@ from tuner.search.propose.structures import (
     structure_of,
 )
 from tuner.search.propose.surrogate import Coordinates, Surrogate, expected_gain
-from tuner.search.setting import GENERATIONS, Setting
+from tuner.search.setting import Setting
 from tuner.search.trials.compact import add_copies
-from tuner.search.trials.journal import optuna_values, sampler_of
+from tuner.search.trials.journal import optuna_values
 from tuner.search.trials.queue import Queue
+from tuner.search.trials.samplers import sampler_of
 from tuner.search.trials.seeds import seeded
 
 #: Plans that one is chosen from: suggestions of the sampler, random ones, and variations of the front's.
@@ -71,7 +72,7 @@ class Candidates:
 
     def __init__(self, queue: Queue, setting: Setting, compose: Compose, structures: Structures) -> None:
         self._queue, self._setting, self._compose, self._structures = queue, setting, compose, structures
-        self._accuracies = [one for one in setting.objectives if one.direction == "maximise"]
+        self._accuracies = [one for one in setting.objectives if one.direction == "maximise" and not one.domain]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self.weighs, self.gain = setting.sampler == WEIGHED and local and setting.foreseen, math.inf
         self._rung, self._asked, self._knobs = -1, 0, dict[str, Knob]()
@@ -85,7 +86,7 @@ class Candidates:
         ``seconds`` returns what it takes to try a plan, infinity where it was tried before; ``admits`` whether it is
         within the limits.
         """
-        if self._setting.sampler == GENERATIONS:
+        if self._setting.asks_study:
             return None
         if rung != self._rung:
             self._rung, self._surrogate, self._asked = rung, None, MOST_ASKED

@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,8 +20,8 @@ from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.load.calls import uncounted
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.results.scores.objectives import Objective
-from tuner.search.setting import GENERATIONS
 from tuner.search.trials.compact import JournalFile, Storage
+from tuner.search.trials.samplers import sampler_of
 from tuner.search.trials.seeds import seeded
 
 NAME = "tuner"
@@ -31,11 +30,8 @@ NAME = "tuner"
 RUNG, PROMOTED, PRIOR = "rung", "promoted", "prior"
 #: Where Optuna keeps a constraint of a trial.
 CONSTRAINT = "constraints:"
-STARTUP_TRIALS = 8
 #: Constraints of every scored trial, whether there is such a limit or not: Optuna's GP wants as many of each trial.
 JUDGED = ("train-time", "memory", "forget-at-most", "useless")
-#: Trials of a generation of NSGA-II: Optuna's own 50 are more than a short study has.
-POPULATION = 20
 
 
 class _NoLock(BaseJournalFileLock):
@@ -113,19 +109,6 @@ def open_study(
     return optuna.create_study(storage=Storage(backend), study_name=NAME, directions=directions, load_if_exists=True)
 
 
-def sampler_of(kind: str, seed: int) -> BaseSampler:
-    """Return Optuna's sampler: ``tpe``, ``gp``, ``nsga2`` or ``random``."""
-    if kind == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if kind == "gp":
-            return optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
-        if kind == GENERATIONS:
-            return optuna.samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
-        return optuna.samplers.TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP_TRIALS)
-
-
 def place_of(record: TrialRecord, rung: int) -> dict[str, int]:
     """Return the attributes of a trial that tries a trial's plan on a higher rung."""
     return {RUNG: rung, PROMOTED: record.config} | ({} if record.prior is None else {PRIOR: record.prior})
@@ -136,7 +119,7 @@ def origin_of(trial: Trial) -> dict[str, Any]:
     return {name: trial.user_attrs.get(name) for name in (RUNG, PROMOTED, PRIOR)}
 
 
-def next_trial(study: optuna.Study, kind: str, seed: int, rung: int = 0) -> Trial:
+def next_trial(study: optuna.Study, kind: str | BaseSampler, seed: int, rung: int = 0) -> Trial:
     """Return the trial to run next: one that was cut short, with the values it had, or a new one.
 
     The sampler is seeded by the trial's number, so that a resumed study asks for what an undisturbed one would have.

@@ -24,7 +24,7 @@ from tuner.bundle.replay import Replay
 from tuner.errors import BundleError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, RecipePlan
-from tuner.plan.trial import TrialPlan
+from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import feature_bytes
 from tuner.planner.device import nominal
 from tuner.planner.price import price
@@ -100,6 +100,16 @@ def test_a_store_that_was_filled_anew_gives_the_same_choice(
         fill(here, [*others, plan])
         chosen.append(chosen_selections(here, plan, EXTENSIONS)[1].indices)
     assert np.array_equal(chosen[0], chosen[1])
+
+
+def test_with_exits_alone_features_before_the_head_choose(here: Access, plan: TrialPlan) -> None:
+    """Nothing of the model trains then, and there is no block after the last one."""
+    exits = HeadsPlan(mode="exits-only", exits=(Exit(1, 0),), ridge=100.0)
+    alone = normal_form(replace(plan, heads=exits, cache=CachePlan("cache", 16)))
+    assert alone.split == alone.model.num_blocks
+    fill(here, [alone])
+    _, chosen = chosen_selections(here, alone, EXTENSIONS)
+    assert len(chosen) == alone.global_samples
 
 
 def test_without_a_store_the_prefix_gives_the_features(here: Access, plan: TrialPlan) -> None:

@@ -90,7 +90,7 @@ def _reading(access: Access, plan: TrialPlan, selection: Selection) -> Callable[
         else:
             inputs = computed_inputs(access.task, plan_prefix(access.task, access.loaded, plan), [selection])
         maps = (inputs.read(rows).numpy() for rows in batches_of(np.arange(len(selection)), BATCH))
-        width = access.loaded.chain.last_width(plan.split) if access.loaded.chain is not None else None
+        width = access.loaded.chain.last_width(plan.cuts[-1]) if access.loaded.chain is not None else None
         features = np.concatenate([_mean_of_positions(part, width) for part in maps])
         if not np.isfinite(features).all():
             raise TrainingError("features of the frozen blocks must be finite to choose samples by, but some are not")

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.arrays import Floats, Labels
+from tuner.backends.measuring import Answers
 from tuner.backends.torch.model.graph.blocks import counted
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.open.load import OpenModel
@@ -76,15 +77,18 @@ class Scores:
         values: By their names.
         classes: Predictions counted by class, by domain, where each sample has one class of the user's.
         right: Which local samples were right, likewise; see `Outcome`.
+        answers: What was scored, by domain.
     """
 
     values: dict[str, float] = field(default_factory=dict)
     classes: dict[str, ClassCounts] = field(default_factory=dict)
     right: list[str] = field(default_factory=list)
+    answers: dict[str, Answers] = field(default_factory=dict)
 
     def add(self, task: Task, domain: str, outputs: Floats, labels: Labels) -> None:
         """Score the outputs, float32 [n, outputs], of a domain's samples."""
         self.values.update(task.targets.scores(domain, outputs, labels, labelled=task.labelled))
+        self.answers[domain] = Answers(outputs, labels, task.targets, task.labels)
         if task.targets.one_class and task.labelled:
             self.classes[domain] = ClassCounts.of(outputs.argmax(axis=1), labels)
             if domain == "local":

@@ -56,10 +56,12 @@ class TailProcedure:
         trained: What trained, in evaluation mode.
         notes: For the trial's record.
         continued: Number of epochs that an interrupted process had trained before.
+        scores: What it scored.
     """
 
     training: list[Selection]
     trained: nn.Module
+    scores: Scores
 
     def __init__(self, trial: Trial, opened: OpenTask) -> None:
         self.trial, self.opened, self.plan = trial, opened, trial.plan
@@ -83,7 +85,7 @@ class TailProcedure:
         self.training = chosen_selections(self.access, plan, self.opened.extensions)
         self.choosing = CLOCK.now() - started if plan.data.edit is not None else 0.0
         log = self.train()
-        scores = self.score()
+        self.scores = scores = self.score()
         scores.values["train_seconds"] = log.seconds
         self.write(mixed_metadata(plan, self.training))
         scores.values["peak_bytes"] = float(self.meter.peak_bytes())
