@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tuner.control_group import memory_limit
+from tuner.distribution import allow_fetching
 from tuner.errors import UsageError
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host, with_given
@@ -44,6 +45,7 @@ class RunSetup:
     objectives: Sequence[Objective]
 
     def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
+        allow_fetching(allowed=asked.fetch)
         self.asked, self.space = asked, load_space(asked.space)
         self.limits, self.folds = budget(asked, self.space.limits), check_folds(asked.folds)
         self.started = time.monotonic() if started is None else started
