@@ -130,7 +130,7 @@ def _in_file(file: Path, part: str, kind: str | None) -> DataPlaces:
                 return DataPlaces(kind or "signals", Path(f"{file}{mark}"))
             kind = kind or _kind_of_array(arrays[samples_key(file, arrays, "train", labelled=True)])
             for name in ("val", "test"):
-                others[name] = file if own_key(arrays, name) else others[name]  # type: ignore[arg-type]  # a partition
+                others[name] = file if own_key(arrays, name) else others[name]
     else:
         raise TaskError(f"{file}: must be a folder, or a file {', '.join(TABLES)}, got {suffix!r}")
     val, test = (None if path is None else Path(f"{path}{mark}") for path in (others["val"], others["test"]))

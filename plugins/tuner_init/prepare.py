@@ -202,7 +202,7 @@ def untouched_lines(file: Path) -> Iterator[str]:
         yield warning
 
 
-def task_of_data(data: Path, run: Path | None, listener: Callable[[Prepared], None]) -> Path:
+def task_of_data(data: Path, run: Path | None, listener: Callable[[Prepared], object]) -> Path:
     """Return the task file of a user's data, next to the run's folder; it is written where there is none yet.
 
     Raises:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tuner.backends.torch.model import published
-from tuner.backends.torch.model.open.checkpoint import read_checkpoint
+from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.open.factory import build
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.model.vision import declare_operators

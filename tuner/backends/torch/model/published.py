@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from tuner.arrays import Array, Codes
-from tuner.backends.torch.model.open.checkpoint import read_checkpoint
+from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.processor import defaults_of_processor
 from tuner.backends.torch.model.vision import declare_operators, torchvision
 from tuner.distribution import FETCH

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.graph.places import raised_in
 from tuner.backends.torch.model.head import count_outputs, head_of
-from tuner.backends.torch.model.open.checkpoint import read_checkpoint
 from tuner.backends.torch.model.open.outputs import check_weights
 from tuner.backends.torch.model.published import build_published
 from tuner.backends.torch.model.resize import resize
