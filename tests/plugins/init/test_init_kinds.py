@@ -1,6 +1,9 @@
 """`tuner init` on data of every form: the task file that it writes opens, with the network that it names."""
 
 import csv
+import warnings
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,7 +84,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = torch.nn.Sequential(
         convolution, torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4)
     )
-    torch.onnx.export(network.eval(), (torch.zeros(2, 3, 24, 24),), folder / "net.onnx", dynamo=True, verbose=False)
+    with redirect_stdout(StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter itself
+        torch.onnx.export(network.eval(), (torch.zeros(2, 3, 24, 24),), folder / "net.onnx", dynamo=True, verbose=False)
     return folder
 
 

@@ -135,7 +135,8 @@ def _only_row(path: Path) -> Array:
     rows = read_table(path).values
     if len(rows) != 1:
         raise TaskError(f"{path}: a file to predict must have one row, got {len(rows):,}: write a file for each row")
-    return rows[0]
+    row: Array = rows[0]
+    return row
 
 
 def _check_finite(samples: Array, name: Callable[[int], str]) -> None:
