@@ -111,7 +111,7 @@ def init(
     samples = input_kind(local.kind)
     targets = targets_of("single-label")
     settings = samples.proposed(EntrySource(local.train, "train", InputSpec(local.kind), targets))
-    given = {} if model is None and local.kind != "images" else _model(model or IMAGES, weights, file)
+    given = {} if model is None and local.kind != "images" else _model(model or IMAGES, weights, local.train)
     settings |= _own_settings(given, local.kind, file)
     noun = "photos" if local.kind == "images" else samples.noun
     placeholder = given or {"factory": "tuner.models.rows:mlp"}
@@ -236,7 +236,7 @@ def _classes_file(place: Path, data: DataPlaces) -> Path | None:
     return next((path for path in places if kind_of(path) == "file"), None)
 
 
-def _model(model: str, weights: str | None, file: Path) -> dict[str, Any]:
+def _model(model: str, weights: str | None, near: Path) -> dict[str, Any]:
     """Return the keys of a task file for the model that a user names."""
     if model.lower().rpartition(".")[2] in offered(MODEL_FILES):
         if kind_of(Path(model)) != "file":
@@ -256,7 +256,7 @@ def _model(model: str, weights: str | None, file: Path) -> dict[str, Any]:
             f"--model: torchvision has no {model!r}{nearest(model, names)}: give one that it has, an ONNX file, "
             "timm:NAME, hf:FOLDER, or a function of yours, such as net.py:build"
         )
-    here = found.get("weights") or _weights_here(f"{model}[_.-]*", file)
+    here = found.get("weights") or _weights_here(f"{model}[_.-]*", near)
     if here is None:
         raise TaskError(
             f"no weights of {model} are on this device: give --weights FILE (its state_dict), or --weights {FETCHED}, "
