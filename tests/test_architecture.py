@@ -47,6 +47,7 @@ GUESTS = {
     "tuner_dashboard",
     "tuner_fleet",
     "tuner_forest",
+    "tuner_init",
     "tuner_labels",
     "tuner_mcp",
     "tuner_nntrainer",

@@ -16,7 +16,6 @@ from tuner.commands.plugins import PluginList
 from tuner.commands.runs.why import Participation
 from tuner.commands.store import ForgottenSamples, StoreFile
 from tuner.commands.tasks.describe import PlanDescription, TaskDescription
-from tuner.commands.tasks.init import Prepared
 from tuner.commands.tune.dry_run import DryRun
 from tuner.plan.info import BlockInfo
 from tuner.results.prior.file import Prior
@@ -28,6 +27,7 @@ from tuner.results.scores.strategies import Tried
 from tuner.results.views.estimates import EstimateErrors
 from tuner_check.findings import Findings
 from tuner_fleet.process import Worker
+from tuner_init.prepare import Prepared
 from tuner_labels.suggestions import Contradiction, Suggestion
 from tuner_report.diff import RunDiff
 from tuner_testing.check import PluginReport
@@ -245,7 +245,6 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "bundle-1": BUNDLE,
         "export-1": EXPORT,
         "predictions-1": PREDICTIONS,
-        "init-1": of(Prepared),
         "describe-1": DESCRIPTION,
         "model-file-1": keys({}),
         "plugins-1": of(PluginList),
@@ -260,6 +259,7 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "bundle-check-1": keys({"holds": FLAG, "checks": each(CHECK)}),
     },
     "plugins/tuner_fleet": {"fleet-workers-1": keys({"study": TEXT, "workers": each(of(Worker))})},
+    "plugins/tuner_init": {"init-1": of(Prepared)},
     "plugins/tuner_labels": {
         "labels-suggest-1": keys({"suggestions": each(of(Suggestion))}),
         "labels-check-1": keys({"contradictions": each(of(Contradiction))}),

@@ -12,6 +12,16 @@ NAME = "device-tuner"
 PLUGINS = "tuner"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
+#: Environment variable that lets models be fetched which a task names; ``--fetch`` sets it for one command.
+FETCH, _ONCE = "TUNER_FETCH", "once"
+
+
+def allow_fetching(*, allowed: bool) -> None:
+    """Let the processes that this one starts fetch models, or take that back; the user's own environment holds."""
+    if allowed:
+        os.environ.setdefault(FETCH, _ONCE)
+    elif os.environ.get(FETCH) == _ONCE:
+        del os.environ[FETCH]
 
 
 def installed_version() -> str:

@@ -1,6 +1,6 @@
 """The kind ``audio``: sounds in class folders or in a manifest, of which each gives overlapping patches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, n
 from tuner.task.data.listing import read_listing
 from tuner.task.data.sessions import recording_of
 from tuner.task.data.signals import cut_windows, window_begins
-from tuner.task.inputs.base import InputKind
+from tuner.task.inputs.base import InputKind, Network
 from tuner.task.spec import InputDefaults, InputSpec
 from tuner_audio.bands import PATCH, RATE, STEP, SUFFIXES, log_mel, read_clip, read_header, seconds_of
 from tuner_audio.clips import ClipSamples, header_of
@@ -89,6 +89,11 @@ class Sounds(InputKind):
         window = PATCH if given["window"] is None else given["window"]
         hop = max(1, window // 2) if given["hop"] is None else given["hop"]
         return {**given, "window": window, "hop": hop}
+
+    def network(self, shape: Sequence[int], outputs: int) -> Network:  # noqa: ARG002 - its last pool takes any window
+        """Return YAMNet-256, whose published weights are used where they are on this device."""
+        ops = ("time-shift", "time-mask", "frequency-mask")
+        return Network("tuner_audio.yamnet:yamnet_256", {"outputs": outputs}, "yamnet_256[_.]*", ops)
 
     def check_operations(self, ops: frozenset[str]) -> None:
         """Require shifts in time and masks."""

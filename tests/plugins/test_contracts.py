@@ -15,6 +15,7 @@ NO_HOOKS = {
     "tuner_conformance",
     "tuner_dashboard",
     "tuner_forest",
+    "tuner_init",
     "tuner_labels",
     "tuner_onnx_models",
     "tuner_priors",

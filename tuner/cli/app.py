@@ -48,7 +48,6 @@ app = App(
 COMMANDS: Mapping[str, str] = {
     "store": "tuner.cli.store:store_app",
     "plugins": "tuner.cli.plugins:plugins_app",
-    "init": "tuner.cli.tasks:init",
     "run": "tuner.cli.run:run",
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",

@@ -44,6 +44,10 @@ LocalPlugins = Annotated[
     ),
 ]
 
+Fetch = Annotated[
+    bool, Parameter(help="Fetch the model that the task names, if it is not on this device; else nothing is fetched.")
+]
+
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 OutFile = Annotated[Path, Parameter(name=["--out", "-o"])]
 Time = Annotated[str | None, Parameter(metavar="DURATION", help="Limit on the whole command, such as 90s or 10m.")]

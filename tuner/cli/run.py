@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.options import Json, Out, document, note, print_line, progress, stdout_console
+from tuner.distribution import offered
 from tuner.printable import printable
 from tuner.results.records.config import RunRequest, option_name
 from tuner.units import format_bytes, format_seconds
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tuner.commands.tune.dry_run import DryRun
 
 DEFAULTS = RunRequest()
+#: Group of the entry point of what writes the task file of a user's data.
+DRAFTS = "tuner.drafts"
 QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What should the device train?"
 
 
@@ -35,7 +38,7 @@ def run(
     Parameters
     ----------
     task
-        A task.toml or its folder, a model.ini, a folder of photos, a file.py:function, or the name of a built-in task.
+        A task.toml or its folder, a model.ini, data as for tuner init, a file.py:function, or a built-in task's name.
     dry_run
         Show what would be searched and what fits; train nothing.
     details
@@ -78,21 +81,21 @@ def run(
 
 
 def _file_of(task: str, out: str | Path | None) -> str:
-    """Return what names a task; for a folder of photos, its task file, which is written where there is none yet."""
+    """Return what names a task; for a user's data, its task file, which a plugin writes where there is none yet."""
     from tuner.reading import kind_of
 
-    folder = Path(task)
-    if not task or kind_of(folder) != "folder" or kind_of(folder / "task.toml") != "nothing":
+    place, draft = Path(task), offered(DRAFTS).get("init")
+    is_table = Path(task.partition("#")[0]).suffix.lower() in {".csv", ".npy", ".npz"}
+    is_folder = kind_of(place) == "folder" and kind_of(place / "task.toml") == "nothing"
+    if not task or draft is None or not (is_folder or is_table):
         return task
-    from tuner.cli.tasks import format_found
-    from tuner.commands.tasks.init import task_of_photos
     from tuner.plugin.core import build_host
 
     if task in build_host().tasks:
         return task
-    file = task_of_photos(folder, None if out is None else Path(out), lambda prepared: note(format_found(prepared)))
+    file = str(draft.load()(task, None if out is None else Path(out), note))
     note(f"task: {file}")
-    return str(file)
+    return file
 
 
 def demo(*, out: Out = None) -> None:

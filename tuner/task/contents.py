@@ -125,6 +125,8 @@ def model_contents(model: ModelSpec) -> dict[str, Any]:
     """
     network = asdict(model)
     weights, pretrain, arguments = network.pop("weights"), network.pop("pretrain"), network.pop("arguments")
+    if pretrain is not None:
+        del pretrain["is_preview"]  # what is trained is the same
     place, _, name = model.factory.rpartition(":")
     network["factory"] = [model.source[0], _content(model.source[1])] if model.source else [_content(place), name]
     network["arguments"] = [(name, _content(value) if _is_there(value) else value) for name, value in arguments]

@@ -1,6 +1,6 @@
 """What a task file says about model and input, as frozen data; no file is opened."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.errors import TaskError
@@ -23,11 +23,13 @@ class Pretrain:
         epochs: Passes over the global training samples.
         learning_rate: Learning rate at the first step.
         batch_size: Samples per step.
+        is_preview: Whether nothing is trained: weights that are kept are used, else the model is as it was built.
     """
 
     epochs: int
     learning_rate: float
     batch_size: int = 64
+    is_preview: bool = field(default=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ _AFTER_LOGITS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Identity"})
 #: Operators that only round what they are given, where a file is quantised.
 _ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LOGITS = "logits"
+#: How a file is exported for any number of samples.
+FREE = (
+    "with a free number of samples, such as torch.onnx.export(model, (x,), FILE, dynamo=True, "
+    'dynamic_shapes=({0: "samples"},))'
+)
 _ROWS, _MAPS = 2, 4  # dimensions of [n, classes] and [n, channels, height, width]
 
 
@@ -168,7 +173,7 @@ def _next_cut(file: OnnxFile, values: Values, at: int, reason: str, *, may_end: 
     if not values.free_batch:
         raise TaskError(
             f"model.weights: {file.path}: the node {name_of(node)!r} is the operator {node.op_type}, which cannot be "
-            f"trained here ({reason}), and can stay frozen only if the number of samples is free: export it so"
+            f"trained here ({reason}), and can stay frozen only if the number of samples is free: export it {FREE}"
         )
     last = len(values.nodes) + may_end
     cut = next((count for count in range(at + 1, last) if _crossing(values, count)), None)
@@ -244,10 +249,10 @@ def _compare(file: OnnxFile, model: nn.Module, values: Values, samples: Floats, 
     except RuntimeError as error:
         raise TaskError(
             f"model.weights: {file.path} does not take {len(samples)} samples at a time ({first_line(error)}): export "
-            "it with a free number of samples"
+            f"it {FREE}"
         ) from error
     if not difference <= TOLERANCE:
         raise TaskError(
             f"model.weights: as PyTorch, {file.path} gives logits that differ by {difference:.2g} of the largest from "
-            f"ONNX Runtime's, more than {TOLERANCE:g}: export it with a free number of samples"
+            f"ONNX Runtime's, more than {TOLERANCE:g}: export it {FREE}"
         )

@@ -198,12 +198,12 @@ def test_recordings_count_at_any_depth(tmp_path: Path) -> None:
     for name in ("walk/1.npy", "walk/monday/2.npy", "run/@eaDir/1.npy", "run/deep/er/3.npy"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / name, RNG.normal(size=(2, 10)))
-    (tmp_path / "run/1.csv").write_text("")
+    (tmp_path / "run/1.txt").write_text("")
     check = FileCheck(skip=False, settings="", looks=True)
     entry = Signals().entry(EntrySource(tmp_path, "train", spec, SINGLE_LABEL, check=check))
     assert entry.names == ("run", "walk")
     assert np.bincount(entry.targets).tolist() == [2, 4]
-    assert [line.rpartition(": ")[2] for line in check.findings] == ["1 .csv"]
+    assert [line.rpartition(": ")[2] for line in check.findings] == ["1 .txt"]
 
 
 def test_kinds_are_counted_and_what_would_read_them_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

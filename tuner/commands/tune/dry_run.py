@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tuner.search.processes.remote import open_remote
 from tuner.search.propose.structures import least_training
 from tuner.search.setting import CLOSING_SECONDS, objectives_for
 from tuner.store.store import open_store
+from tuner.task import Task
 
 #: Values tried of a knob that decides the depth.
 MOST_DEPTHS = 200
@@ -89,7 +90,9 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
     setup.install()
     setup.choose()
     space, limits, end, measuring = setup.space, setup.limits, setup.end, setup.backends[0]
-    opening = open_remote(setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True)
+    opening = open_remote(
+        setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True, adapt=untrained
+    )
     with opening as sessions:
         session = sessions[measuring]
         objectives, notes = objectives_for(session.task, setup.objectives), session.task.notes
@@ -121,6 +124,14 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
         depths=tuple(_estimated(plan, rates, missing, limits, left) for plan in plans),
         notes=notes,
     )
+
+
+def untrained(task: Task) -> Task:
+    """Return a task whose model is not pretrained."""
+    pretrain = task.model.pretrain
+    if pretrain is None:
+        return task
+    return replace(task, model=replace(task.model, pretrain=replace(pretrain, is_preview=True)))
 
 
 def depths(composed: Callable[[ValueSource], Composed], strategies: Sequence[Strategy[Any]]) -> list[TrialPlan]:

@@ -14,7 +14,7 @@ from tuner.reading import kind_of, path_from, text_from
 #: Options by the names of their fields, where they are not the same words.
 OPTIONS = {"earlier": "from", "plugins": "plugin"}
 #: Fields of a request that each worker of a shared study has for itself: the options of `tuner worker`.
-OWN_OPTIONS = ("time", "memory", "storage", "plugins", "out", "store", "resume", "artifacts")
+OWN_OPTIONS = ("time", "memory", "storage", "plugins", "out", "store", "resume", "artifacts", "fetch")
 
 Duration = Annotated[str, Parameter(metavar="DURATION")]
 Size = Annotated[str, Parameter(metavar="SIZE")]
@@ -64,6 +64,7 @@ class RunRequest:
         resume: Continue the run in --out.
         study: Address of a study that several workers share, such as postgresql://host/db: begin it, or join it.
         artifacts: Folder, or s3://BUCKET/PREFIX, where workers of a study put the weights of the front for export.
+        fetch: Fetch the model that the task names, if it is not on this device; else nothing is fetched.
     """
 
     space: str = "board-10min"
@@ -89,6 +90,7 @@ class RunRequest:
     resume: bool = False
     study: Annotated[str | None, Parameter(metavar="ADDRESS")] = field(default=None, repr=False)  # it holds a password
     artifacts: Place | None = None
+    fetch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,11 +99,6 @@ def _read_folder(folder: Path, suffixes: frozenset[str], noun: str) -> Listing:
     return listing
 
 
-def images_below(folder: Path) -> list[Path]:
-    """Return every image anywhere below a folder."""
-    return divided(files_below(folder), IMAGE_SUFFIXES)[0]
-
-
 def divided(files: Iterable[Path], suffixes: frozenset[str]) -> tuple[list[Path], list[Path]]:
     """Return the files that count, by their endings, and the others."""
     counted, others = list[Path](), list[Path]()

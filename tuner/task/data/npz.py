@@ -3,7 +3,7 @@
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,9 @@ SAMPLES_KEYS: Mapping[PartitionName, tuple[str, ...]] = {
     "val": ("x_val", "x_test", "x"),
     "test": ("x_test", "x"),
 }
+#: Other names of samples and of their labels, as Keras and others have them: ``X_train``, ``train_images``.
+PAIRS = (("x", "y"), ("X", "y"), ("images", "labels"), ("data", "labels"))
+PARTS: Mapping[str, tuple[str, ...]] = {"val": ("val", "valid", "validation")}
 CLASSES_KEY = "classes"
 _SUFFIX = ".npy"
 # What a damaged or encrypted zip file raises, or one that is compressed in a way this Python does not have.
@@ -87,7 +90,7 @@ def texts(file: Mapping[str, Array], key: str) -> list[str]:
 def samples_key(path: Path, file: Mapping[str, Array], partition: PartitionName, *, labelled: bool = False) -> str:
     """Return the name of a partition's samples, which must have labels if `labelled`; else it is a `TaskError`."""
     keys = SAMPLES_KEYS[partition]
-    key = next((key for key in keys if key in file), None)
+    key = own_key(file, partition) or next((key for key in (*keys, *(x for x, _ in PAIRS)) if key in file), None)
     if key is not None and (not labelled or labels_key(key) in file):
         return key
     if labelled:
@@ -95,6 +98,13 @@ def samples_key(path: Path, file: Mapping[str, Array], partition: PartitionName,
     else:
         rule = f"one of {', '.join(keys)}"
     raise TaskError(f"{path}: {partition} data must be in {rule}, got {', '.join(file)}")
+
+
+def own_key(names: Collection[str], partition: PartitionName) -> str | None:
+    """Return the name of samples that are this partition's alone, such as ``x_val`` or ``val_images``."""
+    parts = PARTS.get(partition, (partition,))
+    own = (key for part in parts for x, _ in PAIRS for key in (f"{x}_{part}", f"{part}_{x}"))
+    return next((key for key in own if key in names), None)
 
 
 def read_labelled(path: Path, file: Mapping[str, Array], key: str, noun: str = "sample") -> tuple[Array, Array]:
@@ -106,5 +116,6 @@ def read_labelled(path: Path, file: Mapping[str, Array], key: str, noun: str = "
 
 
 def labels_key(samples: str) -> str:
-    """Return the name of the labels of samples: ``"y_train"`` for ``"x_train"``."""
-    return "y" + samples[1:]
+    """Return the name of the labels of samples: ``"y_train"`` for ``"x_train"``, ``"train_labels"`` of images."""
+    words = samples.split("_")
+    return "_".join(next((y for x, y in PAIRS if word == x), word) for word in words)

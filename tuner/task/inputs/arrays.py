@@ -1,6 +1,7 @@
 """Arrays: samples that are used as they are; of a task, in an ``.npz``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from tuner.arrays import Array
 from tuner.errors import TaskError
 from tuner.reading import kind_of
 from tuner.task.data.npy import read_npy
-from tuner.task.inputs.base import InputKind
+from tuner.task.inputs.base import InputKind, Network, flat_network
 from tuner.task.spec import InputSpec
 
 if TYPE_CHECKING:  # as for the base class
@@ -18,24 +19,35 @@ if TYPE_CHECKING:  # as for the base class
     from tuner.task.data.samples import Samples
 
 
+_LENET_SIDE = 28
+
+
 class Arrays(InputKind):
     """Arrays [C, ...], resized where a size is given."""
 
     name = "arrays"
-    suffixes = frozenset({".npy"})
+    suffixes = frozenset({".npy", ".csv"})
     settings = frozenset({"size", "resize"})
 
     def entry(self, source: "EntrySource") -> "Entry":
         from tuner.task.data.entry import no_such_data
+        from tuner.task.data.table import SUFFIX, split_column
 
-        if kind_of(source.path) == "nothing":
-            raise no_such_data(source.path, source.partition)
-        if source.path.suffix.lower() != ".npz":
-            raise TaskError(f'{source.path}: kind "arrays" is read from an .npz; for image files set kind = "images"')
+        file, column = split_column(source.path)
+        if kind_of(file) == "nothing":
+            raise no_such_data(file, source.partition)
+        if file.suffix.lower() == SUFFIX:
+            return _read_rows(source, file, column)
+        if file.suffix.lower() not in {".npz", ".npy"}:
+            raise TaskError(
+                f'{source.path}: kind "arrays" is read from an .npz, a .npy with its labels next to it, or a .csv; for '
+                'image files set kind = "images"'
+            )
         return read_arrays(source)
 
     def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        sample = read_npy(path)
+        """Return the array of a file; of a table, its only row."""
+        sample = read_npy(path) if path.suffix.lower() != ".csv" else _only_row(path)
         _check_finite(sample[np.newaxis], lambda _: str(path))
         return sample
 
@@ -46,6 +58,13 @@ class Arrays(InputKind):
         if any(samples.load(0).dtype == np.uint8 for samples in partitions.values()):
             check_scale({"mean": spec.mean, "std": spec.std})
         return spec
+
+    def network(self, shape: Sequence[int], outputs: int) -> Network:
+        """Return a small convolutional network for pictures of a size that one takes, else one of linear layers."""
+        if tuple(shape) in {(1, 28, 28), (1, 8, 8)}:
+            factory = "tuner.models.lenet:lenet_2d" if shape[1] == _LENET_SIDE else "tuner.models.digits:build"
+            return Network(factory, {"outputs": outputs}, ops=("shift",))
+        return flat_network(shape, outputs)
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
         super().check(spec, recording)
@@ -65,7 +84,7 @@ def read_arrays(source: "EntrySource") -> "Entry":
     from tuner.task.data.samples import ArraySamples
 
     path, partition, spec, labelled = source.path, source.partition, source.spec, source.labelled
-    with open_npz(path) as file:
+    with open_npz(path) if path.suffix.lower() == ".npz" else nullcontext(_loose_arrays(path)) as file:
         x_key = samples_key(path, file, partition, labelled=labelled)
         where = f"{path}:{x_key}"
         if not labelled:
@@ -80,6 +99,44 @@ def read_arrays(source: "EntrySource") -> "Entry":
     names, targets = source.targets.read_array(where, y, classes, source.names)
     ArraySamples(x[:1], targets[:1], spec, where)  # reports a wrong shape or type now
     return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))
+
+
+def _loose_arrays(path: Path) -> dict[str, Array]:
+    """Return samples of a ``.npy`` and the labels in the file of the same name with y for x, as of an ``.npz``."""
+    from tuner.task.data.npz import labels_key
+
+    labels = path.with_name(f"{labels_key(path.stem)}{path.suffix}")
+    if kind_of(labels) != "file" or labels == path:
+        raise TaskError(
+            f"{path}: its labels must be next to it, such as x_train.npy and y_train.npy: save them so, or both in an "
+            ".npz with numpy.savez(file, x=..., y=...)"
+        )
+    return {"x": read_npy(path), "y": read_npy(labels)}
+
+
+def _read_rows(source: "EntrySource", file: Path, column: str) -> "Entry":
+    """Return the rows of a table as samples."""
+    from tuner.task.data.entry import Entry
+    from tuner.task.data.samples import ArraySamples
+    from tuner.task.data.table import label_column, read_table
+
+    column = column or label_column(file)
+    if source.labelled and not column:
+        raise TaskError(f"{file}: no column seems to hold the labels: name it, as {file.name}#COLUMN")
+    table = read_table(file, column)
+    labels = [(label,) for label in table.labels] if column else []
+    names, targets = source.targets.read_texts(labels, file) if source.labelled else ((), np.zeros(len(table.values)))
+    return Entry(str(file), names, targets, lambda rows: ArraySamples(table.values, rows, source.spec, file.name))
+
+
+def _only_row(path: Path) -> Array:
+    from tuner.task.data.table import read_table
+
+    rows = read_table(path).values
+    if len(rows) != 1:
+        raise TaskError(f"{path}: a file to predict must have one row, got {len(rows):,}: write a file for each row")
+    row: Array = rows[0]
+    return row
 
 
 def _check_finite(samples: Array, name: Callable[[int], str]) -> None:

@@ -1,7 +1,9 @@
 """What a kind of samples is: its files, how they become the model's inputs, and the random changes that suit it."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +16,28 @@ from tuner.task.spec import InputDefaults, InputSpec
 if TYPE_CHECKING:  # a process that only predicts reads no data of tasks, and changes nothing at random
     from tuner.task.data.entry import Entry, EntrySource
     from tuner.task.data.samples import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network that `tuner init` proposes for samples of a kind, where the user names none.
+
+    Attributes:
+        factory: As ``model.factory`` of a task file.
+        arguments: As ``model.arguments``.
+        weights: Pattern of names of files with its pretrained weights; empty where it has none.
+        ops: Random changes, as ``augment.ops``.
+    """
+
+    factory: str
+    arguments: Mapping[str, Any]
+    weights: str = ""
+    ops: tuple[str, ...] = ()
+
+
+def flat_network(shape: Sequence[int], outputs: int) -> Network:
+    """Return a small network of linear layers, which takes samples of any shape."""
+    return Network("tuner.models.rows:mlp", {"inputs": math.prod(shape), "outputs": outputs})
 
 
 class InputKind(ABC):
@@ -117,6 +141,14 @@ class InputKind(ABC):
             TaskError: They do not fit each other, or cannot be standardised.
         """
         return spec
+
+    def proposed(self, source: "EntrySource") -> dict[str, Any]:  # noqa: ARG002 - for others
+        """Return what `tuner init` writes as ``[input]`` for the samples of an entry, before it has read them all."""
+        return {}
+
+    def network(self, shape: Sequence[int], outputs: int) -> Network:
+        """Return the network that `tuner init` proposes for samples of a shape."""
+        return flat_network(shape, outputs)
 
     def check_operations(self, ops: frozenset[str]) -> None:
         """Require random changes that keep a sample's label.

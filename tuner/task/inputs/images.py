@@ -1,6 +1,6 @@
 """Images: files in folders or a manifest, or pixels in an ``.npz``; decoded, resized and cropped."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tuner.task.data.readable import kept
 from tuner.task.data.samples import FileSamples
 from tuner.task.data.sessions import numbered, session_of
 from tuner.task.inputs.arrays import no_size, read_arrays
-from tuner.task.inputs.base import InputKind
+from tuner.task.inputs.base import InputKind, Network
 from tuner.task.spec import InputDefaults, InputSpec
 
 
@@ -86,6 +86,13 @@ class Images(InputKind):
                 )
         check_scale(values)
         return values
+
+    def proposed(self, source: EntrySource) -> dict[str, Any]:  # noqa: ARG002 - for others
+        """Return the size and the colours of ImageNet, which most published networks were trained with."""
+        return {"size": 160, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+
+    def network(self, shape: Sequence[int], outputs: int) -> Network:  # noqa: ARG002 - it takes any size, its head grows
+        return Network("torchvision.models:mobilenet_v2", {}, "mobilenet_v2[_.-]*", ("flip", "crop", "shift"))
 
     def check(self, spec: InputSpec, recording: str | None = None) -> None:
         super().check(spec, recording)

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +29,15 @@ from tuner.task.data.signals import (
     cut_windows,
     window_begins,
 )
-from tuner.task.inputs.base import InputKind
+from tuner.task.data.table import SUFFIX, is_manifest, label_column, read_table, split_column, stretches
+from tuner.task.inputs.base import InputKind, Network, flat_network
 from tuner.task.spec import InputSpec
 
-SUFFIXES = frozenset({".npy"})
+SUFFIXES = frozenset({".npy", SUFFIX})
 _MARK = "#"
 _SIGNAL = "/signal"
-
+#: Time steps of the windows that `tuner init` proposes.
+LEAST_WINDOW, MOST_WINDOW = 43, 100
 
 #: Recordings as an entry lists them, names of the classes or outputs, and the labels of each in their terms.
 Labelled = tuple[list[Recording], tuple[str, ...], Labels]
@@ -72,7 +75,7 @@ class Signals(InputKind):
         return Entry(str(source.path), names, targets, build, origin)
 
     def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        return read_npy(path)
+        return _read_signal(path)
 
     def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:
         windows = cut_windows(content, spec, name)
@@ -95,16 +98,32 @@ class Signals(InputKind):
     def check_operations(self, ops: frozenset[str]) -> None:
         check_signal_operations(ops)
 
+    def proposed(self, source: EntrySource) -> dict[str, Any]:
+        """Return no window where all recordings are short and of one length; else windows that overlap by half."""
+        lengths = sorted(recording.signal.shape[1] for recording in _read(source)[0])
+        if not lengths or lengths[0] == lengths[-1] <= MOST_WINDOW:
+            return {}
+        window = min(MOST_WINDOW, max(LEAST_WINDOW, lengths[len(lengths) // 20]))
+        return {"window": window, "hop": max(1, window // 2)}
+
+    def network(self, shape: Sequence[int], outputs: int) -> Network:
+        channels, time = shape
+        if time < LEAST_WINDOW:
+            return flat_network(shape, outputs)
+        arguments = {"channels": channels, "time": time, "outputs": outputs}
+        return Network("tuner.models.lenet:lenet_1d", arguments, ops=("noise", "shift"))
+
 
 def _read(source: EntrySource) -> Labelled:
     path = source.path
-    name, _, pattern = (str(path), "", "") if kind_of(path) != "nothing" else str(path).partition(_MARK)
-    file = Path(name)
+    file, pattern = split_column(path)
     if kind_of(file) == "nothing":
         raise no_such_data(file, source.partition)
     suffix = file.suffix.lower()
     if suffix == ".npz":
         return _read_npz(file, pattern, source)
+    if suffix == SUFFIX and not is_manifest(file):
+        return _read_series(file, pattern, source)
     if pattern:
         raise TaskError(
             f"{path}: {_MARK}{pattern} chooses sessions of an .npz: leave it out for {suffix or 'a folder'}"
@@ -123,7 +142,7 @@ def _read(source: EntrySource) -> Labelled:
 def _recording(file: Path, session: str, source: EntrySource) -> Recording | None:
     """Read a recording's file; None, and noted, where it cannot be used."""
     try:
-        signal = read_npy(file)
+        signal = _read_signal(file)
         check_signal(signal, source.spec, str(file))
     except TaskError as error:
         if source.check is None:
@@ -131,6 +150,30 @@ def _recording(file: Path, session: str, source: EntrySource) -> Recording | Non
         source.check.note(file, error)
         return None
     return Recording(str(file), session, signal)
+
+
+def _read_signal(file: Path) -> Array:
+    """Read a recording [channels, time]: of a table, whose rows are steps in time, or an array."""
+    return read_table(file).values.T if file.suffix.lower() == SUFFIX else read_npy(file)
+
+
+def _read_series(file: Path, column: str, source: EntrySource) -> Labelled:
+    """Read a long table, whose rows are steps in time: each stretch of one label is a recording."""
+    column = column or label_column(file)
+    if not column:
+        raise TaskError(f"{file}: no column seems to hold the labels: name it, as {file.name}{_MARK}COLUMN")
+    table = read_table(file, column)
+    parts = [
+        (begin, end)
+        for begin, end in stretches(table)
+        if source.spec.window is None or end - begin >= source.spec.window
+    ]
+    if source.check is not None and (left := len(stretches(table)) - len(parts)):
+        source.check.findings.append(f"note: {file.name}: {left:,} stretches of a label are shorter than a window")
+    recordings = [
+        Recording(f"{file}[{begin}:{end}]", table.sessions[begin], table.values[begin:end].T) for begin, end in parts
+    ]
+    return recordings, *source.targets.read_texts([(table.labels[begin],) for begin, _ in parts], file)
 
 
 def _read_npz(path: Path, pattern: str, source: EntrySource) -> Labelled:

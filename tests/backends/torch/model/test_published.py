@@ -1,7 +1,10 @@
 """Models of timm and Hugging Face, by name or by folder; without the network, and with random weights."""
 
 import json
+import os
+import pickle
 import shutil
+import socket
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +15,11 @@ import pytest
 import torch
 
 from tuner.backends.torch.model import published
+from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.open.factory import build
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.model.vision import declare_operators
+from tuner.distribution import FETCH, allow_fetching
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputDefaults, InputSpec, ModelSpec, Task
 
@@ -127,3 +132,48 @@ def test_a_name_that_timm_does_not_have_is_one_line() -> None:
         build(ModelSpec("timm:resnet81"))
     with pytest.raises(TaskError, match=r"timm:resnet18 raised TypeError: .*: correct its name or model\.arguments$"):
         build(ModelSpec("timm:resnet18", (("colour", 1),)))
+
+
+def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    require("timm")
+    require("transformers")
+    asked: list[object] = []
+
+    def refuse(*given: object, **_: object) -> None:
+        asked.append(given)
+        raise OSError("no network here")
+
+    for name in ("socket", "create_connection", "getaddrinfo"):
+        monkeypatch.setattr(socket, name, refuse)
+    monkeypatch.delenv(FETCH, raising=False)
+    for name in ("hf:nobody/no-such-model", "timm:resnet18.a1_in1k"):
+        with pytest.raises(TaskError, match=rf"{name} is not on this device, .*add --fetch once"):
+            build(ModelSpec(name))
+    with pytest.raises(TaskError, match="add --fetch once"):
+        published.input_defaults(ModelSpec("hf:nobody/no-such-model"))
+    assert not asked
+    allow_fetching(allowed=True)
+    with pytest.raises(TaskError):
+        build(ModelSpec("hf:nobody/no-such-model"))
+    assert asked, "with --fetch, the hub is asked"
+    allow_fetching(allowed=False)
+    assert FETCH not in os.environ
+
+
+def test_weights_in_a_file_say_how_many_classes_timms_model_has(tmp_path: Path) -> None:
+    require("timm")
+    import timm
+
+    torch.save(timm.create_model("test_resnet", num_classes=5).state_dict(), tmp_path / "five.pth")
+    model = build(ModelSpec("timm:test_resnet", weights=str(tmp_path / "five.pth")))
+    assert model(torch.zeros(1, 3, 160, 160)).shape == (1, 5)
+
+
+@pytest.mark.parametrize("name", ["trees.pkl", "trees.joblib"])
+def test_models_of_scikit_learn_are_refused_in_words(tmp_path: Path, name: str) -> None:
+    from sklearn.tree import DecisionTreeClassifier
+
+    path = tmp_path / name
+    path.write_bytes(pickle.dumps(DecisionTreeClassifier().fit([[0.0], [1.0]], [0, 1])))
+    with pytest.raises(TaskError, match="is a pickle or joblib file, as scikit-learn writes its models: no PyTorch"):
+        read_checkpoint(path, ())

@@ -1,10 +1,12 @@
 """Models that libraries publish by name: timm's, Hugging Face's, torchvision's; and how their inputs are prepared.
 
-Nothing is fetched but what is asked for by name: ``timm:NAME.TAG``, ``hf:OWNER/NAME`` and names of torchvision weights.
+Of ``timm:NAME.TAG`` and ``hf:OWNER/NAME``, what is on this device is used; the rest is fetched only where the user asks
+for it (`tuner.distribution.FETCH`). Names of torchvision weights in a task file ask for them.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,15 @@ from typing import Any
 from torch import nn
 
 from tuner.arrays import Array, Codes
+from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.processor import defaults_of_processor
 from tuner.backends.torch.model.vision import declare_operators, torchvision
+from tuner.distribution import FETCH
 from tuner.errors import TaskError, first_line, missing_extra, nearest
 from tuner.task import InputDefaults, ModelSpec
 
+#: Files of weights on the hub.
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 #: Files that say how the inputs of a Hugging Face model are prepared, the newer first.
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 _BARE = (
@@ -59,12 +65,41 @@ def input_defaults(spec: ModelSpec) -> InputDefaults | None:
     return None
 
 
+def _require_here(spec: ModelSpec, hub: str, files: Collection[str]) -> None:
+    """Keep the hub's library from the network unless the user asks for it, and then require that some file is here."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    constants.HF_HUB_OFFLINE = not os.environ.get(FETCH) or bool(os.environ.get("HF_HUB_OFFLINE"))
+    here = any(isinstance(try_to_load_from_cache(hub, file), str) for file in files)
+    if constants.HF_HUB_OFFLINE and not here:
+        raise _not_here(spec)
+
+
+def _not_here(spec: ModelSpec) -> TaskError:
+    return TaskError(
+        f"model.factory: {spec.factory} is not on this device, and nothing is fetched unasked: add --fetch once, which "
+        "downloads it, or give a file as model.weights, or a folder"
+    )
+
+
 def _timm(name: str, spec: ModelSpec) -> nn.Module:
     import timm
+    from timm.models._hub import check_cached_file
 
     _require_timm(name)
-    pretrained = "." in name and spec.weights is None
-    model: nn.Module = timm.create_model(name, pretrained=pretrained, **dict(spec.arguments))
+    pretrained, arguments = "." in name and spec.weights is None, dict(spec.arguments)
+    published = timm.get_pretrained_cfg(name)
+    if pretrained and published is not None:
+        if published.hf_hub_id:
+            files = (published.hf_hub_filename,) if published.hf_hub_filename else ("timm_model.safetensors", *_WEIGHTS)
+            _require_here(spec, published.hf_hub_id, files)
+        elif published.url and not os.environ.get(FETCH) and not check_cached_file(published.url, check_hash=False):
+            raise _not_here(spec)
+    if spec.weights is not None and published is not None and isinstance(published.classifier, str):
+        state, _ = read_checkpoint(Path(spec.weights), (f"{published.classifier}.weight",))
+        head = state.get(f"{published.classifier}.weight")
+        arguments = {"num_classes": len(head)} | arguments if head is not None else arguments
+    model: nn.Module = timm.create_model(name, pretrained=pretrained, **arguments)
     return model
 
 
@@ -95,6 +130,8 @@ def _hugging_face(name: str, spec: ModelSpec) -> nn.Module:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     folder = Path(name)
+    if not folder.is_absolute():
+        _require_here(spec, name, ("config.json",))
     config = transformers.AutoConfig.from_pretrained(
         name, local_files_only=folder.is_absolute(), **dict(spec.arguments)
     )
@@ -105,6 +142,8 @@ def _hugging_face(name: str, spec: ModelSpec) -> nn.Module:
             f"model.factory: {spec.factory} is a {type(config).__name__}, which classifies neither images nor sounds: "
             "give another model"
         )
+    if not folder.is_absolute() and spec.weights is None:
+        _require_here(spec, name, _WEIGHTS)
     has_weights = not folder.is_absolute() or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
     model: nn.Module = (
         kind.from_pretrained(name, config=config, local_files_only=folder.is_absolute())
@@ -116,6 +155,8 @@ def _hugging_face(name: str, spec: ModelSpec) -> nn.Module:
 
 def _hugging_face_input(name: str, spec: ModelSpec) -> InputDefaults | None:
     """Return how an image processor prepares pictures; of a model without one, its own size, or None without that."""
+    if not Path(name).is_absolute():
+        _require_here(spec, name, ("config.json",))
     if not any(_is_of_images(_read_json(name, file)) for file in _PROCESSORS):
         side = dict(spec.arguments).get("image_size", _read_json(name, "config.json").get("image_size"))
         side = side[0] if isinstance(side, list) and side else side
@@ -148,11 +189,11 @@ def _read_json(name: str, file: str) -> Mapping[str, Any]:
     path: Path | None = Path(name) / file
     if not Path(name).is_absolute():
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
         try:
             path = Path(hf_hub_download(name, file))
-        except (EntryNotFoundError, LocalEntryNotFoundError):
+        except (EntryNotFoundError, LocalEntryNotFoundError, OfflineModeIsEnabled):
             return {}
     if path is None or not path.is_file():
         return {}

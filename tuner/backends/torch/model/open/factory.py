@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.graph.places import raised_in
 from tuner.backends.torch.model.head import count_outputs, head_of
-from tuner.backends.torch.model.open.checkpoint import read_checkpoint
 from tuner.backends.torch.model.open.outputs import check_weights
 from tuner.backends.torch.model.published import build_published
 from tuner.backends.torch.model.resize import resize
@@ -26,10 +26,17 @@ def nothing(_: str) -> None:
     """Say nothing of how a model is opened."""
 
 
-def build(spec: ModelSpec, sample: torch.Tensor | None = None, say: Callable[[str], object] = nothing) -> nn.Module:
+def build(
+    spec: ModelSpec,
+    sample: torch.Tensor | None = None,
+    say: Callable[[str], object] = nothing,
+    *,
+    needs_head: bool = True,
+) -> nn.Module:
     """Call the factory and load the weights; a TaskError says what would do where a part cannot be used.
 
-    Lazy layers take their sizes from `sample`, float32 [1, ...]; `say` receives a line on the weights.
+    Lazy layers take their sizes from `sample`, float32 [1, ...]; `say` receives a line on the weights. Without
+    `needs_head`, the weights need not have one.
     """
     declare_operators()  # before any import that may reach torchvision
     model = _call_factory(spec) if spec.source is None else build_published(spec)
@@ -40,7 +47,7 @@ def build(spec: ModelSpec, sample: torch.Tensor | None = None, say: Callable[[st
         )
     _refuse_frozen(model, spec.factory)
     _give_sizes(model, spec, sample)
-    return with_weights(model, spec, say)
+    return with_weights(model, spec, say, needs_head=needs_head)
 
 
 def _refuse_frozen(model: nn.Module, factory: str) -> None:
@@ -76,7 +83,9 @@ def _give_sizes(model: nn.Module, spec: ModelSpec, sample: torch.Tensor | None) 
         ) from error
 
 
-def with_weights(model: nn.Module, spec: ModelSpec, say: Callable[[str], object] = nothing) -> nn.Module:
+def with_weights(
+    model: nn.Module, spec: ModelSpec, say: Callable[[str], object] = nothing, *, needs_head: bool = True
+) -> nn.Module:
     """Load the weights that a task names, if any, and put the model in evaluation mode."""
     if spec.weights is not None:
         state, line = read_weights(spec, set(model.state_dict()))
@@ -85,7 +94,7 @@ def with_weights(model: nn.Module, spec: ModelSpec, say: Callable[[str], object]
         if spec.head:  # a bundle's weights, whose shapes may differ from the factory's
             resize(model, state)
             count_outputs(model, len(spec.head))
-        fit(model, state, str(spec.weights), needs_head=spec.pretrain is None)
+        fit(model, state, str(spec.weights), needs_head=needs_head and spec.pretrain is None)
     check_weights(model, spec.factory if spec.weights is None else spec.weights)
     return model.eval()
 

@@ -143,12 +143,12 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
 
 def _given_model(task: Task, sample: torch.Tensor, say: Callable[[str], object]) -> tuple[nn.Module, str]:
     """Return the model before it is given the labels' rows, and where it came from, if not by its factory."""
-    spec = task.model
+    spec, needs_head = task.model, bool(task.head_rows) or not task.targets.has_classes
     if spec.is_file:
         model, came_by = _opener(spec)(task)
         model, came_by = with_weights(model, spec, say), f", of {came_by}"
     else:
-        model, came_by = one_to_one(build(spec, sample, say), spec, sample), ""
+        model, came_by = one_to_one(build(spec, sample, say, needs_head=needs_head), spec, sample), ""
     check_repeatable(model, sample, spec.factory)
     return logits_of(model, task, sample, say), came_by
 

@@ -51,6 +51,8 @@ def pretrained(task: Task, model: nn.Module) -> None:
     if path.exists():
         model.load_state_dict(load_file(path))
         return
+    if settings.is_preview:
+        return
     recipe = RecipePlan(settings.epochs, settings.batch_size, learning_rate=settings.learning_rate)
     features = None if head is None else _features(task, model, head, domain.train)
     if head is None or features is None or not _learned(task, head, features, domain.train):

@@ -33,6 +33,7 @@ ENTRIES = (
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
 #: Words in the prefix of a copy of the model that was not trained itself.
 COPIES = ("ema", "teacher", "momentum", "target")
+_PICKLE_BYTES = 4096  # of a pickle, which name the class of its object
 _LENGTH_BYTES = 8  # at the begin of a safetensors file
 _WAY_OUT = "save model.state_dict() with torch.save"
 
@@ -102,10 +103,26 @@ def _read(path: Path) -> Any:
                 f"model.weights: {path} is a TorchScript archive, whose code is not run: save the state_dict of the "
                 "module, torch.jit.load(FILE).state_dict(), with torch.save"
             ) from None
+        if _is_pickle(path):
+            raise TaskError(
+                f"model.weights: {path} is a pickle or joblib file, as scikit-learn writes its models: no PyTorch "
+                "network, and loading it would run its code. Convert it with skl2onnx if it is an MLPClassifier and "
+                "give the .onnx file; trees and support vectors cannot be trained further"
+            ) from None
         reason = "it holds code that is not run" if "eights only" in str(error) else first_line(error)
         raise TaskError(
             f"model.weights: {path} cannot be read as a state_dict of tensors only ({reason}): {_WAY_OUT}"
         ) from None
+
+
+def _is_pickle(path: Path) -> bool:
+    """Return whether a file is an object that torch did not write; joblib's may be compressed."""
+    names = (b"sklearn", b"joblib", b"numpy_array_wrapper", b"xgboost", b"lightgbm")
+    if path.suffix.lower() in {".joblib", ".pickle", ".sav"}:
+        return True
+    with path.open("rb") as file:
+        head = file.read(_PICKLE_BYTES)
+    return not zipfile.is_zipfile(path) and any(name in head for name in names)
 
 
 def _is_safetensors(path: Path) -> bool:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.tiny_task import NET, SPACE, draw
 from tuner.cli.app import call
-from tuner.commands.tasks.init import init
 from tuner.errors import TaskError
 from tuner.task import open_task
+from tuner_init.prepare import init
 
 REAL = Path(os.environ["TUNER_DATA"])
 
@@ -127,18 +127,19 @@ def test_folders_that_hold_no_classes(photos: Path, weights: str) -> None:
         init(photos / "train" / "hat", weights=weights)
     with pytest.raises(TaskError, match=r"missing: no such folder: give the folder of your photos"):
         init(Path("missing"), weights=weights)
-    Path("signals/walk").mkdir(parents=True)
-    Path("signals/walk/1.npy").write_bytes(b"")
-    with pytest.raises(TaskError, match=r"holds arrays or signals \(\.npy, \.npz\), not photos: .*docs/tasks\.md"):
-        init(Path("signals"), weights=weights)
     Path("empty").mkdir()
-    with pytest.raises(TaskError, match=r"empty: holds no photos \(\.apng, \.avif, \.bmp, "):
+    with pytest.raises(TaskError, match=r"empty: holds no photos, sounds or recordings \(\.aif, \.aifc, "):
         init(Path("empty"), weights=weights)
+    Path("rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TaskError, match=r"no column seems to hold the labels: name it, as 'rows\.csv#COLUMN'"):
+        init(Path("rows.csv"))
+    with pytest.raises(TaskError, match=r"--kind must be one of .*, got 'signal' \(did you mean 'signals'\?\)"):
+        init(photos, kind="signal")
     assert not Path("task.toml").exists()
 
 
 def test_weights_are_those_on_this_device(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.commands.tasks.init.default_data", lambda _: None)
+    monkeypatch.setattr("tuner_init.prepare.default_data", lambda _: None)
     with pytest.raises(TaskError, match=r"no weights of mobilenet_v2 are on this device: give --weights FILE"):
         init(photos)
     fetched = tmp_path / "torch/hub/checkpoints/mobilenet_v2-b0353104.pth"
@@ -190,7 +191,7 @@ def test_a_run_on_photos_writes_the_task_next_to_it(
         raise TaskError("enough")
 
     monkeypatch.setattr("tuner.commands.tune.run.run", noted)
-    monkeypatch.setattr("tuner.commands.tasks.init.default_data", lambda _: tmp_path)
+    monkeypatch.setattr("tuner_init.prepare.default_data", lambda _: tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mobilenet_v2.pth").write_bytes(b"")
     for _ in range(2):  # the second time, the file is used as it is

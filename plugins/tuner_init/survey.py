@@ -1,9 +1,11 @@
-"""What a person should know of their photos before anything trains: classes, sizes, and photos that occur twice."""
+"""What a person should know of their data before anything trains: classes, sizes, and samples that occur twice."""
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median_low
 
+from tuner.reading import kind_of
 from tuner.task.copies import copies, repeats
 from tuner.task.data.images import short_side
 from tuner.task.task import Task
@@ -11,7 +13,7 @@ from tuner.task.task import Task
 
 @dataclass(frozen=True, slots=True)
 class ClassCount:
-    """How many photos of each partition a class has."""
+    """How many samples of each partition a class has."""
 
     name: str
     train: int
@@ -21,11 +23,11 @@ class ClassCount:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found in the user's photos.
+    """What was found in the user's data.
 
     Attributes:
         classes: Count of each class, in the order of the model's head.
-        short_sides: Smallest, median and largest short side, in pixels.
+        short_sides: Smallest, median and largest short side of photos, in pixels; None where no photos are files.
         leaks: Photos of which the same content is in ``train`` and in ``val`` or ``test``, as pairs of files.
         conflicts: Photos of which the same content is in two classes of ``train``, as pairs of files.
         repeats: Number of photos of ``train`` whose content another one of the same class has.
@@ -35,7 +37,7 @@ class Survey:
     """
 
     classes: tuple[ClassCount, ...]
-    short_sides: tuple[int, int, int]
+    short_sides: tuple[int, int, int] | None
     leaks: tuple[tuple[str, str], ...]
     conflicts: tuple[tuple[str, str], ...]
     repeats: int
@@ -51,7 +53,7 @@ class Survey:
 
 
 def survey(task: Task) -> Survey:
-    """Look at every local photo of a single-label task on image files: its content and its size.
+    """Look at every local sample of a single-label task: its content, and of photos their size.
 
     Raises:
         TaskError: A file was removed since the task was loaded.
@@ -67,8 +69,9 @@ def survey(task: Task) -> Survey:
     ]
     conflicts, again = repeats(train)
     every = [samples.name(index) for samples in partitions.values() for index in range(len(samples))]
-    sides = list(map(short_side, every))
-    sizes = (min(sides), median_low(sides), max(sides))
+    has_files = task.input.kind == "images" and kind_of(Path(every[0])) == "file"
+    sides = list(map(short_side, every)) if has_files else []
+    sizes = (min(sides), median_low(sides), max(sides)) if sides else None
     none = Counter[int]()
     classes = tuple(
         ClassCount(task.labels[row], *(counts.get(name, none)[row] for name in ("train", "val", "test")))
@@ -78,6 +81,8 @@ def survey(task: Task) -> Survey:
 
 
 def _sessions(task: Task) -> tuple[int, int]:
+    if task.input.kind != "images":  # of others, what is cut from one recording is held out together anyway
+        return 0, 0
     partitions = [task.local.train, task.local.val]
     sizes = Counter(samples.origin(index) for samples in partitions for index in range(len(samples)))
     several = [size for size in sizes.values() if size > 1]

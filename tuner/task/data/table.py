@@ -1,0 +1,160 @@
+"""Tables of numbers in CSV files: rows that are samples, or steps in time, with their labels in a column."""
+
+import csv
+import io
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tuner.arrays import Floats
+from tuner.errors import TaskError, nearest
+from tuner.reading import kind_of, read_text, same_form
+
+SUFFIX = ".csv"
+MOST_BYTES = 1_000_000_000
+#: Names of columns, in lower case: the label, who or when it was recorded, and what only counts rows.
+LABELS = ("label", "class", "target", "activity", "gesture", "category", "species", "variety")
+SESSIONS = ("session", "person", "subject", "user", "participant")
+TIMES = ("time", "timestamp", "seconds", "ms", "date", "datetime")
+COUNTERS = ("", "index", "id", "row", "unnamed: 0")
+#: Recordings that the only stretch of a class is divided into, so that some can be held out.
+PARTS = 5
+#: Rows are steps in time where neighbours are so much alike: their correlation.
+ALIKE = 0.5
+_WAY_OUT = "save it as CSV in UTF-8"
+
+
+class Table(NamedTuple):
+    """Numbers of a table, float32 [rows, columns], and of each row its label and its session, where there are any."""
+
+    columns: tuple[str, ...]
+    values: Floats
+    labels: list[str]
+    sessions: list[str]
+    is_timed: bool
+
+
+def split_column(path: Path) -> tuple[Path, str]:
+    """Return a file and what follows its name after ``#``: the column of the labels, or which sessions to take."""
+    if kind_of(path) != "nothing":
+        return path, ""
+    name, _, part = str(path).partition("#")
+    return Path(name), part
+
+
+def label_column(path: Path) -> str:
+    """Return the name of the column that seems to hold the labels; empty where none does."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        head = file.readline()
+    header = next(csv.reader([head], delimiter=_delimiter(head)), [])
+    names = {name.strip().lower(): name.strip() for name in header}
+    return next((names[name] for name in LABELS if name in names), "")
+
+
+def is_manifest(path: Path) -> bool:
+    """Return whether a CSV file lists other files with their labels."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return [name.strip() for name in file.readline().split(",")][:2] == ["path", "label"]
+
+
+def read_table(path: Path, label: str | None = None) -> Table:
+    """Read a table of numbers; the first line may name the columns, and columns of times and counters are left out.
+
+    Args:
+        path: The file; cells are separated by commas, semicolons or tabs.
+        label: Name of the column of the labels; None where the file needs none.
+
+    Raises:
+        TaskError: The file is no such table, or has no such column.
+    """
+    text = read_text(path, TaskError, _WAY_OUT, MOST_BYTES)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)) if row]
+    except csv.Error as error:
+        raise TaskError(f"{path}: not a CSV table ({error}): {_WAY_OUT}") from error
+    named = bool(rows) and not all(map(_is_number, rows[0]))
+    header = [name.strip() for name in rows[0]] if named else [str(at) for at in range(len(rows[0]) if rows else 0)]
+    rows = rows[named:]
+    ragged = next((at for at, row in enumerate(rows, 1 + named) if len(row) != len(header)), None)
+    if not rows or ragged is not None:
+        what = "has no rows" if ragged is None else f"row {ragged} must have {len(header)} cells, as the first has"
+        raise TaskError(f"{path}: {what}: {_WAY_OUT}")
+    if label and label not in header:
+        raise TaskError(f"{path}: there is no column {label!r}{nearest(label, header)}: it has {', '.join(header)}")
+    lower = [name.lower() for name in header]
+    session = next((at for at, name in enumerate(lower) if name in SESSIONS and header[at] != label), None)
+    no_label = lower.index("label") if label is None and "label" in lower else None
+    out = {session, no_label, *(at for at, name in enumerate(header) if name == label)}
+    out |= {at for at, name in enumerate(lower) if named and name in (*TIMES, *COUNTERS)}
+    kept = [at for at in range(len(header)) if at not in out]
+    try:
+        values = np.array([[float(row[at]) for at in kept] for row in rows], np.float32)
+    except ValueError:
+        raise TaskError(_not_numbers(path, rows, header, kept, named)) from None
+    if not kept or not np.isfinite(values).all():
+        place = np.argwhere(~np.isfinite(values))[0] if kept else None
+        where = "no column of numbers" if place is None else f"row {place[0] + 1 + named} is not a finite number"
+        raise TaskError(f"{path}: {where}: a table must hold numbers, and one column of labels")
+    return Table(
+        tuple(header[at] for at in kept),
+        values,
+        [same_form(row[header.index(label)].strip()) for row in rows] if label else [],
+        ["" if session is None else row[session].strip() for row in rows],
+        any(name in TIMES for name in lower),
+    )
+
+
+def stretches(table: Table) -> list[tuple[int, int]]:
+    """Return where each stretch of rows of one label and session begins and ends; the only one of a label in parts."""
+    keys = list(zip(table.labels, table.sessions, strict=True))
+    lengths = [len(list(group)) for _, group in groupby(keys)]
+    edges = np.concatenate(([0], np.cumsum(lengths))).tolist()
+    found = list(pairwise(edges))
+    alone = [table.labels[begin] for begin, _ in found]
+    return [
+        part
+        for begin, end in found
+        for part in pairwise(
+            np.linspace(begin, end, PARTS + 1).astype(int).tolist()
+            if alone.count(table.labels[begin]) == 1 and end - begin >= PARTS
+            else (begin, end)
+        )
+    ]
+
+
+def is_series(table: Table) -> bool:
+    """Return whether rows seem to be steps in time: there is a column of times, or neighbours are much alike."""
+    same = np.array([one == other for one, other in pairwise(zip(table.labels, table.sessions, strict=True))], bool)
+    if table.is_timed or same.sum() < len(same) / 2:
+        return table.is_timed
+    groups = np.array([f"{label} {session}" for label, session in zip(table.labels, table.sessions, strict=True)])
+    centred = table.values.astype(np.float64)
+    for group in np.unique(groups):
+        centred[groups == group] -= centred[groups == group].mean(axis=0)
+    spread = (centred**2).mean(axis=0)
+    together = (centred[1:] * centred[:-1])[same].mean(axis=0)
+    return bool(np.median(together[spread > 0] / spread[spread > 0]) > ALIKE) if (spread > 0).any() else False
+
+
+def _not_numbers(path: Path, rows: list[list[str]], header: list[str], kept: list[int], named: bool) -> str:
+    line, at = next((line, at) for line, row in enumerate(rows, 1 + named) for at in kept if not _is_number(row[at]))
+    cell, name = rows[line - 1 - named][at], header[at]
+    return (
+        f"{path}: row {line}, column {name!r} must be a number, got {cell!r}: remove the column, or if it holds the "
+        f"labels, give {path.name}#{name}"
+    )
+
+
+def _delimiter(text: str) -> str:
+    head = text[: text.find("\n")] if "\n" in text else text
+    return max(",;\t", key=head.count)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
