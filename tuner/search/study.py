@@ -315,10 +315,9 @@ class Study:
             return uncomposed_record(base, error)
         plan = at_rung(composed.plan, rung)
         base = replace(base, plan=plan, knobs=composed.values, strategies=composed.changed)
-        seen = self._seen.get(plan.key())
-        if seen is not None:
-            own = {**origin, "kind": setting.kind, "knobs": composed.values, "started": base.started}
-            return replace(seen, **own, same_as=seen.trial, spent_seconds=0.0)
+        if (seen := self._seen.get(plan.key())) is not None:
+            again = replace(seen, kind=setting.kind, knobs=composed.values, started=base.started, **origin)
+            return replace(again, same_as=seen.trial, spent_seconds=0.0)
         if not self._queue.hold(trial, plan):
             return None
         due = self._checkpoints.due(plan)
