@@ -67,7 +67,8 @@ def keys(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None =
 def of(kind: Any) -> Schema:
     """Return the schema of what `dataclasses.asdict` makes of a dataclass: every field is there."""
     whole = TypeAdapter(kind).json_schema(mode="serialization")
-    return _plain(whole, whole.get("$defs", {}))
+    schema: Schema = _plain(whole, whole.get("$defs", {}))
+    return schema
 
 
 def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:

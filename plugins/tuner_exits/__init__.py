@@ -132,7 +132,7 @@ class Exits(Strategy[Knobs]):
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
         """Return exits that are solved for: beside a tail, with gates that keep what the model knows, and alone."""
-        solved = {
+        solved: dict[str, Scalar] = {
             "exits.mode": "with-tail",
             "exits.head": "closed-form",
             "exits.gated": True,

@@ -31,7 +31,7 @@ def in_short(run: Run, winner: TrialRecord | None) -> str:
         shown["Found"] = f"Nothing: {nothing_feasible(run)}."
     else:
         best = f"Trial {winner.trial} {plain(winner.plan)}. " if winner.plan is not None else ""
-        shown["Best"] = f"{best}{reasons(run, run.shortlist)}"
+        shown["Best"] = f"{best}{reasons(run)}"
         shown["It brings"] = _brings(run, winner)
         shown["It keeps"] = _keeps(run, winner)
         shown["It costs"] = _costs(winner)

@@ -1,6 +1,7 @@
 """What every objective obeys, and every measure of one."""
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar, get_args
 
 import pytest
@@ -65,16 +66,18 @@ class MeasureContract:
 
     def test_its_value_is_a_finite_number(self) -> None:
         """One that a device cannot take is not offered there."""
-        value = self._taken()
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            pytest.fail(f"a measure must return a finite number, got {value!r}: offer it only where it can be taken")
+        taken = self._taken()
+        for value in taken.values() if isinstance(taken, Mapping) else (taken,):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                reason = "offer it only where it can be taken"
+                pytest.fail(f"a measure must return a finite number, or several by name, got {value!r}: {reason}")
 
     def test_it_can_be_taken_again(self) -> None:
         """Every trial begins one of its own: nothing of the last is left."""
         for _ in range(2):
             self._taken()
 
-    def _taken(self) -> float:
+    def _taken(self) -> float | Mapping[str, float]:
         import torch
 
         end = type(self).measure()

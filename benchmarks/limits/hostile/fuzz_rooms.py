@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks.lib.places import FIXTURES, ROOT
 from tuner.bundle.format import FILE, PLAN, file_hash
 from tuner.bundle.rounds import device_folder
-from tuner.cli.text.bundles import format_bundle, format_status
+from tuner.cli.text.bundles import format_bundle
 from tuner.cli.text.run import print_run
 from tuner.commands.runs.show import as_json
 from tuner.plan.text import describe
@@ -27,6 +27,7 @@ from tuner.search.budget import budget
 from tuner.search.space import load_space
 from tuner.task import InputSpec, cut_windows, open_task, read_npy
 from tuner_priors.portfolio import portfolio
+from tuner_watch.commands import format_status
 from tuner_watch.drift import PageHinkley
 from tuner_watch.state import Problem, Round, ServiceState, write_state
 from tuner_watch.watch import status

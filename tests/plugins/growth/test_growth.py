@@ -46,7 +46,12 @@ def test_the_rules_are_in_the_plan_and_its_sentence_says_what_differs_from_the_d
     settings = dict(plan.shape[0].settings)
     assert settings["adapter"] == "cgap"
     assert settings["start"] == pytest.approx(0.1)
-    capped = {"growth.mode": "tail", "growth.controller": "fixed", "growth.start": 1 / 3, "growth.cap": 1.0}
+    capped: dict[str, Scalar] = {
+        "growth.mode": "tail",
+        "growth.controller": "fixed",
+        "growth.start": 1 / 3,
+        "growth.cap": 1.0,
+    }
     assert dict(composed({**capped, "growth.flops": 0.2}).shape[0].settings)["start"] == pytest.approx(0.2)
     plan = composed({**capped, "growth.flops": 1.0})
     assert "grow-tail (controller fixed" in describe(plan)

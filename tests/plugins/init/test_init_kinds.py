@@ -5,7 +5,7 @@ import warnings
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("digits", 28, ("x_train", "y_train", "x_val", "y_val", "x_test", "y_test")),
         ("medical", 8, ("train_images", "train_labels", "val_images", "val_labels", "test_images", "test_labels")),
     ):
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for at, count in enumerate((12, 6, 4)):
             arrays[keys[2 * at]] = GENERATOR.integers(0, 255, (count, side, side), dtype=np.uint8)
             arrays[keys[2 * at + 1]] = np.arange(count) % 2

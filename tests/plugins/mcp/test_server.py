@@ -12,7 +12,8 @@ import pytest
 
 from tests.pretrained import with_weights
 from tests.schemas import check
-from tuner.cli.app import MISTAKE, call
+from tuner.cli.app import call
+from tuner.errors import MISTAKE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 READING = {"runs", "show", "bundle", "plan", "plugins", "docs"}
@@ -40,7 +41,7 @@ def test_an_assistant_reads_runs_and_trains_only_within_limits_that_it_states(tm
 
             lines: list[str] = []
 
-            async def told(_: float, __: float | None, message: str | None) -> None:
+            async def told(progress: float, total: float | None, message: str | None) -> None:
                 lines.append(message or "")
 
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -101,8 +101,8 @@ def test_no_more_than_the_tolerance_is_lost_of_what_was_known_before() -> None:
     known = made(1)
     known.right[:-1], known.confidences[:-1] = 0.0, 0.6 * known.confidences[:-1]  # the others, nothing else
     for against in ("original", "best"):
-        free = calibrate(own, COSTS, tolerance=0.01, against=against)  # type: ignore[arg-type] # of a tuple of strings
-        kept = calibrate(own, COSTS, tolerance=0.01, against=against, known=known)  # type: ignore[arg-type]
+        free = calibrate(own, COSTS, tolerance=0.01, against=against)
+        kept = calibrate(own, COSTS, tolerance=0.01, against=against, known=known)
         lost = {
             name: most_drop(known.right[-1], right_answers(known.select(one.kept), one.chosen.thresholds), 0.5)
             for name, one in (("free", free), ("kept", kept))

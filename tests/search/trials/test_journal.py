@@ -21,13 +21,13 @@ from tuner.search.trials.compact import JournalFile, add_copies
 from tuner.search.trials.journal import (
     NAME,
     PROMOTED,
-    STARTUP_TRIALS,
     next_trial,
     open_study,
     optuna_values,
     sound,
     trim,
 )
+from tuner.search.trials.samplers import STARTUP_TRIALS
 from tuner.search.trials.seeds import seeded
 
 DIRECTIONS = [one.optuna_direction for one in OBJECTIVES]

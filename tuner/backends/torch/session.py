@@ -159,7 +159,8 @@ class TorchSession(Session):
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, test: bool = True, **asked: Any) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""
         opened = self._of(plan) if test else self._of(plan).without_test()
-        return (segments if plan.heads.exits else whole).export(opened, plan, weights, folder, **asked)
+        exported: Exported = (segments if plan.heads.exits else whole).export(opened, plan, weights, folder, **asked)
+        return exported
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         """Run the validation samples through the trained model; what has exits, or is in int8, is exported for that."""
