@@ -115,11 +115,15 @@ def test_the_command_prints_labels_seconds_and_what_was_done(
     assert len(lines) == 7
     assert lines[1].startswith("     0 s  low (")
     short = write(tmp_path / "s" / "b.wav", np.stack([tone(200, 0.5)] * 2, axis=1))
+    for number, seconds in enumerate((0.6, 0.7)):
+        write(tmp_path / "s" / f"c{number}.wav", np.stack([tone(200, seconds)] * 2, axis=1))
     assert call(["predict", str(bundle), str(short.parent), "--json"]) == 0
     printed = capsys.readouterr()
-    (prediction,) = json.loads(printed.out)["predictions"]
-    assert prediction["note"].startswith("2 channels mixed down to one, 0.50 s long, padded")
-    assert prediction["note"] in printed.err
+    first, *others = json.loads(printed.out)["predictions"]
+    assert first["note"].startswith("2 channels mixed down to one, 0.50 s long, padded")
+    assert all(one["note"] for one in others)
+    (line,) = printed.err.splitlines()  # what differs by its figures alone is told once
+    assert line == f"note: {short}: {first['note']}; 2 more files likewise"
     assert call(["predict", str(bundle), str(clip), "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split(",")[1] in {"low", "high", "low|high", "high|low", ""}
 

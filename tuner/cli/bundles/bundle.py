@@ -1,5 +1,6 @@
 """The commands of a bundle: export, apply, predict, serve."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from tuner.cli.options import Json, LocalPlugins, Memory, Time, document, note, 
 from tuner.errors import UsageError
 from tuner.printable import one_line
 
+#: What tells two notes on files apart that say the same.
+FIGURE = re.compile(r"\d[\d.,]*")
 _FORMAT = Group("output", show=False, validator=mutually_exclusive)
 
 
@@ -183,6 +186,7 @@ def predict(
     predictions: list[dict[str, Any]] = []
     refused: list[dict[str, str]] = []
     others: dict[Path, str] = {}
+    noted: dict[str, list[str]] = {}
     with unpacked(bundle) as folder, guarded("predicting", CommandLimits.read(time, memory)):
         personaliser = Personaliser(folder, unknown=unknown)
         if timeline:
@@ -196,13 +200,16 @@ def predict(
                 refused.append({"file": str(path), "reason": str(answer)})
                 _warn(one_line(str(answer)))
                 continue
-            _print_note(path, answer.note)
+            if answer.note:  # files with one note but for its figures are told once, when all are predicted
+                noted.setdefault(FIGURE.sub("", answer.note), []).append(f"{one_line(str(path))}: {answer.note}")
             if json_output:
                 predictions.append({"file": str(path), **answer.to_dict()})
             elif csv_output:
                 print_line(prediction_as_csv(path, answer))
             else:
                 print_line(format_prediction(path, answer, exits=personaliser.exits, timeline=timeline))
+    for first, *more in noted.values():
+        note(f"note: {first}" + (f"; {len(more):,} more files likewise" if more else ""))
     _print_left_out(others)
     if json_output:
         left_out = [{"folder": text_from(folder), "kinds": kinds} for folder, kinds in others.items()]
@@ -223,12 +230,7 @@ def _check_timeline(kind: str, *, csv_output: bool) -> None:
 
 def _print_left_out(kinds: Mapping[Path, str]) -> None:
     for folder, text in kinds.items():
-        _print_note(folder, f"left out, of no kind that the model reads: {text}")
-
-
-def _print_note(path: Path, text: str) -> None:
-    if text:
-        note(f"note: {one_line(str(path))}: {text}")
+        note(f"note: {one_line(str(folder))}: left out, of no kind that the model reads: {text}")
 
 
 def _print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[str] | None = None) -> None:
