@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, get_args
 
+import numpy as np
 import pytest
 
-from tuner.backends.measuring import Measure, MeasuredTrial
+from tuner.backends.measuring import Answers, Measure, MeasuredTrial
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.trial import Outcome
@@ -69,8 +70,9 @@ class MeasureContract:
         taken = self._taken()
         for value in taken.values() if isinstance(taken, Mapping) else (taken,):
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                reason = "offer it only where it can be taken"
-                pytest.fail(f"a measure must return a finite number, or several by name, got {value!r}: {reason}")
+                pytest.fail(
+                    f"a measure must return a finite number, got {value!r}: offer it only where it can be taken"
+                )
 
     def test_it_can_be_taken_again(self) -> None:
         """Every trial begins one of its own: nothing of the last is left."""
@@ -87,4 +89,10 @@ class MeasureContract:
         outcome = Outcome(
             {"local_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}, ({"loss": 1.0, "seconds": 1.0},)
         )
-        return end(MeasuredTrial(plan, torch.nn.Linear(8, 10), outcome))
+        task, labels = plan.task, np.arange(60) % 10
+        logits = np.random.default_rng(0).normal(0, 1, (len(labels), 10)) + 2 * np.eye(10)[labels]
+        names = tuple(map(str, range(10)))
+        answers = {
+            name: Answers(logits.astype(np.float32), labels, task.targets, names) for name in ("local", "global")
+        }
+        return end(MeasuredTrial(plan, torch.nn.Linear(8, 10), outcome, answers=answers))

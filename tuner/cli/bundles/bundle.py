@@ -1,6 +1,5 @@
 """The commands of a bundle: export, apply, predict, serve."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,8 +12,6 @@ from tuner.cli.options import Json, LocalPlugins, Memory, Time, document, note, 
 from tuner.errors import UsageError
 from tuner.printable import one_line
 
-#: What tells two notes on files apart that say the same.
-FIGURE = re.compile(r"\d[\d.,]*")
 _FORMAT = Group("output", show=False, validator=mutually_exclusive)
 
 
@@ -176,7 +173,7 @@ def predict(
     """
     from tuner.bundle.archive import unpacked
     from tuner.cli.fence import guarded
-    from tuner.cli.text.predictions import CSV_HEADER, format_prediction, prediction_as_csv
+    from tuner.cli.text.predictions import CSV_HEADER, Notes, format_prediction, prediction_as_csv
     from tuner.commands.bundles.predict import predict as answers_of
     from tuner.commands.limits import CommandLimits
     from tuner.errors import TaskError, TunerError
@@ -186,7 +183,7 @@ def predict(
     predictions: list[dict[str, Any]] = []
     refused: list[dict[str, str]] = []
     others: dict[Path, str] = {}
-    noted: dict[str, list[str]] = {}
+    notes = Notes()
     with unpacked(bundle) as folder, guarded("predicting", CommandLimits.read(time, memory)):
         personaliser = Personaliser(folder, unknown=unknown)
         if timeline:
@@ -200,16 +197,14 @@ def predict(
                 refused.append({"file": str(path), "reason": str(answer)})
                 _warn(one_line(str(answer)))
                 continue
-            if answer.note:  # files with one note but for its figures are told once, when all are predicted
-                noted.setdefault(FIGURE.sub("", answer.note), []).append(f"{one_line(str(path))}: {answer.note}")
+            notes.add(path, answer.note)
             if json_output:
                 predictions.append({"file": str(path), **answer.to_dict()})
             elif csv_output:
                 print_line(prediction_as_csv(path, answer))
             else:
                 print_line(format_prediction(path, answer, exits=personaliser.exits, timeline=timeline))
-    for first, *more in noted.values():
-        note(f"note: {first}" + (f"; {len(more):,} more files likewise" if more else ""))
+    notes.tell()
     _print_left_out(others)
     if json_output:
         left_out = [{"folder": text_from(folder), "kinds": kinds} for folder, kinds in others.items()]

@@ -2,15 +2,34 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 
-from tuner.printable import printable
+from tuner.cli.options import note
+from tuner.printable import one_line, printable
 from tuner.runtime.infer.prediction import UNKNOWN, Prediction
 from tuner.targets.base import Named
 
 CSV_HEADER = "file,label,probability,exit,seconds"
 #: A spreadsheet takes a cell that begins with one of these for a formula.
 _FORMULA = ("=", "+", "-", "@")
+
+
+class Notes:
+    """What was done to files before they were predicted: those alike but for their figures are told once."""
+
+    def __init__(self) -> None:
+        self._alike = dict[str, list[str]]()
+
+    def add(self, file: Path, text: str) -> None:
+        """Take the note on a file; empty for none."""
+        if text:
+            self._alike.setdefault(re.sub(r"\d[\d.,]*", "", text), []).append(f"{one_line(str(file))}: {text}")
+
+    def tell(self) -> None:
+        """Print the notes."""
+        for first, *more in self._alike.values():
+            note(f"note: {first}" + (f"; {len(more):,} more files likewise" if more else ""))
 
 
 def format_prediction(file: Path, prediction: Prediction, *, exits: int, timeline: bool = False) -> str:
