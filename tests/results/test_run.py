@@ -38,13 +38,18 @@ class Table(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_a_run_is_one_line() -> None:
+def test_a_run_and_its_records_are_a_line_each() -> None:
     run = tuner.Run.open(OLD / "digits" / "run")
     line = repr(run)
     assert line.startswith(f"<Run {str(run.folder)!r} of digits: ")
     assert f"front of {len(run.front)}, best {run.best}: local_accuracy 9" in line
     assert "\n" not in line
     assert len(line) < 300
+    for record in run.records:
+        line = repr(record)
+        assert line.startswith(f"<Trial {record.trial}: {record.state},")
+        assert "\n" not in line
+        assert len(line) < 500
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -45,7 +45,7 @@ MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
 _PIECE_BYTES = 2**18
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Bundle:
     """An exported model.
 
@@ -56,6 +56,11 @@ class Bundle:
 
     folder: Path
     info: BundleInfo
+
+    def __repr__(self) -> str:
+        """Return one line: the folder, the task, what it takes and the labels."""
+        shape = " × ".join(map(str, self.input_shape))
+        return f"<Bundle {str(self.folder)!r} of {self.name}: {self.input.kind} [{shape}] → {len(self.labels)} labels>"
 
     @property
     def name(self) -> str:

@@ -74,7 +74,7 @@ def test_what_is_least_sure_is_to_be_labelled_next(bundle: Path, samples: Path, 
     np.save(samples / "between.npy", np.array([1, 0.9, 0], np.float32))
     np.save(samples / "b" / "labelled.npy", np.array([1, 1, 1], np.float32))
     *_, last = run("watch", bundle, "--samples", samples, "--once", "--label-next", 1)[1]
-    assert last == {"label_next": [str(samples / "between.npy")]}
+    assert last == {"schema": "watch-1", "label_next": [str(samples / "between.npy")]}
 
 
 def test_a_clock_that_is_set_back_hides_no_file(
@@ -197,7 +197,7 @@ def test_a_round_that_is_due_says_what_it_waits_for_and_a_damaged_state_is_repor
 
 def test_rolling_back_goes_back_one_round(bundle: Path, run: Run, make: Make, pointing: Make) -> None:
     install_round(bundle, make("other", [pointing(3.0)]))
-    assert run("rollback", bundle) == (0, [{"left": "0001", "round": "0000"}], "")
+    assert run("rollback", bundle) == (0, [{"schema": "rollback-1", "left": "0001", "round": "0000"}], "")
     code, events, line = run("rollback", bundle)
     assert (code, events) == (1, [])
     assert line == f"tuner: {bundle} is in use as it was exported: there is no earlier round to go back to\n"

@@ -45,7 +45,11 @@ class Outcome:
     right: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+#: Scores that a record shows of itself.
+SHOWN = ("local_accuracy", "global_accuracy")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class TrialRecord:
     """A finished trial.
 
@@ -95,6 +99,12 @@ class TrialRecord:
     right: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
     started: float = 0.0
+
+    def __repr__(self) -> str:
+        """Return one line: the number, how the trial ended, its scores, and what was trained or why it was not."""
+        scores = "".join(f" {name} {self.values[name]:.4g}," for name in SHOWN if name in self.values)
+        rest = self.reason or (describe(self.plan) if self.plan else "no plan")
+        return f"<Trial {self.trial}: {self.state},{scores} {rest}>"
 
     @property
     def config(self) -> int:
