@@ -28,7 +28,7 @@ def test_the_table_of_exit_codes_is_complete() -> None:
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["init"], "photos"),
+        (["init"], "data"),
         (["run", "digits", "--tme", "5m"], "--tme"),
         (["run", "digits", "--trials", "many"], "trials"),
         (["rnu", "digits"], 'Did you mean "run"?'),

@@ -59,7 +59,6 @@ def in_space(old: str, new: str) -> Callable[[Path], Path]:
         (in_space("[limits]", "[limit]"), "limit: unknown key (did you mean 'limits'?)"),
         (in_space('time = "4m"', 'tme = "4m"'), "limits.tme: unknown limit (did you mean 'time'?)"),
         (in_space('"cache"]', '"cahce"]'), "there is no strategy 'cahce' (did you mean 'cache'?)"),
-        (in_space('time = "4m"', ""), "a run ends by --time or by --trials, but neither is given: add one"),
     ],
 )
 def test_a_task_or_a_space_that_cannot_be_used_is_named(
@@ -69,6 +68,11 @@ def test_a_task_or_a_space_that_cannot_be_used_is_named(
     assert code == 1
     assert message in line
     assert not (task.parent / "run").exists()
+
+
+def test_a_run_without_an_end_is_wrong_usage(tune: Cli, task: Path) -> None:
+    code, line = tune(in_space('time = "4m"', "")(task))
+    assert (code, "a run ends by --time or by --trials, but neither is given: add one" in line) == (2, True)
 
 
 @pytest.mark.parametrize(
