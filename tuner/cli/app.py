@@ -138,8 +138,10 @@ def _open_streams() -> None:
 
 def call(arguments: list[str]) -> int:
     """Run one command and return its exit code, as `tuner.errors` has them."""
+    verbosity = 0
     try:
         common = split(arguments)
+        verbosity = common.verbosity
         with applied(common):
             add_commands(common.rest)
             app(common.rest, exit_on_error=False, print_error=False)
@@ -152,7 +154,7 @@ def call(arguments: list[str]) -> int:
         line = _line(error)
         if line is None:
             raise
-        trace = "\n".join(getattr(error, "__notes__", ())).splitlines() if common.verbosity > 0 else ()
+        trace = "\n".join(getattr(error, "__notes__", ())).splitlines() if verbosity > 0 else ()
         code = error.exit_code if isinstance(error, TunerError) else MISTAKE
         return _failed(code, line, *map(printable, trace))
     except KeyboardInterrupt as interruption:
