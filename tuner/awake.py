@@ -5,17 +5,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: A longer time between two looks at the clock is a gap, if the process worked for less than this share of it.
-GAP_SECONDS, IDLE_SHARE = 2.0, 0.1
+try:
+    from resource import RUSAGE_SELF, getrusage
+except ImportError:  # Windows, where no signal stops a process
+    getrusage = None  # type: ignore[assignment]
+
+#: A longer time between two looks at the clock is a gap, if the process worked for less than this share of it, and its
+#: threads woke up less often.
+GAP_SECONDS, IDLE_SHARE, WAKES_A_SECOND = 2.0, 0.1, 20
 LOOK_SECONDS = 0.25
 _BOOT = getattr(time, "CLOCK_BOOTTIME", 0)  # of Linux: it goes on while the machine is suspended
+
+
+def _wakes() -> float:
+    """Return how often threads of this process have waited: those that want the interpreter wake every 5 ms."""
+    return 1e3 * time.monotonic() if getrusage is None else getrusage(RUSAGE_SELF).ru_nvcsw
 
 
 class AwakeClock:
     """`time.monotonic` without the time in which this process was stopped or frozen (SIGSTOP, a paused container).
 
     While the clock is watched, a thread looks at it again and again: where the thread did not come to it, and the
-    process worked next to nothing, it stood still. Linux's monotonic clock already leaves out the time in which the
+    process worked next to nothing, it stood still; but not if its threads went on to wait for a call that holds the
+    interpreter. Linux's monotonic clock already leaves out the time in which the
     machine was suspended, and no clock that is set forward or back changes it.
 
     Attributes:
@@ -27,21 +39,22 @@ class AwakeClock:
         monotonic: Callable[[], float] = time.monotonic,
         worked: Callable[[], float] = time.process_time,
         boot: Callable[[], float] = lambda: time.clock_gettime(_BOOT) if _BOOT else time.monotonic(),
+        wakes: Callable[[], float] = _wakes,
     ) -> None:
-        self._monotonic, self._worked, self._boot = monotonic, worked, boot
+        self._monotonic, self._worked, self._boot, self._wakes = monotonic, worked, boot, wakes
         self._lock = threading.RLock()  # a signal's handler may look, too
         self._watchers, self.stopped = 0, 0.0
-        self._last, self._last_worked = monotonic(), worked()
+        self._last, self._last_worked, self._last_wakes = monotonic(), worked(), wakes()
         self._begun = boot() - self._last
 
     def now(self) -> float:
         """Return the seconds that this process was awake, from any point in time."""
         with self._lock:
-            at, worked = self._monotonic(), self._worked()
-            gap = at - self._last
-            if self._watchers and gap > GAP_SECONDS and worked - self._last_worked < IDLE_SHARE * gap:
+            at, worked, wakes = self._monotonic(), self._worked(), self._wakes()
+            gap, is_idle = at - self._last, worked - self._last_worked < IDLE_SHARE * (at - self._last)
+            if self._watchers and gap > GAP_SECONDS and is_idle and wakes - self._last_wakes < WAKES_A_SECOND * gap:
                 self.stopped += gap
-            self._last, self._last_worked = at, worked
+            self._last, self._last_worked, self._last_wakes = at, worked, wakes
             return at - self.stopped
 
     @property

@@ -271,7 +271,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     Raises:
         PlanError: The plan breaks a rule.
     """
-    heads = effective_heads(plan.heads, plan.split, plan.task)
+    given = plan.heads if plan.data.alpha > 0 else replace(plan.heads, gated=False)  # nothing to tell the user's from
+    heads = effective_heads(given, plan.split, plan.task)
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
         plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
@@ -289,7 +290,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         plan = replace(plan, data=replace(plan.data, alpha=DataPlan().alpha, edit=None))
     check(plan)
     if not plan.global_samples:
-        plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight), heads=replace(heads, gated=False))
+        plan = replace(plan, data=replace(plan.data, weight=DataPlan().weight))
     is_solved = plan.traits.solves or (heads.ridge > 0 and heads.mode == "exits-only")
     if is_solved or not plan.task.labelled:  # where all is solved for, each class counts alike anyway
         plan = replace(plan, data=replace(plan.data, balance=False))

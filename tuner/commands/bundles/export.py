@@ -169,6 +169,11 @@ def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:
         raise UsageError("--drop-unreached leaves no final head to learn from: give it or --trainable, not both")
     if not plan.heads.exits:
         raise UsageError(f"--drop-unreached is for trials with exits, and trial {trial} has none")
+    if plan.heads.gated:
+        raise UsageError(
+            f"--drop-unreached would drop the head that answers what the model knew, which the gates of trial {trial} "
+            "send there: leave it out, or pick a trial whose exits have no gates"
+        )
     return replace(plan, heads=replace(plan.heads, drops=True))
 
 

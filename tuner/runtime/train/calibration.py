@@ -135,7 +135,8 @@ def calibrate_exits(
     """
     fitted = logits if labelled else logits[:-1]
     if known is not None:  # what a gate lets leave is calibrated on both domains already
-        temperatures = [*np.ones(len(logits) - 1), kind.fitted_temperature(logits[-1:], truth)]
+        last = kind.fitted_temperature(logits[-1:], truth) if labelled else 1.0
+        temperatures = [*np.ones(len(logits) - 1), last]
     else:
         temperatures = [kind.fitted_temperature(own[None], truth) for own in fitted] + [1.0] * (not labelled)
     answers = Answers.of(logits, truth, temperatures, kind)

@@ -23,6 +23,8 @@ from tuner.training.schedule import batches_of
 
 #: Samples that a thread decodes and runs at a time.
 CHECK_BATCH = 16
+#: Most batches that are run at once: memory for as many is taken.
+MOST_THREADS = 4
 #: At most so many samples of a partition, evenly spread, are compared with PyTorch.
 COMPARED = 16
 
@@ -135,7 +137,7 @@ class Check(PixelScores):
             batch = self._task.batch(samples, rows)
             return self._written(batch), batch[rows % every == 0]
 
-        with ThreadPoolExecutor(usable_processors()) as pool:
+        with ThreadPoolExecutor(min(usable_processors(), MOST_THREADS)) as pool:
             for part, again in pool.map(run, batches_of(np.arange(len(samples)), CHECK_BATCH)):
                 parts.append(part)
                 pixels.append(again)

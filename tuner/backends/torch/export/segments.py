@@ -175,10 +175,12 @@ def _checked(
         flops = Costs(tuple(flops.cumulative()[:-1].tolist()), (0.0,) * (len(names) - 1))
     costs = ExitCosts(seconds=_seconds(task, chain), flops=flops)
     calibration, partitions = trained.calibration, scored_partitions(task)
-    check = Check(task, chain.every, original, report, partitions)
-    if not (calibration.out_of_fold or trained.ends or plan.heads.gated):
-        selection = withheld_selection(task, plan.data)
-        logits = check.logits(Subset(selection.samples, selection.indices))
+    selection = withheld_selection(task, plan.data)
+    withheld = Subset(selection.samples, selection.indices)
+    is_unseen = not (calibration.out_of_fold or trained.ends or plan.heads.gated)
+    check = Check(task, chain.every, original, report, {**partitions, **({"withheld": withheld} if is_unseen else {})})
+    if is_unseen:
+        logits = check.logits(withheld)
         truth, labelled = truths(task, "local", logits, selection.labels()), task.labelled
         calibration = calibrate_exits(
             logits, truth, plan.heads, costs.flops, kind=task.targets, prune=False, labelled=labelled
