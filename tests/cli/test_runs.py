@@ -17,7 +17,7 @@ RUN_KEYS = {
     *("task", "space", "seed", "limits", "untouched", "baselines"),
     *("spent", "objectives", "counts", "cuts", "front", "trials"),
 }
-CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason"}
+CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason", "exits"}
 DRY_RUN_KEYS = [
     *("task", "space", "limits", "strategies", "objectives", "knobs"),
     *("fill_seconds", "fill_samples", "depths", "notes"),

@@ -73,7 +73,7 @@ def test_show_says_which_kind_costs_are_of(join: Join, address: str, capsys: pyt
         f"costs as on {small.shared.kind} (Board, 4 cores, 2 GiB, --memory 1.0 kB), measured of 3 of 3 trials, "
         f"translated of the others; --kind shows {large.shared.kind} (Board, 4 cores, 2 GiB)"
     )
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert expected in shown  # a device as fast measured them
     assert re.search(r"3 of 3 trials do not count because of --memory; nearest miss: trial \d, [\d,.]+ times", shown)
     assert call(["show", address, "--kind", "x"]) == 1
