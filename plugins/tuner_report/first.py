@@ -34,7 +34,7 @@ def in_short(run: Run, winner: TrialRecord | None) -> str:
         shown["Best"] = f"{best}{reasons(run)}"
         shown["It brings"] = _brings(run, winner)
         shown["It keeps"] = _keeps(run, winner)
-        shown["It costs"] = _costs(winner)
+        shown["It costs"] = _costs(run, winner)
     return rows_of({name: text(line) for name, line in shown.items()})
 
 
@@ -53,7 +53,7 @@ def photos(run: Run, findings: Findings) -> str | LeftOut:
         title = "<h3>Wrong, and surest of it</h3>" if doubted else ""
         parts.append(f"{title}{_album(others)}")
     shown = "Not seen in training, and wrong with the best trial; the surest mistakes come first."
-    return note(f"{shown} They are inside this file; --no-photos leaves them out.") + "".join(parts)
+    return "".join(parts) + note(f"{shown} They are inside this file; --no-photos leaves them out.")
 
 
 def is_doubted(photo: Photo) -> bool:
@@ -132,13 +132,13 @@ def _keeps(run: Run, winner: TrialRecord) -> str:
     )
 
 
-def _costs(winner: TrialRecord) -> str:
+def _costs(run: Run, winner: TrialRecord) -> str:
     """Say what the winner's own training took, and what its model takes."""
     values, parts = winner.values, list[str]()
     if SECONDS.name in values:
         parts.append(f"{format_seconds(values[SECONDS.name])} to train")
-    if values.get("fill_seconds"):
-        parts.append(f"before that, once for all trials, {format_seconds(values['fill_seconds'])} to compute features")
+    if values.get("fill_seconds") and (once := run.info.spent.phases.get("features")):
+        parts.append(f"before that, once for all trials, {format_seconds(once)} to compute features")
     if PEAK.name in values:
         parts.append(f"{PEAK.text(values[PEAK.name])} of memory")
     if BUNDLE_BYTES.name in values:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from inspect import Signature, signature
+from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -231,7 +232,9 @@ def _logged(options: Mapping[str, Any]) -> Iterator[None]:
     """Log a run's progress to stderr where nothing else shows it, and the program has not configured `logging`."""
     logger, handler = logging.getLogger("tuner.run"), logging.StreamHandler()
     shows = any(options.get(name) is not None for name in ("progress", "on_event", "listener"))
-    if shows or sys.stderr.isatty() or "ipykernel" in sys.modules or logger.hasHandlers():
+    handlers = chain(logger.handlers, logging.getLogger("tuner").handlers, logging.getLogger().handlers)
+    is_configured = any(not isinstance(one, logging.NullHandler) for one in handlers)
+    if shows or sys.stderr.isatty() or "ipykernel" in sys.modules or is_configured:
         yield
         return
     handler.setFormatter(logging.Formatter("[%(levelname).1s %(asctime)s] %(message)s", "%H:%M:%S"))

@@ -8,7 +8,7 @@ from tuner.bundle.info import BundleInfo
 from tuner.bundle.scores import BYTES, SECONDS
 from tuner.printable import printable
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, title_of
-from tuner.targets.base import ACCURACY, ERROR
+from tuner.targets.base import ACCURACY, BALANCED, ERROR, TOP
 from tuner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
 #: Names of classes that are listed; the others are counted.
 MOST_CLASSES = 20
-LOCAL = "local_accuracy"
+LOCAL, TEST = "local_accuracy", "test_accuracy"
+#: Words of accuracies that `tuner show BUNDLE` and JSON have, and that are no answer to how good a bundle is.
+FURTHER = (TOP, BALANCED)
 
 
 def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], folds: int = 0) -> str:
-    """Return the plan of a bundle that was just written, and its accuracies compared with the trial's.
+    """Return the plan of a bundle that was just written, and its accuracies compared with the trial's, of tests first.
 
     Each accuracy is on a number of validation samples, `scored`; folds judged the trial, unless they are 0.
     """
     lines = [f"{folder}: {info.sentence}"]
-    for name, value in info.scores.from_pixels.items():
+    found = {name: one for name, one in info.scores.from_pixels.items() if not any(word in name for word in FURTHER)}
+    for name, value in sorted(found.items(), key=lambda one: one[0] != TEST):
         shown, targets = title_of(name, info.targets), info.targets
         in_trial = info.scores.trial.get(name)
         over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
@@ -55,7 +58,7 @@ def _notes(info: BundleInfo) -> list[str]:
         title = title_of(LOCAL, info.targets)
         lines.append(f"{title}: measured before the refit, on {count:,} samples that it then learned too")
     if info.scores.test_left_out:
-        lines.append(f"{title_of('test_accuracy', info.targets)}: not measured, as the test samples were left out")
+        lines.append(f"{title_of(TEST, info.targets)}: not measured, as the test samples were left out")
     return lines
 
 

@@ -205,8 +205,8 @@ def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     best = members[0] if run.best is None else run.best
     values = run.record(best).values
     costs = ["To train: on stored features"]
-    if values.get("fill_seconds"):
-        costs[0] += f"; computing features for trial {best} alone takes {format_seconds(values['fill_seconds'])}"
+    if values.get("fill_seconds") and (once := run.info.spent.phases.get("features")):
+        costs[0] += f", computed once for all trials in {format_seconds(once)}"
     if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
         costs.append(f"the exported file: {_size(values)}")
     if values.get(LATENCY):
@@ -262,5 +262,6 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
         if trial != run.best:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
-        yield f"      with --pick {names[0]} it exports trial {trial}: {', '.join(PICKS[name] for name in names)}"
+        why = "; ".join(PICKS[name] if len(names) == 1 else f"{name}, {PICKS[name]}" for name in names)
+        yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}"
     yield f"more: {show}; all of it: {shlex.join(['tuner', 'show', run.place, '--details'])}"
