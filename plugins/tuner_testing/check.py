@@ -91,6 +91,9 @@ def _module_of(package: str) -> str:
         found = importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
         found = False
+    inside = sorted(path.parent for path in Path(package).glob("*/__init__.py")) if kind_of(package) == "folder" else []
+    if not found and inside:
+        raise PluginError(f"{package} is a project, not a package: give {' or '.join(map(str, inside))}")
     if not found:
         raise PluginError(
             f"there is no module and no installed plugin {package!r}{nearest(package, points)}: give one of them, or "

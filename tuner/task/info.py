@@ -1,5 +1,6 @@
 """A task in the numbers that a plan holds; and its outline, for processes that do not load it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,9 @@ from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
 from tuner.task.spec import InputSpec, LabelMap
 from tuner.task.task import GivenTraining, Task
+
+#: As many classes without validation samples are named.
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,27 @@ def outline(task: Task) -> TaskOutline:
         TaskError: A sample cannot be read.
     """
     others = filter(None, (left_out(task.skipped), changed(task.notes), *task.cautions))
-    lines = (*shared_samples(task), *task.findings, *others)
+    lines = (*shared_samples(task), *task.findings, *_unmeasured(task), *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
     contents = task.contents()
     own = (task_info(task, contents), task.labels, task.input, task.input_shape, task.loss)
     return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map, contents)
+
+
+def _unmeasured(task: Task) -> Iterator[str]:
+    """Yield a warning of classes that are learned, and that no validation sample is of."""
+    if not (task.labelled and task.targets.has_classes):
+        return
+    learned, judged = (class_counts(one.labels, len(task.labels)) > 0 for one in (task.local.train, task.local.val))
+    names = [repr(task.labels[row]) for row in np.flatnonzero(learned & ~judged)]
+    if names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        noun = input_kind(task.input.kind).noun
+        yield (
+            f"warning: local.val has no {noun} of {', '.join(names[:MOST_NAMED])}{more}, so whether these are right "
+            f"is not measured: add {noun} of these to local.val, or further recordings or sessions to local.train"
+        )
 
 
 def _possible_folds(task: Task) -> tuple[int, str, str]:

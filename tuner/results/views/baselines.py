@@ -54,7 +54,7 @@ def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
     forgets = {one.name: one.values[GLOBAL] for one in run.info.baselines if GLOBAL in one.values}
     for name, numbers in failing.items():
         verb, told = ("is", "trial") if len(numbers) == 1 else ("are", "trials")
-        price = f"; its {across.title} is {across.text(forgets[name])}" if name in forgets else ""
+        price = f"; the {name} has {across.text(forgets[name])} of {across.title}" if name in forgets else ""
         line = f"{told} {', '.join(numbers)} {verb} not better than the {name} on your {run.info.task.noun}"
         yield f"{line}, as far as {scored:,} of them can show{price}"
 

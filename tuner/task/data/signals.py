@@ -34,11 +34,12 @@ def check_signal(signal: Array, spec: InputSpec, name: str) -> None:
         raise TaskError(
             f"{name}: a recording must be numbers [channels, time], got {signal.dtype} {list(signal.shape)}"
         )
-    length = signal.shape[1]
+    channels, length = signal.shape
     if spec.window is not None and length < spec.window:
+        turned = f"if it is [time, channels] = [{channels}, {length}], transpose it; else "
         raise TaskError(
             f"{name}: the recording has {length} time steps, fewer than input.window = {spec.window}: "
-            "remove the recording or give a shorter window"
+            f"{turned if channels >= spec.window else ''}remove the recording or give a shorter window"
         )
     if not np.isfinite(signal).all():
         raise TaskError(f"{name}: a recording must hold finite numbers, got NaN or infinity: remove or repair it")
