@@ -1,6 +1,7 @@
 """What every backend and its sessions obey."""
 
 import pickle
+import sys
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -82,7 +83,11 @@ class BackendContract:
         """The parent process asks for every plan, and must stay small."""
         plan = self.plan(self._opened().model, self.task())
         question = pickle.dumps((self.backend, plan))
-        code = f"import pickle\nbackend, plan = pickle.loads({question!r})\nreason = backend.supports(plan)"
+        own = sys.modules[type(self.backend).__module__]
+        file = Path(own.__file__ or "x")
+        root = str(file.parents[own.__name__.count(".") + (file.name == "__init__.py")])  # it may not be installed
+        code = f"import pickle, sys\nsys.path.insert(0, {root!r})\nbackend, plan = pickle.loads({question!r})"
+        code += "\nreason = backend.supports(plan)"
         loaded = loaded_by(f"{code}\nif reason:\n    raise SystemExit(f'supports: {{reason}}')")
         if loaded:
             pytest.fail(f"{self._who}: supports() must load no tensor library, but it loads {loaded}")
