@@ -63,6 +63,7 @@ def worst(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def test_a_function_is_named_by_its_file_and_one_without_a_name_is_refused() -> None:
     assert _as_text("objectives", ["local_accuracy", worst]) == f"local_accuracy,{__file__}:worst"
+    assert _as_text("objectives", worst) == f"{__file__}:worst"
     for function in (lambda: 1.0, len):
         with pytest.raises(TunerError, match=r"^objectives: .* must be a function at the top level of a \.py file"):
             tuner.run("digits", objectives=["local_accuracy", function])

@@ -88,6 +88,15 @@ def test_code_that_a_study_from_elsewhere_names_is_refused(
     assert joined.plugins == changed.get("plugins", ())
 
 
+def test_a_worker_has_the_objectives_and_the_sampler_of_the_study_and_own_functions_are_plugins(
+    named: Named, address: str
+) -> None:
+    named(own=True, objectives="local_accuracy,mine.py:worst", sampler="gp", plugins=("/my/mine.py:worst",))
+    _, joined = look_up(read_address(address), None, None, RunRequest())
+    assert (joined.objectives, joined.sampler) == ("local_accuracy,worst", "gp")
+    assert joined.plugins == ("/my/mine.py:worst",)
+
+
 def test_a_mark_is_of_the_code_that_it_was_made_for(named: Named, address: str) -> None:
     named(marked=RunConfig("digits", space="smoke"), plugins=("/theirs/mine.py",))
     with pytest.raises(RunError, match="was not begun on this device"):
