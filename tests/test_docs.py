@@ -295,7 +295,8 @@ def test_the_task_function_makes_a_task() -> None:
 def printed(command: list[str], folder: Path) -> str:
     """Return what a command prints in a clean environment: no variable of whoever tests, and a home of its own."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
-    environment = {"PATH": path, "HOME": str(folder / "home"), "LANG": "C.UTF-8"}
+    wide = {"COLUMNS": "200"}  # paragraphs are broken elsewhere where they have other figures
+    environment = {"PATH": path, "HOME": str(folder / "home"), "LANG": "C.UTF-8", **wide}
     with_weights(folder / "home" / ".cache" / "tuner")
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=900

@@ -128,6 +128,7 @@ def test_a_worker_needs_the_address_alone_where_the_study_was_begun(
     task.write_text(TASK.format(noted=str(noted)))
     space.write_text(SPACE)
     begun = ["run", f"{task}:task", "--space", str(space), "--backend", "misbehaving", "--study", address]
+    begun += ["--objectives", "local_accuracy,train_seconds", "--sampler", "random"]
     assert call([*begun, "--trials", "2", "--out", str(tmp_path / "one")]) == 0
     assert call(["worker", address, "--out", str(tmp_path / "two")]) == 0
     one, other = Run.open(tmp_path / "one"), Run.open(tmp_path / "two")
