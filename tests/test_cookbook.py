@@ -236,12 +236,13 @@ def test_noise_is_added_in_training_only_and_a_bundle_trains_again(ran: Ran, tmp
 
 @study_of(4)
 def test_one_more_block_trains_in_every_epoch(ran: Ran) -> None:
+    learned = {name for name, _ in load(digits()).model.named_parameters()}  # norms of all blocks may still count
     for record, plan, weights in ran.trials():
         log = [epoch.get("trained_blocks") for epoch in record.epochs]
         assert log == [*range(2, plan.recipe.epochs + 1), None]  # none after the last one
         own = {name.removeprefix("0."): value for name, value in weights.items()}
         blocks = sorted({name.partition(".")[0] for name in own})
-        assert {name.partition(".")[0] for name in moved(own)} == set(blocks[-plan.recipe.epochs :])
+        assert {name.partition(".")[0] for name in moved(own) & learned} == set(blocks[-plan.recipe.epochs :])
 
 
 @study_of(5)

@@ -11,16 +11,19 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 import tuner.plugin
 from tests.plan.plans import PLAN
 from tests.pretrained import with_weights
 from tests.warm import forked
+from tuner.backends.measuring import Answers
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import MeasuredTrial, Outcome, hookspecs
 from tuner.plugin.core import build_host
+from tuner.targets.single_label import SingleLabel
 from tuner_testing import LossContract
 
 TEXT = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -163,6 +166,15 @@ def test_the_measures_block_counts_what_trained() -> None:
     )
     end = host.extensions("torch").measures["trained_bytes"]()
     assert end(MeasuredTrial(PLAN, tail, Outcome({}))) == 8.0
+
+
+def test_the_functions_block_is_an_objective_that_is_measured() -> None:
+    host = build_host({"misses": module_of("def misses", "misses")}, installed=False)
+    assert [one.refused for one in host.refused] == []
+    assert host.objectives["misses"].direction == "minimise"
+    answers = Answers(np.eye(3, dtype=np.float32), np.array([0, 1, 1]), SingleLabel(), ("a", "b", "c"))
+    end = host.extensions("torch").measures["misses"]()
+    assert end(MeasuredTrial(PLAN, None, Outcome({}), answers={"local": answers})) == {"misses": 1.0}
 
 
 def signatures() -> list[str]:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from tuner.cli.options import Json
 from tuner.cli.run import DEFAULTS, run
 from tuner.errors import RunError
-from tuner.results.records.config import OWN_OPTIONS, RunRequest
+from tuner.results.records.config import OWN_OPTIONS, RunRequest, named_objectives
 from tuner_fleet.address import Address, read_address
 
 OWN = Parameter(parse=re.compile(f"^(request|{'|'.join(OWN_OPTIONS)})$"))
@@ -54,6 +54,8 @@ def look_up(address: Address, task: str | None, space: str | None, own: RunReque
     with opened(address, exists=True) as storage:
         info = info_of(find_study(storage, address).study.user_attrs, address)
     config, given = info.config, tuple(map(str, own.plugins))
+    # by name alone: the file of one's own is among the plugins, which are guarded
+    objectives = None if config.objectives is None else ",".join(one for one, _ in named_objectives(config.objectives))
     name, place = task or config.task, space or config.space
     if name.startswith("<"):
         raise RunError(f"the study {address.shown} is of a task given in Python: call tuner.run(task, study=...) there")
@@ -74,6 +76,8 @@ def look_up(address: Address, task: str | None, space: str | None, own: RunReque
     return name, replace(
         own,
         space=place,
+        objectives=objectives,
+        sampler=config.sampler,
         train_time=None if config.limits.train_seconds is None else f"{config.limits.train_seconds:f}s",
         trials=config.limits.trials,
         forget_at_most=None if config.limits.forgetting is None else f"{config.limits.forgetting:f}",

@@ -3,12 +3,12 @@
 import pickle
 import sys
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
-from tuner.backends.base import Backend, Exported, Session, Trial
+from tuner.backends.base import Backend, Exported, Session, Trial, export, silent
 from tuner.backends.extensions import Extensions
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
@@ -194,4 +194,5 @@ class BackendContract:
 
     def _exported(self, trained: Trained, folder: Path) -> Exported:
         folder.mkdir()
-        return self._opened().export(trained.plan, trained.weights, folder, trainable=False)
+        asked: dict[str, Any] = {"trainable": False, "test": True, "report": silent}
+        return export(self._opened(), plan=trained.plan, weights=trained.weights, folder=folder, **asked)

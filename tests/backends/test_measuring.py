@@ -95,7 +95,15 @@ def misses(y_true: Labels, y_pred: Labels, normalize: bool = True) -> float:
     return float((y_true != y_pred).mean() if normalize else (y_true != y_pred).sum())
 
 
-@pytest.mark.parametrize(("function", "value"), [(share, 0.9), (misses, 0.1)])
+def rest(labels: Labels, predictions: Labels, *names: str, **options: float) -> float:
+    return float((predictions == labels).mean()) if not names and not options else 0.0
+
+
+def of_scikit(y_true: Labels, y_pred: Labels, *, labels: Labels | None = None) -> float:
+    return float((y_true == y_pred).mean()) if labels is None else 0.0
+
+
+@pytest.mark.parametrize(("function", "value"), [(share, 0.9), (misses, 0.1), (rest, 0.9), (of_scikit, 0.9)])
 def test_a_function_is_called_by_the_names_of_its_arguments(function: Callable[..., float], value: float) -> None:
     measure = measure_of(objective_from(function), function)
     values = Measuring({function.__name__: measure}, [function.__name__]).end(SCORED).values
@@ -111,6 +119,11 @@ def test_an_argument_that_there_is_not_is_named() -> None:
         PluginError, match=r"^objective 'wrong' asks for argument 'outputs'.*takes predictions, labels, "
     ):
         measure_of(objective_from(wrong), wrong)
+
+
+def test_a_direction_that_is_none_is_one_line() -> None:
+    with pytest.raises(PluginError, match=r"^the direction of an objective must be maximise or minimise, got \['a'\]$"):
+        objective(["a"])  # type: ignore[arg-type]
 
 
 def test_shipped_scores_are_those_of_one_label_and_of_several() -> None:

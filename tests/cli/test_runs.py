@@ -19,7 +19,7 @@ RUN_KEYS = {
 }
 CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason", "exits"}
 DRY_RUN_KEYS = [
-    *("task", "space", "limits", "strategies", "objectives", "knobs"),
+    *("schema", "task", "space", "limits", "strategies", "objectives", "knobs"),
     *("fill_seconds", "fill_samples", "depths", "notes"),
 ]
 DEPTH_KEYS = ["trainable", "sentence", "train_seconds", "spend_seconds", "peak_bytes", "storage_bytes", "over"]

@@ -13,6 +13,7 @@ import pytest
 import tuner
 from tuner.commands.python import _as_text
 from tuner.errors import TunerError
+from tuner.results.records.config import named_objectives
 from tuner.results.run import Run
 
 RUN = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
@@ -63,11 +64,17 @@ def worst(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def test_a_function_is_named_by_its_file_and_one_without_a_name_is_refused() -> None:
     assert _as_text("objectives", ["local_accuracy", worst]) == f"local_accuracy,{__file__}:worst"
+    assert _as_text("objectives", worst) == f"{__file__}:worst"
     for function in (lambda: 1.0, len):
         with pytest.raises(TunerError, match=r"^objectives: .* must be a function at the top level of a \.py file"):
             tuner.run("digits", objectives=["local_accuracy", function])
     with pytest.raises(TunerError, match=r"^there is no objective 'makro_f1' \(did you mean 'macro_f1'\?\)"):
         tuner.run("digits", objectives=["makro_f1"], out="none")
+
+
+def test_a_path_with_a_comma_is_one_objective() -> None:
+    named = named_objectives("local_accuracy, /a,b/mine.py:worst,macro_f1")
+    assert named == [("local_accuracy", ""), ("worst", "/a,b/mine.py:worst"), ("macro_f1", "")]
 
 
 def test_no_seed_is_any_seed() -> None:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.price import Estimate, price
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.core import build_host
+from tuner.plugin.knobs import ValueSource, Wanted
 from tuner.plugin.sources import preferred_values, random_values
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
@@ -28,6 +29,7 @@ from tuner.search.space import Space, load_space
 from tuner.store.store import Store
 
 Decide = Callable[..., Decision]
+MODEL = example_model(6)
 PLENTY = Budget(trials=1, train_seconds=1e6, memory_bytes=10**12, storage_bytes=10**12)
 
 
@@ -66,12 +68,57 @@ def test_no_plan_is_drawn_that_no_backend_can_carry_out(space: Space, backend: s
 
         found = runnable(drawn, without, shared, reason)
         assert reason(found.plan) is None
+        assert (found.values, found.knobs) == (drawn.values, drawn.knobs)
+        assert bool(found.notes) == (found.plan != drawn.plan)
         for edit in found.plan.shape:
             limits: dict[str, Any] = dict(edit.settings)
             assert limits.get("start", 0.0) <= min(limits.get("cap", 1.0), limits.get("flops", 1.0))
         seen |= {found.plan.runtime.backend, *found.changed}
     assert seen >= ({backend} if backend else {"torch"})
     assert len(seen) > 6
+
+
+def test_the_values_of_a_plan_that_left_a_strategy_out_give_it_again() -> None:
+    host, draw, changed = build_host(), random.Random(2), 0
+    strategies, _ = participants(host, space := load_space("early-exits"))
+    wanted = wanted_knobs(space, "onnxruntime", deterministic=True)
+    shared = {one.name for one in strategies if one.stage in SHARED_STAGES}
+
+    def composed(source: ValueSource) -> Composed:
+        drawn = compose(strategies, source, example_model(6), example_task(), wanted)
+
+        def without(*names: str) -> Composed:
+            again = preferred_values(drawn.values)
+            return compose(strategies, again, example_model(6), example_task(), wanted, names)
+
+        return runnable(drawn, without, shared, host.supports)
+
+    for _ in range(50):
+        found = composed(random_values(draw))
+        again = composed(preferred_values(found.values))
+        assert (again.plan, again.searched) == (found.plan, found.searched)
+        changed += any("without" in note for note in found.notes)
+    assert changed > 0
+
+
+def test_a_knob_that_the_space_fixes_stays_and_what_is_changed_is_noted() -> None:
+    strategies = participants(build_host(), load_space("every-strategy"))[0]
+
+    def drawn(wanted: Mapping[str, Wanted]) -> Composed:
+        return compose(strategies, preferred_values({"recipe.micro_batches": 4}), MODEL, example_task(), wanted)
+
+    def reason(plan: TrialPlan) -> str | None:
+        return "set micro_batches to 1" if plan.recipe.micro_batches > 1 else None
+
+    def carried_out(wanted: Mapping[str, Wanted]) -> Composed:
+        return runnable(drawn(wanted), lambda *_: drawn(wanted), (), reason)
+
+    free, fixed = carried_out({}), carried_out({"recipe.micro_batches": 4})
+    assert free.plan.recipe.micro_batches == 1
+    assert free.notes == (
+        "changed from what was drawn: recipe.micro_batches 1 instead of 4; else set micro_batches to 1",
+    )
+    assert (fixed.plan.recipe.micro_batches, fixed.notes) == (4, ())
 
 
 def test_a_plan_within_every_limit_is_admitted_with_its_estimate(

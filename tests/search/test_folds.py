@@ -147,6 +147,9 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     assert found.values["local_mae"] == pytest.approx((20 * 2 + 15 * 3 + 15 * 5) / 50)
     assert found.values["cost"] == pytest.approx((20 * 1 + 15 * 2 + 15 * 4) / 50)
     assert "cost_se" not in found.values
+    del values[2]["cost"]
+    raised = [Outcome(each, notes=(f"note {at}",)) for at, each in enumerate(values)]
+    assert joined(plan, raised, ["cost"]).notes[2:] == ("fold 2: note 2",)
     assert found.values["local_accuracy"] == pytest.approx((20 * 0.9 + 15 * 0.8 + 15 * 0.7) / 50)
     assert (found.values["global_mae"], found.values["flops"]) == (9.0, 5.0)
     assert not [name for name in found.values if "loo" in name]

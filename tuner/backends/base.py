@@ -8,6 +8,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -274,7 +275,8 @@ class Session(ABC):
         Features are read from a store, if one has them.
         """
         with tempfile.TemporaryDirectory() as folder:
-            return self.export(plan, weights, Path(folder), trainable=False, store=store, test=False)
+            asked: dict[str, Any] = {"trainable": False, "store": store, "test": False}
+            return export(self, plan=plan, weights=weights, folder=Path(folder), **asked)
 
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
         """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.
@@ -282,6 +284,14 @@ class Session(ABC):
         There are none where samples are no pictures, have several labels or none, or leave at exits.
         """
         return ()
+
+
+def export(session: Session, **asked: Any) -> Exported:
+    """Call a session's `export`, without arguments that came later than the backend and that it does not take."""
+    taken = signature(session.export).parameters
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
+    later = set() if takes_all else {"test", "report"} - set(taken)
+    return session.export(**{name: value for name, value in asked.items() if name not in later})
 
 
 class Backend(ABC):

@@ -124,14 +124,18 @@ def measure_of(objective: Objective, function: Callable[..., float]) -> Measure:
 
 def _asked(function: Callable[..., float]) -> list[str]:
     """Return the arguments that a function of predictions and labels asks for."""
-    asked = signature(function).parameters
+    many = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # which take anything and ask for nothing
+    asked = {name: one for name, one in signature(function).parameters.items() if one.kind not in many}
     for name, one in asked.items():
         if name not in ARGUMENTS and one.default is Parameter.empty:
             raise PluginError(
                 f"objective {function.__name__!r} asks for argument {name!r}{nearest(name, ARGUMENTS)}: a function of "
                 f"predictions and labels takes {', '.join(ARGUMENTS[:4])}, by these names"
             )
-    return [name for name in asked if name in ARGUMENTS]
+    own = [name for name in asked if name in ARGUMENTS]
+    if {"labels", "y_true"} <= {*own} and asked["labels"].default is not Parameter.empty:
+        own.remove("labels")  # scikit-learn's: names of the classes that count, all of them by default
+    return own
 
 
 def _called(function: Callable[..., float], answers: Answers) -> float:

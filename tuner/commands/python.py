@@ -62,7 +62,7 @@ class Asked(Call):
         space: Search space: a name, a file, or a dict of what such a file holds; a dict of knobs alone changes these in
             ``board-10min``.
         objectives: Names of objectives, and functions of ``predictions`` and ``labels``, which are maximised unless
-            `tuner.objective` decorates them; the search space's where this is not given.
+            `tuner.objective` decorates them; or one of these; the search space's where this is not given.
         sampler: Name of a sampler, or an object of `optuna.samplers.BaseSampler`, which suggests in this process alone.
         time: Limit on the whole call: seconds, a `timedelta`, or text such as ``"10m"``.
         train_time: Limit on the training time of each trial, likewise.
@@ -74,7 +74,7 @@ class Asked(Call):
     """
 
     space: str | os.PathLike[str] | Mapping[str, Any] = "board-10min"  # type: ignore[assignment]  # text from here on
-    objectives: str | Sequence[str | Callable[..., float]] | None = None  # type: ignore[assignment]
+    objectives: str | Callable[..., float] | Sequence[str | Callable[..., float]] | None = None  # type: ignore[assignment]
     sampler: Any = None
     time: float | timedelta | str | None = None  # type: ignore[assignment]
     train_time: float | timedelta | str | None = None  # type: ignore[assignment]
@@ -161,7 +161,8 @@ def _as_text(name: str, value: Any) -> Any:
     if hasattr(value, "dtype"):
         value = value.tolist()
     if name == "objectives" and not isinstance(value, str | None):
-        value = ",".join(one if isinstance(one, str) else _function_name(one) for one in value)
+        several = [value] if callable(value) else value
+        value = ",".join(one if isinstance(one, str) else _function_name(one) for one in several)
     if name == "space" and isinstance(value, Mapping):
         return json.dumps(value, default=_listed)
     if isinstance(value, os.PathLike):

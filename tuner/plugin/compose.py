@@ -72,6 +72,7 @@ class Composed:
         values: Value of every knob that was drawn, by name; `knobs` has their ranges.
         editors: Name of the strategy that wrote a tail edit, a data edit or a loss term, by its kind.
         changed: Names of the strategies that changed the plan, in their order.
+        notes: How the plan differs from what the values give by themselves, and why.
     """
 
     plan: TrialPlan
@@ -79,6 +80,7 @@ class Composed:
     knobs: dict[str, Knob]
     editors: dict[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def searched(self) -> dict[str, Scalar]:

@@ -145,7 +145,7 @@ class Draw:
             raise RangeError(f"{legal.name} is drawn twice: draw it once, and keep its value")
         self._drawn.add(legal.name)
         _check(legal)
-        if legal.start is not None and not _is_legal(legal, legal.start):
+        if legal.start is not None and not is_legal(legal, legal.start):
             raise RangeError(f"{legal} must start inside its range, but start is {legal.start!r}")
         knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
         value = self._source(knob)
@@ -188,7 +188,7 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
             raise KnobError(f"{error}: change the search space") from None
         return narrowed
     options = wanted if isinstance(wanted, tuple) else (wanted,)
-    left = tuple(option for option in options if _is_legal(legal, option))
+    left = tuple(option for option in options if is_legal(legal, option))
     if not left:
         allowed = f"[{legal.low:g}, {legal.high:g}]" if isinstance(legal, Numeric) else _list(legal.options)
         raise KnobError(
@@ -210,7 +210,8 @@ def _check(knob: Knob) -> None:
         raise RangeError(f"{knob.name} is logarithmic and must have low > 0, but low is {knob.low:g}")
 
 
-def _is_legal(legal: Knob, value: Scalar) -> bool:
+def is_legal(legal: Knob, value: Scalar) -> bool:
+    """Return whether a knob may have a value."""
     if isinstance(legal, Choice):
         return value in legal.options
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

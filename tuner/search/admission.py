@@ -4,14 +4,16 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 from tuner.backends.extensions import Extensions
+from tuner.plan.parts import Scalar, Stage, settings_of
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed
 from tuner.plugin.host import Host
-from tuner.plugin.knobs import Choice
+from tuner.plugin.knobs import Choice, is_legal
 from tuner.results.records.trial import TrialRecord
 from tuner.search.estimate.forecast import MEMORY_LEVEL, TIME_LEVEL, Expected, Forecast
 from tuner.search.fill.filling import Filler
@@ -62,7 +64,7 @@ def runnable(
         shared: Names of the strategies that share their stage with others: these may be left out.
         reason: Returns why a backend cannot carry a plan out, or None.
     """
-    if reason(composed.plan) is None:
+    if (why := reason(composed.plan)) is None:
         return composed
     names = [name for name in reversed(composed.changed) if name in shared]
     left_out = (without(*some) for some in (*((name,) for name in names), names))
@@ -71,21 +73,50 @@ def runnable(
         others = map(str, knob.options) if isinstance(knob, Choice) else ()
         for backend in dict.fromkeys([one.plan.runtime.backend, *others]):
             plan = replace(one.plan, runtime=replace(one.plan.runtime, backend=backend))
-            for own in _plainer(plan):
+            for own in _plainer(plan, one):
                 if reason(own) is None:
-                    return replace(one, plan=own)
+                    note = _note(composed, one, own, why)
+                    # all that was drawn is kept: from the same values the same plan is composed again
+                    return replace(one, plan=own, values=composed.values, knobs=composed.knobs, notes=(note,))
     return composed
 
 
-def _plainer(plan: TrialPlan) -> Iterator[TrialPlan]:
-    """Yield a plan, and the same with settings at their defaults that not everything can be combined with."""
+def _plainer(plan: TrialPlan, composed: Composed) -> Iterator[TrialPlan]:
+    """Yield a plan, and the same with settings at their defaults that not everything can be combined with.
+
+    A setting stays where the search space does not leave its knob the default.
+    """
     yield plan
-    recipe = plan.recipe
-    batches = replace(plan, recipe=replace(recipe, micro_batches=1, batch_size=max(2, recipe.batch_size)))
-    alike = replace(plan, data=replace(plan.data, weight=1.0, balance=False))
-    apart = replace(plan, heads=replace(plan.heads, joint=0.0))
-    all_ = replace(plan, recipe=batches.recipe, data=alike.data, heads=apart.heads)
-    yield from map(normal_form, (batches, alike, apart, all_))
+    plain: Mapping[str, Mapping[str, Scalar]] = {
+        "recipe": {"micro_batches": 1, "batch_size": max(2, plan.recipe.batch_size)},
+        "data": {"weight": 1.0, "balance": False},
+        "heads": {"joint": 0.0},
+    }
+    changed = dict[str, Any]()
+    for stage, settings in plain.items():
+        part: Any = getattr(plan, stage)
+        free = {name: value for name, value in settings.items() if _is_free(composed, name, getattr(part, name), value)}
+        changed[stage] = replace(part, **free)
+    for stages in (*((stage,) for stage in plain), plain):
+        yield normal_form(replace(plan, **{stage: changed[stage] for stage in stages}))
+
+
+def _is_free(composed: Composed, name: str, drawn: Scalar, value: Scalar) -> bool:
+    """Return whether the knob that a setting was drawn from, if there is one, may have another value."""
+    for full, knob in composed.knobs.items():
+        if full.rpartition(".")[2] == name and composed.values[full] == drawn:
+            return is_legal(knob.legal or knob if isinstance(knob, Choice) else knob, value)
+    return True
+
+
+def _note(drawn: Composed, one: Composed, plan: TrialPlan, why: str) -> str:
+    """Return how a plan differs from what was drawn, where ``one`` has left strategies out, and why."""
+    changes = [f"without {name}" for name in drawn.changed if name not in one.changed]
+    for stage in (Stage.DATA, Stage.HEADS, Stage.RECIPE, Stage.RUNTIME):
+        before, after = (settings_of(getattr(own, stage.value)) for own in (one.plan, plan))
+        names = [name for name in {**after, **before} if after.get(name) != before.get(name)]
+        changes += [f"{stage.value}.{name} {after.get(name)} instead of {before.get(name)}" for name in names]
+    return f"changed from what was drawn: {', '.join(changes)}; else {why}"
 
 
 class Admission:

@@ -118,8 +118,11 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome], scores: Sequence[str] =
     score = objective_of(JUDGED[0], (), plan.task.targets)
     whole, *folds = (score.text(outcome.values.get(score.name, math.nan)) for outcome in outcomes)
     note = f"{score.title} of the weights that are kept, on local.val: {whole}; by fold of local.train: "
+    # why a fold has no value of its own objectives, which a function may have refused to give
+    lacking = [at for at, outcome in enumerate(outcomes) if at and not {*scores} & {*first.values} <= {*outcome.values}]
+    notes = [note + ", ".join(folds), *(f"fold {at}: {text}" for at in lacking for text in outcomes[at].notes)]
     flags = tuple(text for outcome in outcomes for text in outcome.right)
-    return replace(first, values=values, classes=classes, right=flags, notes=(*first.notes, note + ", ".join(folds)))
+    return replace(first, values=values, classes=classes, right=flags, notes=(*first.notes, *notes))
 
 
 def _naming_fold(progress: Progress, plan: TrialPlan) -> Progress:

@@ -58,7 +58,7 @@ def record_of(
     if result.failure is not None:
         refuse_full_disk(setting, base.plan)
     notes = (failure.trace,) if failure.trace else ()
-    return replace(base, reason=failure.text, notes=notes, constraint={"failed": 1.0})
+    return replace(base, reason=failure.text, notes=(*base.notes, *notes), constraint={"failed": 1.0})
 
 
 def _out_of_memory(result: JobResult[Outcome], limit: int | None) -> str:
@@ -81,7 +81,7 @@ def scored_record(
     setting: Setting, base: TrialRecord, outcome: Outcome, fill_seconds: float, given: Mapping[str, float]
 ) -> TrialRecord:
     """Return the record of a trial that was scored, its costs compared with every limit."""
-    plan = base.plan
+    plan, notes = base.plan, (*base.notes, *outcome.notes)
     if plan is None:
         raise ValueError("an outcome needs a plan")
     values = {"train_seconds": math.nan, "peak_bytes": math.nan, **network_values(plan), **outcome.values}
@@ -102,7 +102,7 @@ def scored_record(
     missing = [name for name in wanted if not math.isfinite(values.get(name, math.nan))]
     if missing:
         reason = f"it gave no finite value of {', '.join(missing)}"
-        return replace(base, reason=reason, notes=outcome.notes, constraint={"failed": 1.0})
+        return replace(base, reason=reason, notes=notes, constraint={"failed": 1.0})
     state: TrialState = "stopped" if outcome.stopped else "done"
     limits = setting.limits
     constraint = cost_constraints(values, limits)
@@ -114,7 +114,7 @@ def scored_record(
         values=values,
         reason=outcome.stopped,
         epochs=outcome.epochs,
-        notes=outcome.notes,
+        notes=notes,
         constraint=constraint,
         classes=outcome.classes,
         right=outcome.right,
@@ -134,7 +134,7 @@ def unfilled_record(base: TrialRecord, error: TunerError) -> TrialRecord:
     if isinstance(error, UnfilledError):
         return replace(base, state="rejected", reason=str(error), constraint=error.constraint)
     line, _, trace = str(error).partition("\n")
-    return replace(base, reason=line, notes=(trace,) if trace else (), constraint={"failed": 1.0})
+    return replace(base, reason=line, notes=(*base.notes, *([trace] if trace else [])), constraint={"failed": 1.0})
 
 
 class Baselines:

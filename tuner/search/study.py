@@ -314,7 +314,7 @@ class Study:
                 self._strikes.count_error(error, tried=True)
             return uncomposed_record(base, error)
         plan = at_rung(composed.plan, rung)
-        base = replace(base, plan=plan, knobs=composed.values, strategies=composed.changed)
+        base = replace(base, plan=plan, knobs=composed.values, strategies=composed.changed, notes=composed.notes)
         if (seen := self._seen.get(plan.key())) is not None:
             again = replace(seen, kind=setting.kind, knobs=composed.values, started=base.started, **origin)
             return replace(again, same_as=seen.trial, spent_seconds=0.0)

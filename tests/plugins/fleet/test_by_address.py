@@ -88,6 +88,15 @@ def test_code_that_a_study_from_elsewhere_names_is_refused(
     assert joined.plugins == changed.get("plugins", ())
 
 
+def test_a_worker_has_the_objectives_and_the_sampler_of_the_study_and_own_functions_are_plugins(
+    named: Named, address: str
+) -> None:
+    named(own=True, objectives="local_accuracy,mine.py:worst", sampler="gp", plugins=("/my/mine.py:worst",))
+    _, joined = look_up(read_address(address), None, None, RunRequest())
+    assert (joined.objectives, joined.sampler) == ("local_accuracy,worst", "gp")
+    assert joined.plugins == ("/my/mine.py:worst",)
+
+
 def test_a_mark_is_of_the_code_that_it_was_made_for(named: Named, address: str) -> None:
     named(marked=RunConfig("digits", space="smoke"), plugins=("/theirs/mine.py",))
     with pytest.raises(RunError, match="was not begun on this device"):
@@ -119,6 +128,7 @@ def test_a_worker_needs_the_address_alone_where_the_study_was_begun(
     task.write_text(TASK.format(noted=str(noted)))
     space.write_text(SPACE)
     begun = ["run", f"{task}:task", "--space", str(space), "--backend", "misbehaving", "--study", address]
+    begun += ["--objectives", "local_accuracy,train_seconds", "--sampler", "random"]
     assert call([*begun, "--trials", "2", "--out", str(tmp_path / "one")]) == 0
     assert call(["worker", address, "--out", str(tmp_path / "two")]) == 0
     one, other = Run.open(tmp_path / "one"), Run.open(tmp_path / "two")

@@ -205,6 +205,9 @@ def test_every_sampler_asks_a_resumed_study_for_what_an_undisturbed_one_tries(
 ) -> None:
     # the first ten are drawn at random; after them, each of the GP takes seconds, and more with more knobs and scores
     asked: Any = {"wanted": FEW_KNOBS, "objectives": OBJECTIVES[:2]} if kind == "gp" else {}
+    if kind == "cmaes":  # it searches for one objective
+        pytest.importorskip("cmaes")
+        asked = {"objectives": OBJECTIVES[:1]}
     trials = 11 if kind == "gp" else 12
     undisturbed = begin(Budget(trials=trials), sampler=kind, **asked)
     undisturbed.run()
@@ -217,6 +220,12 @@ def test_every_sampler_asks_a_resumed_study_for_what_an_undisturbed_one_tries(
     keys = [record.plan.key() for record in resumed.records if record.plan]
     assert keys == [record.plan.key() for record in undisturbed.records if record.plan]
     assert len(set(keys)) > 8
+
+
+def test_a_sampler_that_does_not_heed_constraints_does_not_warn_of_it(begin: Begin) -> None:
+    study = begin(Budget(trials=3), sampler="cmaes", objectives=OBJECTIVES[:1])  # the first plans need no library
+    study.run()
+    assert [record.state for record in study.records] == ["done"] * 3
 
 
 @pytest.mark.usefixtures("ladder_of_three")

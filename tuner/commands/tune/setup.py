@@ -13,7 +13,7 @@ from tuner.plugin.core import build_host, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Knob, Wanted
 from tuner.plugin.strategy import Strategy
-from tuner.results.records.config import RunRequest, task_file
+from tuner.results.records.config import RunRequest, named_objectives
 from tuner.results.scores.objectives import Objective
 from tuner.search.budget import budget
 from tuner.search.estimate.rates import rates_of
@@ -51,9 +51,9 @@ class RunSetup:
         self._functions, self.sampler = list[str](), self.space.sampler if asked.sampler is None else asked.sampler
         self.space = replace(self.space, sampler=checked_sampler(self.sampler))
         if asked.objectives is not None:
-            names = [name.strip() for name in asked.objectives.split(",")]
-            self._functions = [name for name in names if task_file(name)[1]]
-            self.space = replace(self.space, objectives=tuple(task_file(name)[1] or name for name in names))
+            named = named_objectives(asked.objectives)
+            self._functions = [file for _, file in named if file]
+            self.space = replace(self.space, objectives=tuple(name for name, _ in named))
         self.limits, self.folds = budget(asked, self.space.limits), check_folds(asked.folds)
         self.started = CLOCK.now() if started is None else started
         seconds = self.limits.time_seconds

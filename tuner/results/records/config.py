@@ -1,6 +1,7 @@
 """What is asked of a run, and what it came to: the one list of the options of `tuner run`."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
@@ -15,6 +16,7 @@ from tuner.reading import kind_of, path_from, text_from
 OPTIONS = {"earlier": "from", "plugins": "plugin"}
 #: Fields of a request that each worker of a shared study has for itself: the options of `tuner worker`.
 OWN_OPTIONS = ("time", "memory", "storage", "plugins", "out", "store", "resume", "artifacts", "fetch")
+_OBJECTIVE = re.compile(r"[^,/]*/[^:]*?\.py:[^,]+|[^,]+")
 
 Duration = Annotated[str, Parameter(metavar="DURATION")]
 Size = Annotated[str, Parameter(metavar="SIZE")]
@@ -26,6 +28,15 @@ def task_file(task: str) -> tuple[str, str]:
     """Return the file that names a task, and the function in it; empty where there is none."""
     path, _, function = task.partition(".py:")
     return (f"{path}.py", function) if function else (task, "")
+
+
+def named_objectives(text: str) -> list[tuple[str, str]]:
+    """Return the objectives that a text names: of each its name, and ``file.py:function`` of one's own, else nothing.
+
+    A file's path may hold commas where it has a slash before the first of them.
+    """
+    found = [one.strip() for one in _OBJECTIVE.findall(text) or [text]]
+    return [(name, one) if (name := task_file(one)[1]) else (one, "") for one in found]
 
 
 def option_name(name: str) -> str:

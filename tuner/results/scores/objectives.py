@@ -120,8 +120,8 @@ def objective(
         domain: Whose validation samples it is of: the user's, or those of the classes that the model knew.
         needs: What labels must be: classes, or one class a sample; other tasks then refuse it in one line.
     """
-    own: Direction = "minimise" if direction in {"minimise", "minimize"} else "maximise"
-    if direction not in {own, own.replace("s", "z")}:
+    own: Direction = "minimise" if direction in ("minimise", "minimize") else "maximise"
+    if direction not in (own, own.replace("s", "z")):
         raise PluginError(f"the direction of an objective must be maximise or minimise, got {direction!r}")
 
     def described(function: F) -> F:

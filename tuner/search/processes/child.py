@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.awake import CLOCK
-from tuner.backends.base import Session, Trial
+from tuner.backends.base import Session, Trial, export
 from tuner.backends.extensions import What
 from tuner.errors import (
     DivergedError,
@@ -206,6 +206,8 @@ def _result(job: Job, session: Session | Exception, report: Report) -> Any:
         return session.model
     own = {name: replace(value, report=report) for name, value in job.arguments.items() if isinstance(value, Trial)}
     arguments = {**job.arguments, **own, **({"report": report} if job.reports else {})}
+    if job.method == "export":
+        return export(session, **arguments)
     return getattr(session, job.method)(**arguments)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -171,10 +172,12 @@ def tell(
         if name not in trial.storage.get_trial(trial._trial_id).constraints:  # noqa: SLF001 - set before a kill
             trial.set_constraint(name, value)
     values = values_of(record, objectives)
-    if values is None:
-        study.tell(trial, state=TrialState.PRUNED)
-    else:
-        study.tell(trial, values)
+    with warnings.catch_warnings():  # not every sampler heeds constraints; the study itself does
+        warnings.filterwarnings("ignore", "Constraints have been set", UserWarning)
+        if values is None:
+            study.tell(trial, state=TrialState.PRUNED)
+        else:
+            study.tell(trial, values)
 
 
 def tell_unreported(
