@@ -89,7 +89,7 @@ def test_in_a_notebook_one_line_replaces_itself(monkeypatch: pytest.MonkeyPatch)
     progress.say("warning: few samples")
     progress.close()
     assert cell == ["ended · 1 done · best local accuracy 75.0 %, trial 0"]
-    assert out.getvalue().splitlines() == ["untouched model: local_accuracy 0.0 % (0–11)", "warning: few samples"]
+    assert out.getvalue().splitlines() == ["untouched model: local_accuracy 0.0 % (0–11) · on 30 local samples", "warning: few samples"]
 
 
 def test_a_new_run_prints_nothing_of_earlier_trials() -> None:
