@@ -85,8 +85,8 @@ def _hub_is_off() -> bool:
 
 def _not_here(spec: ModelSpec) -> TaskError:
     return TaskError(
-        f"model.factory: {spec.factory} is not on this device, and nothing is fetched unasked: add --fetch to tuner run "
-        f"once, or set {FETCH}=1 for any command, which downloads it; or give a file as model.weights, or a folder"
+        f"model.factory: {spec.factory} is not on this device, and nothing is fetched unasked: add --fetch to tuner "
+        f"run once, or set {FETCH}=1 for any command, which downloads it; or give a file as model.weights, or a folder"
     )
 
 
