@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.arrays import Array
+from tuner.arrays import Array, Labels
 from tuner.errors import TaskError
 from tuner.reading import kind_of
 from tuner.task.data.npy import read_npy
@@ -125,7 +125,8 @@ def _read_rows(source: "EntrySource", file: Path, column: str) -> "Entry":
     from tuner.task.data.table import label_column, read_table
 
     table = read_table(file, column or label_column(file, needed=source.labelled))
-    names, targets = (), np.zeros(len(table.values))
+    names: tuple[str, ...] = ()
+    targets: Labels = np.zeros(len(table.values), np.int64)
     if source.labelled:
         names, targets = source.targets.read_texts(table.labels_of(file, source.targets), file)
     build = partial(ArraySamples, table.values, spec=source.spec, title=file.name, columns=table.columns)
