@@ -81,7 +81,7 @@ def test_the_figures_in_the_pictures_are_those_of_the_documents() -> None:
         row = rf" {trial} +{local} % \({low}–{high}\) +{everywhere} % \({bottom}–{top}\)"
         assert re.search(row, example), row
     assert f"trials: {draw.TRIALS} done" in example
-    assert f"features {draw.FILLING}" in example
+    assert f"computing features for all trials {draw.FILLING}" in example
     for name, local, everywhere in draw.FORGETTING:
         label = name.replace(",", "`,", 1).replace(" alone", "` alone") if name != "nothing" else name
         row = rf"^\| `?{label} \|.*\| {local / 100:.3f} \| {everywhere / 100:.3f} \|$"

@@ -1,6 +1,8 @@
 """The name to install this package by, ``device-tuner``, and what installed packages offer to ``tuner``."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,16 +14,29 @@ NAME = "device-tuner"
 PLUGINS = "tuner"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
-#: Environment variable that lets models be fetched which a task names; ``--fetch`` sets it for one command.
-FETCH, _ONCE = "TUNER_FETCH", "once"
+#: Environment variable that lets models be fetched which a task names, and what it may say; ``--fetch`` sets it for one
+#: command.
+FETCH, YES = "TUNER_FETCH", frozenset({"1", "true", "yes", "on"})
 
 
-def allow_fetching(*, allowed: bool) -> None:
-    """Let the processes that this one starts fetch models, or take that back; the user's own environment holds."""
-    if allowed:
-        os.environ.setdefault(FETCH, _ONCE)
-    elif os.environ.get(FETCH) == _ONCE:
-        del os.environ[FETCH]
+@contextmanager
+def fetching(*, asked: bool) -> Iterator[None]:
+    """Let models be fetched during a block, also by processes that begin in it; elsewhere the environment decides."""
+    before = os.environ.get(FETCH)
+    if asked:
+        os.environ[FETCH] = "1"
+    try:
+        yield
+    finally:
+        if asked and before is None:
+            del os.environ[FETCH]
+        elif asked and before is not None:
+            os.environ[FETCH] = before
+
+
+def may_fetch() -> bool:
+    """Return whether models may be fetched."""
+    return os.environ.get(FETCH, "").strip().lower() in YES
 
 
 def installed_version() -> str:

@@ -3,11 +3,11 @@
 It needs scikit-learn: ``pip install "device-tuner[forest]"``. Source: Breiman, Random Forests, 2001.
 """
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tuner.awake import CLOCK
 from tuner.distribution import install_command
 from tuner.errors import PluginError
 
@@ -41,7 +41,7 @@ def fit(learning: "Learning") -> "tuple[Predict, str]":
     while forest.n_estimators < TREES:
         forest.n_estimators += AT_A_TIME
         forest.fit(learning.inputs, wanted[:, 0] if wanted.shape[1] == 1 else wanted)
-        if time.monotonic() >= learning.until:
+        if CLOCK.now() >= learning.until:
             break
 
     def predict(inputs: Any) -> Any:

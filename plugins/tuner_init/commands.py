@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tuner.cli.options import Fetch, Json, OutFile, document, print_line, progress
-from tuner.distribution import allow_fetching
+from tuner.distribution import fetching
 from tuner.printable import printable
 from tuner.task.data.readable import FileCheck, by_reason
 
@@ -63,8 +63,7 @@ def init(
     from tuner_init.prepare import init as prepare
 
     asked = {"model": model, "weights": weights, "global_": global_, "kind": kind, "out": out, "force": force}
-    allow_fetching(allowed=fetch)
-    with closing(progress()) as listener:
+    with fetching(asked=fetch), closing(progress()) as listener:
         listener.phase("looking at the data")
         silent, FileCheck.hear = FileCheck.hear, staticmethod(lambda done, of: listener.step("files", done, of))
         try:

@@ -112,9 +112,7 @@ def _in_file(file: Path, part: str, kind: str | None) -> DataPlaces:
             [Path(line.split(",")[0]) for line in file.read_text("utf-8-sig").splitlines()[1:]]
         )
     elif suffix == SUFFIX:
-        column = part or label_column(file)
-        if not column:
-            raise TaskError(f"{file}: no column seems to hold the labels: name it, as '{file.name}#COLUMN'")
+        column = part or label_column(file, needed=True)
         table, mark = read_table(file, column), f"#{column}"
         read_as = kind or ("signals" if is_series(table) else "arrays")
         how, other = ("steps in time", "arrays") if read_as == "signals" else ("samples", "signals")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.awake import CLOCK
 from tuner.distribution import offered
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import write_private
@@ -185,7 +185,7 @@ def _listed(value: Any) -> Any:
 def untouched_lines(file: Path) -> Iterator[str]:
     """Yield what the untouched model scores on some of the global data, and a warning where it does not know them."""
     try:
-        limit = time.monotonic() + SCORING_SECONDS
+        limit = CLOCK.now() + SCORING_SECONDS
         with open_remote(build_host(end=limit), str(file), ["torch"], kill_at=limit) as sessions:
             session = sessions["torch"]
             outline = session.task

@@ -104,7 +104,7 @@ def test_a_folder_without_samples_and_two_formats_at_once_are_refused(
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert call(["predict", str(bundle), str(tmp_path / "empty")]) == 1
-    rule = "empty: no file of the model's kind (.npy) in it: give another folder"
+    rule = "empty: no file of the model's kind (.csv, .npy) in it: give another folder"
     assert rule in capsys.readouterr().err
     assert call(["predict", str(bundle), str(samples), "--json", "--csv"]) == USAGE
     assert "--csv" in capsys.readouterr().err

@@ -79,7 +79,8 @@ def on_terminal(width: int, *command: str) -> tuple[int, str]:
 
 
 def words(text: str) -> set[str]:
-    return set(re.sub("[│╭╮╰╯─]", " ", text).split())
+    """Return the words, without points: where a narrow table has no intervals, nothing is said of these after it."""
+    return {word.rstrip(".;") for word in re.sub("[│╭╮╰╯─]", " ", text).split()}
 
 
 def by_command(text: str) -> dict[str, str]:

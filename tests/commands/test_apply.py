@@ -29,6 +29,14 @@ def test_new_recordings_are_standardised_as_those_the_bundle_was_trained_on() ->
     assert match_inputs(other, BUNDLE).input == SPEC
 
 
+def test_columns_that_one_side_names_fit_and_others_are_refused() -> None:
+    named = replace(BUNDLE, info=replace(BUNDLE.info, input=replace(SPEC, columns=("x", "y"))))
+    assert match_inputs(task(SPEC), named).input == named.input
+    assert match_inputs(task(named.input), BUNDLE).input == SPEC
+    with pytest.raises(TaskError, match=r"columns \['y', 'x'\].* the bundle takes .*columns \['x', 'y'\]"):
+        match_inputs(task(replace(SPEC, columns=("y", "x"))), named)
+
+
 def test_another_window_is_refused() -> None:
     with pytest.raises(TaskError, match=r"new gives .*window 8.* but the bundle takes .*window 10"):
         match_inputs(task(replace(SPEC, window=8)), BUNDLE)

@@ -34,6 +34,8 @@ def match_inputs(task: Task, bundle: Bundle) -> Task:
     """
     if input_kind(task.input.kind).is_standardised:
         task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
+    if not (task.input.columns and bundle.input.columns):  # one of them does not say
+        task = replace(task, input=replace(task.input, columns=bundle.input.columns))
     if task.input != bundle.input or task.loss != bundle.info.loss:
         theirs, ours = _describe_input(task.input, task.loss), _describe_input(bundle.input, bundle.info.loss)
         raise TaskError(

@@ -236,7 +236,7 @@ class BundleInfo:
             "made": self.made,
             "tuner": self.tuner,
             "labels": list(self.labels),
-            "input": asdict(self.input, dict_factory=with_lists),
+            "input": self.input.to_dict(),
             "input_shape": list(self.input_shape),
             "loss": self.loss,
             "sentence": self.sentence,
@@ -261,7 +261,8 @@ def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
     sizes = {name: section.integer(name, None, least=1, most=_MOST_SIZE) for name in ("size", "resize")}
     lengths = {name: section.integer(name, None, least=1, most=_MOST_INPUT) for name in ("window", "hop")}
     scales = {name: section.numbers(name, ()) for name in ("mean", "std")}
-    spec = InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales})
+    columns = section.texts("columns") if "columns" in section else ()
+    spec = InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales, "columns": columns})
     input_kind(kind).check(spec)
     return spec
 

@@ -83,9 +83,10 @@ def run(
 def _file_of(task: str, out: str | Path | None) -> str:
     """Return what names a task; for a user's data, its task file, which a plugin writes where there is none yet."""
     from tuner.reading import kind_of
+    from tuner.task.data.table import split_column
 
     place, draft = Path(task), offered(DRAFTS).get("init")
-    is_table = Path(task.partition("#")[0]).suffix.lower() in {".csv", ".npy", ".npz"}
+    is_table = split_column(place)[0].suffix.lower() in {".csv", ".npy", ".npz"}
     is_folder = kind_of(place) == "folder" and kind_of(place / "task.toml") == "nothing"
     if not task or draft is None or not (is_folder or is_table):
         return task

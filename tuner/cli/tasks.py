@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.options import Fetch, Json, Memory, Time, document, print_line
-from tuner.distribution import allow_fetching
+from tuner.distribution import fetching
 from tuner.errors import UsageError
 from tuner.units import format_bytes, format_seconds
 
@@ -40,9 +40,8 @@ def describe(
     from tuner.commands.limits import CommandLimits
     from tuner.commands.tasks.describe import describe_file, describe_task
 
-    allow_fetching(allowed=fetch)
     limits = CommandLimits.read(time, memory)
-    with guarded("describing the model", limits):
+    with fetching(asked=fetch), guarded("describing the model", limits):
         described = describe_file(task, picture)
     if described is not None:
         if plan is not None:
@@ -51,7 +50,7 @@ def describe(
         return
     if picture is not None and plan is None:
         raise UsageError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
-    with ended_by(limits.end):
+    with fetching(asked=fetch), ended_by(limits.end):
         description = describe_task(task, plan, picture, limits)
     print_line(document("describe-1", description.to_dict()) if json_output else format_task(description))
 

@@ -1,6 +1,6 @@
 """What a task file says about model and input, as frozen data; no file is opened."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tuner.errors import TaskError
@@ -104,6 +104,7 @@ class InputSpec:
         std: Values the channels are divided by after that; same lengths.
         window: Length of a signal's window, in samples; None takes each recording whole.
         hop: Distance between the starts of two windows, in samples; None means `window`: no overlap.
+        columns: Names of the numbers of a sample, or of its channels, as a table of the training samples gives them.
     """
 
     kind: str
@@ -113,6 +114,12 @@ class InputSpec:
     std: tuple[float, ...] = ()
     window: int | None = None
     hop: int | None = None
+    columns: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON holds them; `columns` only where there are any, as they came later."""
+        content = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return content if content["columns"] else {name: content[name] for name in content if name != "columns"}
 
     def __post_init__(self) -> None:
         for key, side in (("size", self.size), ("resize", self.resize)):

@@ -161,7 +161,7 @@ class Task:
         """
         settings = {
             **model_contents(self.model),
-            "[input]": asdict(self.input),
+            "[input]": self.input.to_dict(),
             "[loss]": [self.loss, asdict(self.loss_settings), self.scale and asdict(self.scale)],
             "classes": [self.labels, self.head_rows, self.local_labels, self.labelled],
             "[augment]": self.augment,

@@ -22,6 +22,7 @@ from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import RunRequest
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import OBJECTIVES
+from tuner.search.listener import WRITING
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
@@ -87,9 +88,11 @@ def test_in_a_notebook_one_line_replaces_itself(monkeypatch: pytest.MonkeyPatch)
     progress.trial(record(0, 0.75, 1.0))
     assert cell == ["promoting · 1 done · best local accuracy 75.0 %, trial 0"]
     progress.say("warning: few samples")
+    progress.phase(WRITING)  # what comes next in an export; an end has no next
     progress.close()
     assert cell == ["ended · 1 done · best local accuracy 75.0 %, trial 0"]
-    assert out.getvalue().splitlines() == ["untouched model: local_accuracy 0.0 % (0–11)", "warning: few samples"]
+    untouched = "untouched model: local_accuracy 0.0 % (0–11) · on 30 local samples"
+    assert out.getvalue().splitlines() == [untouched, "warning: few samples"]
 
 
 def test_a_new_run_prints_nothing_of_earlier_trials() -> None:

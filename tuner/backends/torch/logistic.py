@@ -1,12 +1,12 @@
 """A linear head on features that stay as they are, by the task's loss: logistic regression; of numbers, ridge."""
 
 import math
-import time
 
 import numpy as np
 import torch
 
 from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.awake import CLOCK
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.ridge.solve import LinearHead
 
@@ -32,7 +32,7 @@ def fit_linear(
         outputs: Rows of the head.
         loss: The task's.
         folds: Fold of each sample, int64 [n].
-        until: Clock (`time.monotonic`) from which no further penalty is tried.
+        until: Clock (`tuner.awake.CLOCK`) from which no further penalty is tried.
     """
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread[spread <= LEAST_VARIANCE * spread.max(initial=0.0)] = math.inf  # it never changes
@@ -48,7 +48,7 @@ def fit_linear(
         if held_out >= least:
             break
         chosen, least = penalty, held_out
-        if time.monotonic() >= until:
+        if CLOCK.now() >= until:
             break
     every = torch.ones(len(truth), 1, dtype=torch.bool)
     head = _fit(scores, truth, every, heads.mean(dim=1, keepdim=True), chosen * whole, loss, variances)[:, 0]

@@ -253,7 +253,7 @@ def write_bundle(
         "made": strftime("%Y-%m-%dT%H:%M:%SZ", gmtime()),
         "tuner": installed_version(),
         "labels": task.labels,
-        "input": asdict(task.input),
+        "input": task.input.to_dict(),
         "input_shape": task.input_shape,
         "loss": task.loss,
         **({Section.LABEL_MAP.value: dict(task.label_map)} if task.label_map else {}),

@@ -9,6 +9,7 @@ from typing import Any
 from tuner.awake import CLOCK
 from tuner.backends.base import Session
 from tuner.commands.tune.setup import RunSetup
+from tuner.distribution import fetching
 from tuner.errors import PluginError
 from tuner.files import cache_folder
 from tuner.plan.parts import Scalar, Stage
@@ -93,7 +94,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> Dr
     opening = open_remote(
         setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True, adapt=untrained
     )
-    with opening as sessions:
+    with fetching(asked=asked.fetch), opening as sessions:
         session = sessions[measuring]
         objectives, notes = objectives_for(session.task, setup.objectives), session.task.notes
         model, info = session.model, session.task.info

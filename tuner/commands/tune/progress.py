@@ -209,7 +209,7 @@ class Progress(Listener):
     def _next(self) -> str:
         """Say what comes after a phase that prepares the trials."""
         later = PHASES.get(self._phase, ("", ""))[1]
-        return f"next: {later}" if later and self._phase != TRYING else ""
+        return f"next: {later}" if later and self._phase != TRYING and not self._closed.is_set() else ""
 
     def _count(self, record: TrialRecord) -> None:
         if record.same_as is None:

@@ -13,6 +13,7 @@ from tuner.commands.run import Run
 from tuner.commands.tune.interruption import interrupted_as, stopping
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup, check_study
+from tuner.distribution import fetching
 from tuner.errors import RunError, UsageError, disk_error
 from tuner.events import Event, Events, log
 from tuner.plugin.load.finding import local_plugin
@@ -71,6 +72,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
     listener.ends(end)
     with ExitStack() as stack:
         stack.callback(listener.close)
+        stack.enter_context(fetching(asked=asked.fetch))
         stack.enter_context(CLOCK.watched())
         folder = _install(task, setup, listener)
         host, backends = setup.host, setup.backends

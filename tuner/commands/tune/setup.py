@@ -6,7 +6,6 @@ from typing import Any
 
 from tuner.awake import CLOCK
 from tuner.control_group import memory_limit
-from tuner.distribution import allow_fetching
 from tuner.errors import UsageError
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host, with_given
@@ -46,7 +45,6 @@ class RunSetup:
     objectives: Sequence[Objective]
 
     def __init__(self, asked: RunRequest, started: float | None = None, least_seconds: float = 0.0) -> None:
-        allow_fetching(allowed=asked.fetch)
         self.asked, self.space = asked, load_space(asked.space)
         self._functions, self.sampler = list[str](), self.space.sampler if asked.sampler is None else asked.sampler
         self.space = replace(self.space, sampler=checked_sampler(self.sampler))

@@ -117,5 +117,13 @@ def read_labelled(path: Path, file: Mapping[str, Array], key: str, noun: str = "
 
 def labels_key(samples: str) -> str:
     """Return the name of the labels of samples: ``"y_train"`` for ``"x_train"``, ``"train_labels"`` of images."""
-    words = samples.split("_")
-    return "_".join(next((y for x, y in PAIRS if word == x), word) for word in words)
+    return _renamed(samples, dict(PAIRS))
+
+
+def sessions_key(samples: str) -> str:
+    """Return the name of the sessions of samples: ``"session_train"`` for ``"x_train"``, ``"train_session"``."""
+    return _renamed(samples, dict.fromkeys(dict(PAIRS), "session"))
+
+
+def _renamed(samples: str, names: Mapping[str, str]) -> str:
+    return "_".join(names.get(word, word) for word in samples.split("_"))

@@ -24,9 +24,11 @@ class Samples(ABC):
     Attributes:
         labels: Rows of the union head: int64 [n], or multi-hot float32 [n, k] where a sample may have several labels;
             or standardised targets, float32 [n, k].
+        columns: Names of the numbers of a sample, or of its channels, where a table gives any.
     """
 
     labels: Labels
+    columns: tuple[str, ...] = ()
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -113,10 +115,14 @@ class ArraySamples(HashedSamples):
         labels: Labels as in `Samples`.
         spec: Kind and size.
         title: Prefix of names: ``"x_train"`` gives ``"x_train[12]"``.
+        columns: As in `Samples`.
     """
 
-    def __init__(self, array: Array, labels: Labels, spec: InputSpec, title: str = "x") -> None:
+    def __init__(
+        self, array: Array, labels: Labels, spec: InputSpec, title: str = "x", columns: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(labels)
+        self.columns = columns
         self._array = _pixels(array, title) if spec.kind == "images" else _channels_first(array, title)
         self._spec = spec
         self._title = title
@@ -150,7 +156,7 @@ class Subset(Samples):
     def __init__(self, samples: Samples, indices: Sequence[int] | NDArray[np.integer[Any]]) -> None:
         self._samples = samples
         self._indices = np.asarray(indices, np.int64)
-        self.labels = samples.labels[self._indices]
+        self.labels, self.columns = samples.labels[self._indices], samples.columns
 
     def __len__(self) -> int:
         return len(self._indices)

@@ -21,11 +21,13 @@ class Recording:
         name: Name that leads a person to it: a file's path, or ``"myo.npz#pre/female0/training0[3]"``.
         session: Person and session, as ``"person/session"``; empty where they are unknown.
         signal: Numbers [channels, time].
+        columns: Names of the channels, where a table gives any.
     """
 
     name: str
     session: str
     signal: Array
+    columns: tuple[str, ...] = ()
 
 
 def check_signal(signal: Array, spec: InputSpec, name: str) -> None:
@@ -54,6 +56,11 @@ def check_alike(recordings: Sequence[Recording], spec: InputSpec) -> None:
                 f"{other.name} has {len(other.signal)} channels, {first.name} has {len(first.signal)}: "
                 "recordings of one task must have the same channels"
             )
+        if other.columns and first.columns and other.columns != first.columns:
+            raise TaskError(
+                f"{other.name} has the columns {', '.join(other.columns):.60}, {first.name} has "
+                f"{', '.join(first.columns):.60}: write them in one order"
+            )
         if spec.window is None and other.signal.shape != first.signal.shape:
             raise TaskError(
                 f"{other.name} has {other.signal.shape[1]} samples, {first.name} has {first.signal.shape[1]}: "
@@ -78,7 +85,7 @@ class WindowSamples(HashedSamples):
 
     def __init__(self, recordings: Sequence[Recording], labels: Labels, spec: InputSpec) -> None:
         super().__init__(labels)
-        self._recordings = tuple(recordings)
+        self._recordings, self.columns = tuple(recordings), recordings[0].columns
         self._length = spec.window or recordings[0].signal.shape[1]
         self._windows = [
             (number, begin)

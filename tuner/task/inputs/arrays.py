@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.arrays import Array
+from tuner.arrays import Array, Labels
 from tuner.errors import TaskError
 from tuner.reading import kind_of
 from tuner.task.data.npy import read_npy
@@ -45,19 +46,20 @@ class Arrays(InputKind):
             )
         return read_arrays(source)
 
-    def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
+    def read(self, path: Path, spec: InputSpec) -> Array:
         """Return the array of a file; of a table, its only row."""
-        sample = read_npy(path) if path.suffix.lower() != ".csv" else _only_row(path)
+        sample = read_npy(path) if path.suffix.lower() != ".csv" else _only_row(path, spec.columns)
         _check_finite(sample[np.newaxis], lambda _: str(path))
         return sample
 
     def standardised(self, spec: InputSpec, partitions: "Mapping[str, Samples]") -> InputSpec:
         """Return the input as it is, of pixels only if `mean` and `std` are of pixels from 0 to 1."""
         from tuner.task.data.images import check_scale
+        from tuner.task.data.table import with_columns
 
         if any(samples.load(0).dtype == np.uint8 for samples in partitions.values()):
             check_scale({"mean": spec.mean, "std": spec.std})
-        return spec
+        return with_columns(spec, partitions)
 
     def network(self, shape: Sequence[int], outputs: int) -> Network:
         """Return a small convolutional network for pictures of a size that one takes, else one of linear layers."""
@@ -84,7 +86,7 @@ def read_arrays(source: "EntrySource") -> "Entry":
     from tuner.task.data.samples import ArraySamples
 
     path, partition, spec, labelled = source.path, source.partition, source.spec, source.labelled
-    with open_npz(path) if path.suffix.lower() == ".npz" else nullcontext(_loose_arrays(path)) as file:
+    with open_npz(path) if path.suffix.lower() == ".npz" else nullcontext(_loose_arrays(path, labelled)) as file:
         x_key = samples_key(path, file, partition, labelled=labelled)
         where = f"{path}:{x_key}"
         if not labelled:
@@ -101,10 +103,12 @@ def read_arrays(source: "EntrySource") -> "Entry":
     return Entry(where, names, targets, lambda rows: ArraySamples(x, rows, spec, x_key))
 
 
-def _loose_arrays(path: Path) -> dict[str, Array]:
-    """Return samples of a ``.npy`` and the labels in the file of the same name with y for x, as of an ``.npz``."""
+def _loose_arrays(path: Path, labelled: bool) -> dict[str, Array]:
+    """Return samples of a ``.npy`` and their labels, in the file of the same name with y for x, as of an ``.npz``."""
     from tuner.task.data.npz import labels_key
 
+    if not labelled:
+        return {"x": read_npy(path)}
     labels = path.with_name(f"{labels_key(path.stem)}{path.suffix}")
     if kind_of(labels) != "file" or labels == path:
         raise TaskError(
@@ -120,19 +124,19 @@ def _read_rows(source: "EntrySource", file: Path, column: str) -> "Entry":
     from tuner.task.data.samples import ArraySamples
     from tuner.task.data.table import label_column, read_table
 
-    column = column or label_column(file)
-    if source.labelled and not column:
-        raise TaskError(f"{file}: no column seems to hold the labels: name it, as {file.name}#COLUMN")
-    table = read_table(file, column)
-    labels = [(label,) for label in table.labels] if column else []
-    names, targets = source.targets.read_texts(labels, file) if source.labelled else ((), np.zeros(len(table.values)))
-    return Entry(str(file), names, targets, lambda rows: ArraySamples(table.values, rows, source.spec, file.name))
+    table = read_table(file, column or label_column(file, needed=source.labelled))
+    names: tuple[str, ...] = ()
+    targets: Labels = np.zeros(len(table.values), np.int64)
+    if source.labelled:
+        names, targets = source.targets.read_texts(table.labels_of(file, source.targets), file)
+    build = partial(ArraySamples, table.values, spec=source.spec, title=file.name, columns=table.columns)
+    return Entry(str(file), names, targets, build)
 
 
-def _only_row(path: Path) -> Array:
+def _only_row(path: Path, columns: Sequence[str]) -> Array:
     from tuner.task.data.table import read_table
 
-    rows = read_table(path).values
+    rows = read_table(path, columns=columns).values
     if len(rows) != 1:
         raise TaskError(f"{path}: a file to predict must have one row, got {len(rows):,}: write a file for each row")
     row: Array = rows[0]

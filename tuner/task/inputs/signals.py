@@ -17,7 +17,7 @@ from tuner.reading import kind_of
 from tuner.task.data.entry import Entry, EntrySource, Origin, empty_partition, no_such_data
 from tuner.task.data.listing import read_listing
 from tuner.task.data.npy import read_npy
-from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key, texts
+from tuner.task.data.npz import class_names, open_npz, read_labelled, samples_key, sessions_key, texts
 from tuner.task.data.readable import kept
 from tuner.task.data.samples import Samples
 from tuner.task.data.signals import (
@@ -29,7 +29,7 @@ from tuner.task.data.signals import (
     cut_windows,
     window_begins,
 )
-from tuner.task.data.table import SUFFIX, is_manifest, label_column, read_table, split_column, stretches
+from tuner.task.data.table import SUFFIX, is_manifest, label_column, read_table, split_column, stretches, with_columns
 from tuner.task.inputs.base import InputKind, Network, flat_network
 from tuner.task.spec import InputSpec
 
@@ -74,8 +74,8 @@ class Signals(InputKind):
         build = partial(WindowSamples, recordings, spec=source.spec)
         return Entry(str(source.path), names, targets, build, origin)
 
-    def read(self, path: Path, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
-        return _read_signal(path)
+    def read(self, path: Path, spec: InputSpec) -> Array:
+        return _read_signal(path, spec)[0]
 
     def pieces(self, content: Array, spec: InputSpec, name: str) -> tuple[range, Array]:
         windows = cut_windows(content, spec, name)
@@ -90,6 +90,7 @@ class Signals(InputKind):
                 f"{other} gives windows of {list(shapes[other])}, {first} of {list(shape)}: all recordings of a task "
                 "must have the same channels; if their lengths differ, give input.window"
             )
+        spec = with_columns(spec, partitions)
         if spec.mean or spec.std:
             return spec
         mean, std = channel_statistics(partitions[first], first)
@@ -142,38 +143,37 @@ def _read(source: EntrySource) -> Labelled:
 def _recording(file: Path, session: str, source: EntrySource) -> Recording | None:
     """Read a recording's file; None, and noted, where it cannot be used."""
     try:
-        signal = _read_signal(file)
+        signal, columns = _read_signal(file, source.spec)
         check_signal(signal, source.spec, str(file))
     except TaskError as error:
         if source.check is None:
             raise
         source.check.note(file, error)
         return None
-    return Recording(str(file), session, signal)
+    return Recording(str(file), session, signal, columns)
 
 
-def _read_signal(file: Path) -> Array:
-    """Read a recording [channels, time]: of a table, whose rows are steps in time, or an array."""
-    return read_table(file).values.T if file.suffix.lower() == SUFFIX else read_npy(file)
+def _read_signal(file: Path, spec: InputSpec) -> tuple[Array, tuple[str, ...]]:
+    """Read a recording [channels, time], of a table, whose rows are steps in time, or an array; and its columns."""
+    if file.suffix.lower() != SUFFIX:
+        return read_npy(file), ()
+    table = read_table(file, columns=spec.columns)
+    return table.values.T, table.columns
 
 
 def _read_series(file: Path, column: str, source: EntrySource) -> Labelled:
     """Read a long table, whose rows are steps in time: each stretch of one label is a recording."""
-    column = column or label_column(file)
-    if not column:
-        raise TaskError(f"{file}: no column seems to hold the labels: name it, as {file.name}{_MARK}COLUMN")
-    table = read_table(file, column)
-    parts = [
-        (begin, end)
-        for begin, end in stretches(table)
-        if source.spec.window is None or end - begin >= source.spec.window
-    ]
-    if source.check is not None and (left := len(stretches(table)) - len(parts)):
+    table = read_table(file, column or label_column(file, needed=True))
+    found = stretches(table)
+    parts = [(begin, end) for begin, end in found if source.spec.window is None or end - begin >= source.spec.window]
+    if source.check is not None and (left := len(found) - len(parts)):
         source.check.findings.append(f"note: {file.name}: {left:,} stretches of a label are shorter than a window")
     recordings = [
-        Recording(f"{file}[{begin}:{end}]", table.sessions[begin], table.values[begin:end].T) for begin, end in parts
+        Recording(f"{file}[{begin}:{end}]", table.sessions[begin], table.values[begin:end].T, table.columns)
+        for begin, end in parts
     ]
-    return recordings, *source.targets.read_texts([(table.labels[begin],) for begin, _ in parts], file)
+    labels = table.labels_of(file, source.targets, [begin for begin, _ in parts])
+    return recordings, *source.targets.read_texts(labels, file)
 
 
 def _read_npz(path: Path, pattern: str, source: EntrySource) -> Labelled:
@@ -235,10 +235,10 @@ def _read_arrays(path: Path, file: Mapping[str, Array], source: EntrySource) -> 
     x_key = samples_key(path, file, source.partition, labelled=True)
     x, y = read_labelled(path, file, x_key, "recording")
     where = f"{path}:{x_key}"
-    sessions_key = "session" + x_key[1:]
-    sessions = texts(file, sessions_key) if sessions_key in file else [""] * len(x)
+    key = sessions_key(x_key)
+    sessions = texts(file, key) if key in file else [""] * len(x)
     if len(sessions) != len(x):
-        raise TaskError(f"{path}:{sessions_key}: {len(x)} recordings need as many sessions, got {len(sessions)}")
+        raise TaskError(f"{path}:{key}: {len(x)} recordings need as many sessions, got {len(sessions)}")
     if len(x) == 0:
         return [], (), y
     recordings = [

@@ -19,7 +19,7 @@ from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.open.factory import build
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.model.vision import declare_operators
-from tuner.distribution import FETCH, allow_fetching
+from tuner.distribution import FETCH, fetching, may_fetch
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputDefaults, InputSpec, ModelSpec, Task
 
@@ -147,16 +147,22 @@ def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         monkeypatch.setattr(socket, name, refuse)
     monkeypatch.delenv(FETCH, raising=False)
     for name in ("hf:nobody/no-such-model", "timm:resnet18.a1_in1k"):
-        with pytest.raises(TaskError, match=rf"{name} is not on this device, .*add --fetch once"):
+        with pytest.raises(TaskError, match=rf"{name} is not on this device, .*add --fetch to tuner run once"):
             build(ModelSpec(name))
-    with pytest.raises(TaskError, match="add --fetch once"):
+    with pytest.raises(TaskError, match="add --fetch to tuner run once"):
         published.input_defaults(ModelSpec("hf:nobody/no-such-model"))
     assert not asked
-    allow_fetching(allowed=True)
-    with pytest.raises(TaskError):
+    monkeypatch.setenv(FETCH, "0")
+    with pytest.raises(TaskError, match="add --fetch to tuner run once, or set TUNER_FETCH=1 for any command"):
+        build(ModelSpec("hf:nobody/no-such-model"))
+    assert not asked
+    with fetching(asked=True), pytest.raises(TaskError):
         build(ModelSpec("hf:nobody/no-such-model"))
     assert asked, "with --fetch, the hub is asked"
-    allow_fetching(allowed=False)
+    assert os.environ[FETCH] == "0", "a call that fetches leaves the environment as it was"
+    monkeypatch.delenv(FETCH)
+    with fetching(asked=True):
+        assert may_fetch()
     assert FETCH not in os.environ
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Access:
         block = self.loaded.info.blocks[cut]
         return StoreKey(
             prefix=prefix_hash(self.loaded.chain, cut),
-            preprocessing=hashlib.blake2b(json.dumps(asdict(self.task.input)).encode(), digest_size=16).hexdigest(),
+            preprocessing=hashlib.blake2b(json.dumps(self.task.input.to_dict()).encode(), digest_size=16).hexdigest(),
             kind=self.kind,
             cut=block.cut,
             bits=bits,

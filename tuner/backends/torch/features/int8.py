@@ -39,7 +39,7 @@ class QuantisingStopped(Exception):  # noqa: N818 - asked for, and no error
 
 def int8_kind(task: Task, model: OpenModel) -> str:
     """Return the engine's name: quantised by other samples, or after other preprocessing, it is another one."""
-    content = json.dumps([FORMAT, model.info.blocks[0].in_shape, asdict(task.input), *_calibration_ids(task)])
+    content = json.dumps([FORMAT, model.info.blocks[0].in_shape, task.input.to_dict(), *_calibration_ids(task)])
     return f"{INT8}-{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
 
 

@@ -5,10 +5,10 @@ for it (`tuner.distribution.FETCH`). Names of torchvision weights in a task file
 """
 
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tuner.arrays import Array, Codes
 from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.processor import defaults_of_processor
 from tuner.backends.torch.model.vision import declare_operators, torchvision
-from tuner.distribution import FETCH
+from tuner.distribution import FETCH, may_fetch
 from tuner.errors import TaskError, first_line, missing_extra, nearest
 from tuner.task import InputDefaults, ModelSpec
 
@@ -69,16 +69,24 @@ def _require_here(spec: ModelSpec, hub: str, files: Collection[str]) -> None:
     """Keep the hub's library from the network unless the user asks for it, and then require that some file is here."""
     from huggingface_hub import constants, try_to_load_from_cache
 
-    constants.HF_HUB_OFFLINE = not os.environ.get(FETCH) or bool(os.environ.get("HF_HUB_OFFLINE"))
+    constants.HF_HUB_OFFLINE = _hub_is_off() or not may_fetch()
     here = any(isinstance(try_to_load_from_cache(hub, file), str) for file in files)
     if constants.HF_HUB_OFFLINE and not here:
         raise _not_here(spec)
 
 
+@cache
+def _hub_is_off() -> bool:
+    """Return whether the user keeps the hub's library from the network, as it was before this module changed that."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
 def _not_here(spec: ModelSpec) -> TaskError:
     return TaskError(
-        f"model.factory: {spec.factory} is not on this device, and nothing is fetched unasked: add --fetch once, which "
-        "downloads it, or give a file as model.weights, or a folder"
+        f"model.factory: {spec.factory} is not on this device, and nothing is fetched unasked: add --fetch to tuner "
+        f"run once, or set {FETCH}=1 for any command, which downloads it; or give a file as model.weights, or a folder"
     )
 
 
@@ -93,7 +101,7 @@ def _timm(name: str, spec: ModelSpec) -> nn.Module:
         if published.hf_hub_id:
             files = (published.hf_hub_filename,) if published.hf_hub_filename else ("timm_model.safetensors", *_WEIGHTS)
             _require_here(spec, published.hf_hub_id, files)
-        elif published.url and not os.environ.get(FETCH) and not check_cached_file(published.url, check_hash=False):
+        elif published.url and not may_fetch() and not check_cached_file(published.url, check_hash=False):
             raise _not_here(spec)
     if spec.weights is not None and published is not None and isinstance(published.classifier, str):
         state, _ = read_checkpoint(Path(spec.weights), (f"{published.classifier}.weight",))

@@ -1,7 +1,6 @@
 """What anybody would try first: a linear layer on the frozen features, and simple models of the inputs themselves."""
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.awake import CLOCK
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.selection import (
     Selection,
@@ -53,7 +53,7 @@ class Learning:
         outputs: Number of scores.
         folds: Fold of each sample, int64 [n] from 1, by which settings may be chosen.
         targets: What a label is.
-        until: Clock (`time.monotonic`) by which fitting is to be over.
+        until: Clock (`tuner.awake.CLOCK`) by which fitting is to be over.
     """
 
     inputs: Floats
@@ -72,7 +72,7 @@ def baselines(access: Access, data: DataPlan, within: float = math.inf) -> tuple
     """Fit and score what `access`'s task is compared with; see `tuner.backends.base.Session.baselines`."""
     if not access.task.labelled:
         return ()
-    until = time.monotonic() + within
+    until = CLOCK.now() + within
     rows = [_row(access, data, LINEAR_PROBE, partial(_features, access, until), _linear, until)]
     shape = access.task.input_shape
     if len(shape) <= MOST_AXES and math.prod(shape) <= MOST_NUMBERS:
@@ -86,7 +86,7 @@ def _row(
     access: Access, data: DataPlan, name: str, read: Callable[[Selection], Floats], fit: Fit, until: float
 ) -> Baseline:
     """Fit a baseline on local.train alone, once more for each fold that judges, and score it."""
-    task, scores, started = access.task, Scores(), time.monotonic()
+    task, scores, started = access.task, Scores(), CLOCK.now()
     used = shared_partition(task, "local.train", data.share)
     try:
         if started >= until:
@@ -117,7 +117,7 @@ def _row(
     right: tuple[str, ...] = ()
     if task.targets.one_class:  # a text for each training that is scored, as of trials
         right = tuple(packed(task.targets.are_right(*part)) for part in answered["local"])
-    return Baseline(name, scores.values, data.share, note, time.monotonic() - started, scores.classes, right)
+    return Baseline(name, scores.values, data.share, note, CLOCK.now() - started, scores.classes, right)
 
 
 def _widened(rows: RowNumbers, outputs: int, scores: Floats) -> Floats:
@@ -170,7 +170,7 @@ def _features(access: Access, until: float, selection: Selection) -> Floats:
         with torch.inference_mode():
             for rows in batches_of(np.arange(len(selection)), SCORE_BATCH):
                 tail(spatial(inputs.read(rows)))
-                if time.monotonic() >= until:
+                if CLOCK.now() >= until:
                     raise BudgetError("not fitted: there was no time to compute features that are not stored")
     finally:
         handle.remove()
