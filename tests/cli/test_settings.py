@@ -15,7 +15,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An empty folder to work in; and what `tuner run --dry-run` and `tuner store list` were asked."""
     found: dict[str, Any] = {}
 
-    def look(task: str, request: RunRequest, started: float) -> None:
+    def look(task: str, request: RunRequest, **_: Any) -> None:
         found.update(request=request)
         raise SystemExit(0)
 

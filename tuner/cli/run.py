@@ -55,8 +55,9 @@ def run(
         from tuner.commands.tune.dry_run import LOOKING_SECONDS
         from tuner.commands.tune.dry_run import dry_run as look
 
-        with ended_after(None if seconds is None else max(seconds, LOOKING_SECONDS), started):
-            preview = look(_file_of(task, request.out), request, started=started)
+        most = None if seconds is None else max(seconds, LOOKING_SECONDS)
+        with closing(progress()) as shown, ended_after(most, started):
+            preview = look(_file_of(task, request.out), request, started=started, listener=shown)
         print_line(document("dry-run-1", asdict(preview)) if json_output else format_dry_run(preview))
         return
     from tuner.cli.text.run import print_run
@@ -125,8 +126,6 @@ def format_dry_run(preview: "DryRun") -> str:
         *map(printable, preview.notes),
         f"{preview.task} · space {preview.space} · strategies {', '.join(preview.strategies)}",
         f"objectives: {', '.join(preview.objectives)}",
-        "knobs:",
-        *(f"  {knob}" for knob in preview.knobs.values()),
         (
             f"filling the store: features of {preview.fill_samples:,} samples are missing; computing them takes about "
             f"{format_seconds(preview.fill_seconds)}"
@@ -140,7 +139,7 @@ def format_dry_run(preview: "DryRun") -> str:
             f"{depth.trainable:>11}  {train:>10}  {spend:>12}  "
             f"{format_bytes(depth.peak_bytes):>11}  {format_bytes(depth.storage_bytes):>7}  {fits}"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, "knobs that are searched:", *(f"  {knob}" for knob in preview.knobs.values())])
 
 
 def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_json: bool = False) -> str:

@@ -23,6 +23,7 @@ from tuner.plugin.sources import preferred_values
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import Budget, RunRequest
 from tuner.search.folds import check_possible_folds, with_folds
+from tuner.search.listener import LOOKING, MEASURING, OPENING, Listener
 from tuner.search.processes.remote import open_remote
 from tuner.search.propose.structures import least_training
 from tuner.search.setting import CLOSING_SECONDS, objectives_for
@@ -80,25 +81,28 @@ class DryRun:
     notes: tuple[str, ...] = ()
 
 
-def dry_run(task: str, asked: RunRequest, *, started: float | None = None) -> DryRun:
+def dry_run(task: str, asked: RunRequest, *, started: float | None = None, listener: Listener | None = None) -> DryRun:
     """Preview a run; train nothing.
 
     Every depth that the space allows is estimated as the study would, with the start values of the recipe, as far as
     the space allows them, and with the few epochs that a study begins with where it can continue a training. The store
     is only read, and not made. The time counts from `started`, see `RunSetup`.
     """
-    setup = RunSetup(asked, started, LOOKING_SECONDS)  # a run with less would say so
+    setup, phase = RunSetup(asked, started, LOOKING_SECONDS), (listener or Listener()).phase  # less is refused by a run
     setup.install()
     setup.choose()
     space, limits, end, measuring = setup.space, setup.limits, setup.end, setup.backends[0]
     opening = open_remote(
         setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True, adapt=untrained
     )
+    phase(OPENING)
     with fetching(asked=asked.fetch), opening as sessions:
         session = sessions[measuring]
+        phase(LOOKING)
         objectives, notes = objectives_for(session.task, setup.objectives), session.task.notes
         model, info = session.model, session.task.info
         check_possible_folds(setup.folds, session.task)
+        phase(MEASURING)
         rates = setup.rates(session, math.inf if end is None else LOOKING_SHARE * (end - CLOCK.now()))
         (strategies, knobs), wanted = setup.strategies_for(session), setup.wanted
         try:
