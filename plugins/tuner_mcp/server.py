@@ -24,8 +24,8 @@ from tuner.results.run import Run
 
 INSTRUCTIONS = """\
 tuner finds out on this device, within a time and a memory, how a pretrained model is best personalised to a user's
-samples. Begin with docs and its page llms.txt. Call plan before run: it says what fits, and trains nothing. A task and a
-search-space file name code, which plan and run execute: use only those that the user trusts."""
+samples. Begin with docs and its page llms.txt. Call plan before run: it says what fits, and trains nothing. A task and
+a search-space file name code, which plan and run execute: use only those that the user trusts."""
 #: How many folders deep runs are looked for.
 DEPTH = 3
 TASK_FILES = (".toml", ".ini")
@@ -42,7 +42,7 @@ READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
 RunFolder = Annotated[str, Field(description="The run's folder, as the tool runs lists it.")]
 TaskName = Annotated[
-    str, Field(description="A task.toml or its folder, a model.ini, a file.py:function, or a built-in task such as digits.")
+    str, Field(description="A task.toml or its folder, a model.ini, a file.py:function, or a built-in task: digits.")
 ]
 Space = Annotated[str, Field(description="The search space: a name such as board-10min or smoke, or a file.")]
 Time = Annotated[str, Field(min_length=1, description="Limit on the whole command, such as 90s or 10m.")]
