@@ -211,6 +211,6 @@ def server(tools: Tools) -> MCPServer[Any]:
     for tool in (tools.runs, tools.show, tools.bundle, tools.plugins):
         served.add_tool(tool, annotations=READS)
     served.add_tool(tools.docs, annotations=READS, structured_output=False)
-    for tool in (tools.plan, tools.run):
-        served.add_tool(tool, annotations=CODE)
+    served.add_tool(tools.plan, annotations=CODE)
+    served.add_tool(tools.run, annotations=CODE)
     return served
