@@ -28,7 +28,7 @@ help:
 	@echo "make coverage   every test, and which lines and branches they reach"
 	@echo "make check   ruff, ruff format, mypy"
 	@echo "make docs    the documents as a site, into build/docs, and a check of every link"
-	@echo "make release   the wheel, the source distribution, the SBOM and their hashes, into dist/; make sbom: that alone"
+	@echo "make release   the browser's page, the wheel, the source distribution, the SBOM and their hashes, into dist/; make sbom: that alone"
 	@echo "make bench-quick   the benchmarks' short arms"
 	@echo "make clean   remove what make, the tests and the demo wrote here"
 
@@ -109,7 +109,9 @@ sbom: $(BIN)/cyclonedx-py
 	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 		--output-file $$(ls dist/*.whl | sed 's/-py3.*/.cdx.json/') build/sbom/bin/python
 
-release: sbom
+# One after the other, also with -j: the wheel is to hold the page.
+release: web
+	@$(MAKE) --no-print-directory sbom
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 fast: $(ALL)

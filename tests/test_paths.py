@@ -7,14 +7,17 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.cli.tiny_task import NET, SPACE, draw
 from tests.pretrained import with_weights
 from tests.test_docs import ROOT, blocks, text
 from tuner.cli.app import call
+from tuner.task import open_task
 
 #: Words of a sentence in the README.
 MOST_WORDS = 25
@@ -27,19 +30,22 @@ def lines_of(page: str) -> list[str]:
 
 
 def photos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sort photos of two classes, and have a small network of one's own instead of torchvision's."""
+    """Sort photos of two classes, and have a small network of one's own instead of torchvision's, with its weights."""
     for at, name in enumerate(("hat", "shirt")):
         for number in range(12):
             draw(Path("photos", "train", name, f"{number}.png"), 100 * at + number)
         draw(Path("photos", "test", name, "1.png"), 100 * at + 50)
     Path("net.py").write_text(NET, encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(NET, names)  # noqa: S102 - the network above
+    torch.save(names["build"]().state_dict(), "IMAGENET1K_V1")
     Path("space.toml").write_text(SPACE, encoding="utf-8")
     monkeypatch.setenv("TUNER_INIT_MODEL", "net.py:build")
     monkeypatch.setenv("TUNER_RUN_SPACE", "space.toml")
 
 
 def sensor(_: pytest.MonkeyPatch) -> None:
-    """Record seven gestures of others and of the user, and write the page's own task file."""
+    """Record seven gestures of others and of the user; the page's own task file opens, too."""
     random = np.random.default_rng(0)
     for gesture in range(7):
         wave = np.sin(np.arange(250) * (0.1 + 0.2 * gesture))
@@ -50,7 +56,8 @@ def sensor(_: pytest.MonkeyPatch) -> None:
             np.save("recording.npy", signal)
     (task,) = [content for name, content in blocks("toml") if name == "your-sensor.md"]
     lines = [line.removeprefix("   ") for line in task.splitlines()]
-    Path("task.toml").write_text("\n".join(lines), encoding="utf-8")
+    Path("hand.toml").write_text("\n".join(lines), encoding="utf-8")
+    assert len(open_task("hand.toml").labels) == 7
 
 
 def plugin(_: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The command ``tuner init``, and its text."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -45,7 +46,7 @@ def init(
         A folder with a folder of files for each class; or with train, and maybe val and test, that hold these. Or a
         file of arrays (.npz, .npy), or a table (.csv, .csv#COLUMN of the labels).
     model
-        A model of torchvision, timm:NAME, hf:FOLDER, an ONNX file, or a function of yours, such as net.py:build
+        A model of torchvision, timm:NAME.TAG, hf:FOLDER, an ONNX file, or a function of yours, such as net.py:build
         [default: mobilenet_v2 for photos, else a small network].
     weights
         File of the model's weights, or a name that torchvision fetches, such as IMAGENET1K_V1 [default: a local file].
@@ -78,7 +79,7 @@ def format_prepared(prepared: "Prepared", *, dry_run: bool = False) -> str:
     task = printable(str(prepared.task))
     if dry_run:
         return f"{format_found(prepared)}\nwrote nothing: without --dry-run, {task}"
-    name = "" if task == "task.toml" else f" {task}"
+    name = "" if task == "task.toml" else f" {shlex.quote(task)}"
     return f"""{format_found(prepared)}
 {format_prospect(prepared)}
 wrote {task}: read its comments, then
@@ -99,9 +100,9 @@ def format_prospect(prepared: "Prepared") -> str:
     val = sum(count.val for count in counts)
     low, high = wilson(0.9, val)
     return (
-        f"a run takes at most 10 minutes, less where nothing is left to gain (--time); guessing is right for "
-        f"{1 / len(counts):.0%} of {len(counts)} classes, and 90 % right on {val:,} {prepared.noun} means "
-        f"{100 * low:.0f} to {100 * high:.0f} %"
+        f"a run takes at most 10 minutes, less where nothing is left to gain (--time)\n"
+        f"guessing among {len(counts)} classes would be right {100 / len(counts):.0f} % of the time; with {val:,} "
+        f"validation {prepared.noun}, a score of 90 % means {100 * low:.0f} to {100 * high:.0f} %"
     )
 
 
@@ -169,8 +170,13 @@ def _setting(prepared: "Prepared") -> Iterator[str]:
     yield f"model: {printable(prepared.model)}{weights}"
     if prepared.model.startswith("tuner") and prepared.weights is None:
         yield "  a small network that learns from the beginning; --model net.onnx or net.py:build: one that knows more"
+    elif prepared.model.startswith("timm:") and "." not in prepared.model and prepared.weights is None:
+        yield f"  its weights are random: it learns from the beginning; --model {prepared.model}.TAG: trained ones"
     elif prepared.global_classes is None:
-        yield f"global: no {prepared.noun} of what the model knows, so nobody sees what it forgets: --global FOLDER"
+        yield (
+            f"global: what the model forgets is not measured; to measure it, give {prepared.noun} of classes that it "
+            "knows: --global FOLDER"
+        )
     if prepared.global_classes is not None:
         rows = f"by {printable(str(prepared.classes_file))}" if prepared.classes_file else "without a classes.tsv"
         yield f"global: {prepared.global_classes} classes that the model knows, {rows}; what it forgets is measured"

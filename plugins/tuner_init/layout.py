@@ -1,13 +1,15 @@
 """Where a user's data are: of which kind, and which are for training, validation and test."""
 
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.arrays import Array
 from tuner.errors import TaskError, nearest
-from tuner.reading import files_below, is_hidden, kind_of, kinds_of
-from tuner.task.data.listing import IMAGE_SUFFIXES, divided
+from tuner.reading import files_below, is_hidden, kind_of, kinds_of, read_text
+from tuner.task.data.listing import IMAGE_SUFFIXES, MOST_MANIFEST_BYTES, divided
 from tuner.task.data.npy import read_npy
 from tuner.task.data.npz import labels_key, open_npz, own_key, samples_key
 from tuner.task.data.table import SUFFIX, is_manifest, is_series, label_column, read_table, split_column
@@ -108,9 +110,7 @@ def _in_file(file: Path, part: str, kind: str | None) -> DataPlaces:
     others = {name: _sibling(file, names) for name, names in (("val", VALIDATION), ("test", (TEST,)))}
     notes: tuple[str, ...] = ()
     if suffix == SUFFIX and is_manifest(file):
-        kind = kind or _kind_of_files(
-            [Path(line.split(",")[0]) for line in file.read_text("utf-8-sig").splitlines()[1:]]
-        )
+        kind = kind or _kind_of_files(_listed(file))
     elif suffix == SUFFIX:
         column = part or label_column(file, needed=True)
         table, mark = read_table(file, column), f"#{column}"
@@ -133,6 +133,15 @@ def _in_file(file: Path, part: str, kind: str | None) -> DataPlaces:
         raise TaskError(f"{file}: must be a folder, or a file {', '.join(TABLES)}, got {suffix!r}")
     val, test = (None if path is None else Path(f"{path}{mark}") for path in (others["val"], others["test"]))
     return DataPlaces(kind, Path(f"{file}{mark}"), val, test, notes)
+
+
+def _listed(manifest: Path) -> list[Path]:
+    """Return the paths that a manifest lists; what is wrong with its lines is told where they are read."""
+    text = read_text(manifest, TaskError, "save it as CSV in UTF-8 with header path,label", MOST_MANIFEST_BYTES)
+    try:
+        return [Path(row[0].strip()) for row in csv.reader(io.StringIO(text, newline="")) if row][1:]
+    except csv.Error:
+        return []
 
 
 def _sibling(file: Path, names: tuple[str, ...]) -> Path | None:

@@ -2,7 +2,9 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -41,6 +43,8 @@ FETCHED = "IMAGENET1K_V1"
 #: The model for photos where the user names none.
 IMAGES = "mobilenet_v2"
 CLASSES = ("classes.tsv", "classes.csv")
+#: What errors say of samples with several labels: a setting of the task file.
+SEVERAL_LABELS = 'loss.kind = "multi-label"'
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: Global photos that the untouched model is scored on, and what that may take.
 SCORED, SCORING_SECONDS = 240, 90.0
@@ -110,13 +114,15 @@ def init(
     classes = None if global_ is None or others is None else _classes_file(global_, others)
     samples = input_kind(local.kind)
     targets = targets_of("single-label")
-    settings = samples.proposed(EntrySource(local.train, "train", InputSpec(local.kind), targets))
+    with _about(data, file):
+        settings = samples.proposed(EntrySource(local.train, "train", InputSpec(local.kind), targets))
     given = {} if model is None and local.kind != "images" else _model(model or IMAGES, weights, local.train)
     settings |= _own_settings(given, local.kind, file)
     noun = "photos" if local.kind == "images" else samples.noun
     placeholder = given or {"factory": "tuner.models.rows:mlp"}
     draft = Draft(local.name, placeholder, local, settings, (), others, classes, noun)
-    task = task_from_values(parse_toml(draft.text(file)), file)
+    with _about(data, file):
+        task = task_from_values(parse_toml(draft.text(file)), file)
     network = samples.network(task.local.train.load(0).shape, len(task.labels))
     if not given:
         given = {"factory": network.factory, "arguments": network.arguments}
@@ -131,7 +137,7 @@ def init(
         write_private(file, text(seen))
     rows = None if others is None else len(task.head_rows)
     is_scored = bool(rows) and not dry_run and "pretrain" not in given
-    cautions = [*local.notes, *task.cautions, *(untouched_lines(file) if is_scored else ())]
+    cautions = [*local.notes, *task.cautions, *_to_fetch(given, out), *(untouched_lines(file) if is_scored else ())]
     factory = str(given.get("factory", "an ONNX file"))
     return Prepared(
         out,
@@ -148,6 +154,33 @@ def init(
         seen,
         tuple(cautions),
     )
+
+
+@contextmanager
+def _about(data: Path, file: Path) -> Iterator[None]:
+    """Let errors name the data: the task file is not there yet, and its keys are not what the user has typed."""
+    try:
+        yield
+    except TaskError as error:
+        text = str(error)
+        if SEVERAL_LABELS in text:
+            raise TaskError(
+                f"{data}: samples have several labels, and tuner init is for one label a sample; write the task file "
+                "by hand (docs/tasks.md)"
+            ) from None
+        raise TaskError(text.replace(str(file), str(data), 1) if text.startswith(f"{file}:") else text) from None
+
+
+def _to_fetch(model: Mapping[str, Any], out: Path) -> Iterator[str]:
+    """Yield a warning where the model's weights may have to be fetched, with the command that does."""
+    factory, weights = str(model.get("factory", "")), str(model.get("weights", ""))
+    library, _, name = factory.partition(":")
+    task = "" if str(out) == TASK else f" {shlex.quote(str(out))}"
+    if library == LIBRARY and weights and kind_of(Path(weights)) != "file":
+        if _weights_here(f"{name}[_.-]*", out) is None:
+            yield f"warning: the weights {weights} are not on this device: tuner run{task} --time 10m fetches them once"
+    elif library in LIBRARIES and not weights and (library == "timm") == ("." in name) and not name.startswith("/"):
+        yield f"note: weights of {factory} that are not on this device: tuner run{task} --time 10m --fetch fetches them"
 
 
 def _statistics(samples: Samples) -> dict[str, list[float]]:
@@ -254,7 +287,7 @@ def _model(model: str, weights: str | None, near: Path) -> dict[str, Any]:
     if names and model not in names:
         raise TaskError(
             f"--model: torchvision has no {model!r}{nearest(model, names)}: give one that it has, an ONNX file, "
-            "timm:NAME, hf:FOLDER, or a function of yours, such as net.py:build"
+            "timm:NAME.TAG, hf:FOLDER, or a function of yours, such as net.py:build"
         )
     here = found.get("weights") or _weights_here(f"{model}[_.-]*", near)
     if here is None:

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 
-def mcp(folder: Path = Path(), /) -> None:
+def mcp(folder: Path, /) -> None:
     """Serve tools for an assistant on stdin and stdout, by the Model Context Protocol, until stdin is closed.
 
-    All tools but one only read. The tool run trains, within a time and a memory that the assistant must state.
+    All tools but plan and run only read. These two execute the code that a task names; run trains, within a time and a
+    memory that the assistant must state.
 
     Parameters
     ----------

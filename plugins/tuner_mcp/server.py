@@ -1,6 +1,7 @@
 """The tools of `tuner mcp`: each runs a command in a process of its own, whose stdout is not that of the protocol."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,26 +18,31 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from tuner.distribution import installed_version
-from tuner.errors import TunerError
+from tuner.errors import RunError, TunerError
+from tuner.reading import kind_of
 from tuner.results.run import Run
 
 INSTRUCTIONS = """\
 tuner finds out on this device, within a time and a memory, how a pretrained model is best personalised to a user's
-samples. Begin with docs and its page llms.txt. Call plan before run: it says what fits, and trains nothing. A task file
-names code that is run: use only those that the user trusts."""
-#: How deep in the folder runs are looked for.
-RUNS = ("run.json", "*/run.json", "*/*/run.json", "*/*/*/run.json")
+samples. Begin with docs and its page llms.txt. Call plan before run: it says what fits, and trains nothing. A task and
+a search-space file name code, which plan and run execute: use only those that the user trusts."""
+#: How many folders deep runs are looked for.
+DEPTH = 3
+TASK_FILES = (".toml", ".ini")
 #: Pages of the documents: in the wheel, and in a checkout.
 PAGES = (Path(__file__).parent / "docs", Path(__file__).parents[2] / "docs")
 BUILT_IN = re.compile(r"[a-z][\w-]*")
 #: Seconds that a command has to end in order when its call is cancelled.
 CLOSING_SECONDS = 20.0
+#: Python's -P, for the processes of a command too: a numpy.py in the user's folder is not imported.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-TRAINS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+#: What a task or a search space names is executed, and weights may be fetched: that is not only reading.
+CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
 RunFolder = Annotated[str, Field(description="The run's folder, as the tool runs lists it.")]
 TaskName = Annotated[
-    str, Field(description="A task.toml or its folder, a file.py:function, or a built-in task such as digits.")
+    str, Field(description="A task.toml or its folder, a model.ini, a file.py:function, or a built-in task: digits.")
 ]
 Space = Annotated[str, Field(description="The search space: a name such as board-10min or smoke, or a file.")]
 Time = Annotated[str, Field(min_length=1, description="Limit on the whole command, such as 90s or 10m.")]
@@ -48,14 +54,19 @@ class Tools:
 
     Args:
         folder: What every path must be in.
+
+    Raises:
+        RunError: It is no folder.
     """
 
     def __init__(self, folder: Path) -> None:
+        if kind_of(folder) != "folder":
+            raise RunError(f"{folder} is no folder: give the one that holds your runs and tasks")
         self._folder = folder.resolve()
 
     def runs(self) -> dict[str, Any]:
         """List the runs in the folder: task, how many trials there are by state, the best trial, and why each ended."""
-        files = sorted(file for pattern in RUNS for file in self._folder.glob(pattern))
+        files = sorted(file for depth in range(DEPTH + 1) for file in self._folder.glob("*/" * depth + "run.json"))
         return {"runs": [self._summary(file.parent) for file in files]}
 
     async def show(
@@ -76,7 +87,7 @@ class Tools:
 
     async def plan(self, task: TaskName, time: Time, memory: Memory, space: Space = "board-10min") -> dict[str, Any]:
         """Say what a run would try, and which depths fit the limits; the task is opened, and nothing is trained."""
-        limits = ("--time", time, "--memory", memory)
+        limits = (f"--time={time}", f"--memory={memory}")
         return await self._command("run", self._task(task), "--dry-run", "--space", self._space(space), *limits)
 
     async def plugins(self) -> dict[str, Any]:
@@ -105,8 +116,10 @@ class Tools:
         trials: Annotated[int | None, Field(ge=1, description="Limit on the number of trials.")] = None,
     ) -> dict[str, Any]:
         """Tune a task within a time and a memory, which must be stated: try plans by training them on this device."""
-        limits = ["--time", time, "--memory", memory, *([] if trials is None else ["--trials", str(trials)])]
+        limits = [f"--time={time}", f"--memory={memory}", *([] if trials is None else ["--trials", str(trials)])]
         folder = self._inside(out, new=True)
+        if len(Path(folder).relative_to(self._folder).parts) > DEPTH:
+            raise ToolError(f"out is deeper than {DEPTH} folders, where runs finds none: give one such as runs/photos")
         await self._command(
             "run", self._task(task), "--space", self._space(space), "--out", folder, *limits, context=context
         )
@@ -128,7 +141,10 @@ class Tools:
 
     def _inside(self, text: str, *, new: bool = False) -> str:
         """Return the absolute path of what a caller names, which must be in the folder, and exist unless it is new."""
-        path = (self._folder / text).resolve()
+        try:
+            path = (self._folder / text).resolve()
+        except (OSError, ValueError):
+            raise ToolError(f"{text!r} is no path: name a file or a folder in {self._folder}") from None
         if not path.is_relative_to(self._folder):
             raise ToolError(f"{text!r} is not in {self._folder}: name what is, or start tuner mcp with another folder")
         if not new and not path.exists():
@@ -139,10 +155,13 @@ class Tools:
         if BUILT_IN.fullmatch(text) and not (self._folder / text).exists():
             return text
         file, colon, function = text.rpartition(":")
-        path = self._inside(file if colon else text)
-        if Path(path).is_dir() and not (Path(path) / "task.toml").is_file():
+        path = Path(self._inside(file if colon else text))
+        if path.is_dir() and not (path / "task.toml").is_file():
             raise ToolError(f"{text!r} holds no task.toml: let the user write one with tuner init")
-        return f"{path}:{function}" if colon else path
+        if not path.is_dir() and path.suffix not in ((".py",) if colon else TASK_FILES):
+            # tuner run would write a task file for a table, without the user having seen it
+            raise ToolError(f"{text!r} is no task: give a task.toml or its folder, a model.ini, or a file.py:function")
+        return f"{path}:{function}" if colon else str(path)
 
     def _space(self, text: str) -> str:
         return text if BUILT_IN.fullmatch(text) else self._inside(text)
@@ -161,7 +180,10 @@ class Tools:
                         await context.report_progress(len(lines), message=lines[-1])
                     lines.append(line)
 
-        async with await anyio.open_process(command, cwd=self._folder, stdin=subprocess.DEVNULL) as process:
+        environment = {**os.environ, **SAFE_PATH}
+        async with await anyio.open_process(
+            command, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL
+        ) as process:
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(follow, process)
@@ -186,8 +208,9 @@ def server(tools: Tools) -> MCPServer[Any]:
     served: MCPServer[Any] = MCPServer(
         "tuner", instructions=INSTRUCTIONS, version=installed_version(), log_level="ERROR"
     )
-    for tool in (tools.runs, tools.show, tools.bundle, tools.plan, tools.plugins):
+    for tool in (tools.runs, tools.show, tools.bundle, tools.plugins):
         served.add_tool(tool, annotations=READS)
     served.add_tool(tools.docs, annotations=READS, structured_output=False)
-    served.add_tool(tools.run, annotations=TRAINS)
+    served.add_tool(tools.plan, annotations=CODE)
+    served.add_tool(tools.run, annotations=CODE)
     return served

@@ -35,7 +35,9 @@ def watch(
     round_time: Duration = "10m",
     keep: Size = "256MB",
     label_next: int = 0,
-    json_output: Json = False,
+    json_output: Annotated[
+        bool, Parameter(name="--json", help="Print one JSON object a line, for each event.")
+    ] = False,
 ) -> None:
     """Predict files as they come, keep them for training, watch for drift, and train when the device is idle.
 

@@ -45,7 +45,11 @@ LocalPlugins = Annotated[
 ]
 
 Fetch = Annotated[
-    bool, Parameter(help="Fetch the model that the task names, if it is not on this device; else nothing is fetched.")
+    bool,
+    Parameter(
+        help="Fetch a model of timm or Hugging Face that the task names, if it is not on this device. Weights of "
+        "torchvision that a task file names are fetched without it."
+    ),
 ]
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]

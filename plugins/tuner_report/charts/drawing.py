@@ -135,7 +135,7 @@ def to_svg(figure: "Figure", name: str, title: str, description: str) -> str:
 
 
 def _shorter(body: str) -> str:
-    """Leave out what nobody sees: names of groups, line breaks, and digits behind the second one after the point."""
+    """Leave out what nobody sees: names of groups, line breaks, and of attributes' numbers all but two decimals."""
     body = re.sub(r"<g id=\"[^\"]+\">", "<g>", body)
-    body = re.sub(r"(\d+\.\d\d)\d+", r"\1", body)
+    body = re.sub(r'="[^"]*"', lambda value: re.sub(r"(\d+\.\d\d)\d+", r"\1", value[0]), body)
     return re.sub(r"\s*\n\s*", " ", body).replace("> <", "><").strip()

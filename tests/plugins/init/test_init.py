@@ -146,7 +146,11 @@ def test_weights_are_those_on_this_device(photos: Path, tmp_path: Path, monkeypa
     fetched.parent.mkdir(parents=True)
     fetched.write_bytes(b"")
     assert init(photos).weights == str(fetched)
-    assert init(photos, weights="IMAGENET1K_V1", force=True).weights == "IMAGENET1K_V1"
+    assert init(photos, weights="IMAGENET1K_V1", force=True).cautions == ()
+    fetched.unlink()
+    prepared = init(photos, weights="IMAGENET1K_V1", out=Path("my task.toml"))
+    assert prepared.weights == "IMAGENET1K_V1"
+    assert prepared.cautions[-1].endswith("not on this device: tuner run 'my task.toml' --time 10m fetches them once")
     with pytest.raises(TaskError, match=r"--weights net\.pth: no such file"):
         init(photos, weights="net.pth", force=True)
 

@@ -122,6 +122,29 @@ def test_a_dry_run_looks_and_writes_nothing(
     assert "rows.csv#class: 2 classes, 24 samples to train on, 6 to validate with" in output
     assert "rows are read as samples, labelled by the column 'class' (--kind signals: as the other)" in output
     assert not Path("none.toml").exists()
+    assert call(["init", "rows.csv", "--out", "my task.toml", "--force"]) == 0
+    output = capsys.readouterr().out
+    assert "guessing among 2 classes would be right 50 % of the time; with 6 validation samples, a score" in output
+    assert "tuner run 'my task.toml' --dry-run" in output
+
+
+def test_what_init_cannot_take_is_said_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("several.npz", x_train=GENERATOR.normal(size=(8, 5)), y_train=GENERATOR.integers(0, 2, (8, 4)))
+    Path("single.csv").write_text("x,label\n" + "1,a\n2,a\n3,a\n" * 5)
+    Path("latin.csv").write_bytes(b"path,label\n\xe9.jpg,a\n")
+    for name, rule in (
+        ("several.npz", r"several\.npz: samples have several labels, and tuner init is for one label a sample"),
+        ("single.csv", "single.csv: the only class is 'a': a single-label task needs at least two"),
+        ("latin.csv", r"latin\.csv: cannot be read \(it is not UTF-8 text"),
+    ):
+        with pytest.raises(TaskError, match=rule):
+            init(Path(name))
+
+
+def test_a_manifest_may_quote_its_paths(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text('path,label\n"one, two.wav",a\n"three, four.wav",b\n')
+    assert find_data(tmp_path / "list.csv").kind == "audio"
 
 
 def test_tables_that_are_none(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tuner.cli.app import call
 from tuner.errors import MISTAKE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-READING = {"runs", "show", "bundle", "plan", "plugins", "docs"}
+READING = {"runs", "show", "bundle", "plugins", "docs"}
 
 
 @pytest.mark.slow
@@ -26,9 +26,11 @@ def test_an_assistant_reads_runs_and_trains_only_within_limits_that_it_states(tm
     from mcp.client.stdio import StdioServerParameters
 
     shutil.copytree(FIXTURES / "digits", tmp_path / "shop")
+    (tmp_path / "numpy.py").write_text("raise SystemExit('a module in the folder was imported')")
+    (tmp_path / "table.csv").write_text("x,label\n1,a\n2,b\n")
     environment = {**os.environ, "TUNER_CACHE": str(with_weights(tmp_path / "cache"))}
     program = StdioServerParameters(
-        command=sys.executable, args=["-m", "tuner", "mcp", "."], env=environment, cwd=tmp_path
+        command=sys.executable, args=["-P", "-m", "tuner", "mcp", "."], env=environment, cwd=tmp_path
     )
 
     async def session() -> None:
@@ -45,7 +47,7 @@ def test_an_assistant_reads_runs_and_trains_only_within_limits_that_it_states(tm
                 lines.append(message or "")
 
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert tools.keys() == READING | {"run"}
+            assert tools.keys() == READING | {"plan", "run"}
             reads = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}
             assert reads == READING
             assert {"task", "time", "memory", "out"} == set(tools["run"].input_schema["required"])
@@ -60,6 +62,12 @@ def test_an_assistant_reads_runs_and_trains_only_within_limits_that_it_states(tm
             assert "skip_unreadable" in (await ask("docs", page="tasks.md"))
             for place in ("..", str(tmp_path.parent), "--plugin=evil.py", "shop/../../x"):
                 assert "Error executing tool show" in (await ask("show", run=place)), place
+            assert "is no path" in (await ask("show", run="shop\0run"))
+            assert "'table.csv' is no task" in (await ask("plan", task="table.csv", time="10m", memory="2GB"))
+            assert "--time must be" in (await ask("plan", task="digits", time="--help", memory="2GB"))
+            deep = await ask("run", task="digits", out="a/b/c/d", time="10m", memory="2GB")
+            assert "deeper than 3 folders" in deep
+            assert not (tmp_path / "runs").exists(), "a task file was written for the table"
             refused = await ask("run", task="digits", out="mine", space="smoke", trials=1)
             assert "time\n  Field required" in refused
             assert "memory\n  Field required" in refused
@@ -73,13 +81,19 @@ def test_an_assistant_reads_runs_and_trains_only_within_limits_that_it_states(tm
     anyio.run(session)
 
 
+def test_what_is_no_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mcp")
+    assert call(["mcp", str(tmp_path / "none")]) == MISTAKE
+    assert "none is no folder" in capsys.readouterr().err
+
+
 def test_without_the_sdk_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "tuner_mcp.server", raising=False)
     for name in ("mcp", "mcp.server", "mcp.server.mcpserver"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert call(["mcp"]) == MISTAKE
+    assert call(["mcp", "."]) == MISTAKE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tuner: this needs mcp, which is not installed: ")
     assert 'pip install "device-tuner[mcp]"' in line

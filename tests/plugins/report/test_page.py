@@ -13,6 +13,7 @@ from tuner.planner.memory.step import StepPlan
 from tuner.results.records.classes import Classes
 from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
+from tuner_report.charts.drawing import drawing, to_svg
 from tuner_report.page import page
 from tuner_report.sections import Findings, Photo
 
@@ -231,7 +232,7 @@ def test_several_labels_have_no_intervals_and_no_confusions() -> None:
 
 def test_names_are_text_and_never_markup() -> None:
     run = counted(run_of("digits"))
-    hostile = ("<script>alert(1)</script>", "$x^2$", '"><img src=x onerror=alert(1)>', *"3456789")
+    hostile = ("<script>alert(1)</script>", "$x^2$", '"><img src=x onerror=alert(1)>', *"345678", "v1.2345")
     info = replace(
         run.info,
         classes=replace(run.info.classes, labels=hostile, local=(0, 1, 2)),
@@ -243,4 +244,8 @@ def test_names_are_text_and_never_markup() -> None:
     assert not {"script", "b", "i", "u"} & set(elements.names)
     assert "Which strategies paid" in elements.text
     assert "<script>alert(1)</script>" in elements.text
+    title = "v1.2345 and 2.71828"
+    with drawing() as (figure, axes):
+        axes.set_title(title)
+        assert f">{title}<" in to_svg(figure, "name", "title", "description")
     assert "<i>$a$</i>" in elements.text
