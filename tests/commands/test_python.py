@@ -136,7 +136,7 @@ def test_a_folder_in_use_names_the_arguments(tmp_path: Path) -> None:
 def test_a_run_of_numbers_warns_of_an_empty_front_and_its_progress_is_logged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("tuner.run"), "propagate", False)  # pytest configures the root logger
+    monkeypatch.setattr(logging.getLogger("tuner"), "propagate", False)  # pytest configures the root logger
     with pytest.warns(UserWarning, match=r"the front of .*run is empty: .*forget_at_most"):
         run = tuner.run(
             "digits",

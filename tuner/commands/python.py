@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from inspect import Signature, signature
-from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -228,14 +227,19 @@ def _arguments_in_errors() -> Iterator[None]:
         raise
 
 
+def _is_configured(logger: logging.Logger | None) -> bool:
+    """Return whether messages of a logger reach a handler: a library's null handler is none."""
+    if logger is None or any(not isinstance(one, logging.NullHandler) for one in logger.handlers):
+        return logger is not None
+    return _is_configured(logger.parent if logger.propagate else None)
+
+
 @contextmanager
 def _logged(options: Mapping[str, Any]) -> Iterator[None]:
     """Log a run's progress to stderr where nothing else shows it, and the program has not configured `logging`."""
     logger, handler = logging.getLogger("tuner.run"), logging.StreamHandler()
     shows = any(options.get(name) is not None for name in ("progress", "on_event", "listener"))
-    handlers = chain(logger.handlers, logging.getLogger("tuner").handlers, logging.getLogger().handlers)
-    is_configured = any(not isinstance(one, logging.NullHandler) for one in handlers)
-    if shows or sys.stderr.isatty() or "ipykernel" in sys.modules or is_configured:
+    if shows or sys.stderr.isatty() or "ipykernel" in sys.modules or _is_configured(logger):
         yield
         return
     handler.setFormatter(logging.Formatter("[%(levelname).1s %(asctime)s] %(message)s", "%H:%M:%S"))
