@@ -157,7 +157,7 @@ def test_the_programs_of_the_wheel_run_in_an_empty_environment(device: Path, tmp
     )
     code = "import tuner; print(tuner.__version__)"
     assert ran([device / "python", "-c", code], tmp_path).stdout == f"{VERSION}\n"
-    (line,) = ran([device / "tuner", "mcp"], tmp_path, code=1).stderr.splitlines()
+    (line,) = ran([device / "tuner", "mcp", "."], tmp_path, code=1).stderr.splitlines()
     assert 'pip install "device-tuner[mcp]"' in line
 
 
