@@ -136,7 +136,7 @@ def _in_file(file: Path, part: str, kind: str | None) -> DataPlaces:
 
 
 def _listed(manifest: Path) -> list[Path]:
-    """Return the paths that a manifest lists; what is wrong with its lines is told where they are read."""
+    """Return the paths that a manifest lists; errors in its lines are reported where they are read."""
     text = read_text(manifest, TaskError, "save it as CSV in UTF-8 with header path,label", MOST_MANIFEST_BYTES)
     try:
         return [Path(row[0].strip()) for row in csv.reader(io.StringIO(text, newline="")) if row][1:]

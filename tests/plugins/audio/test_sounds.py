@@ -122,7 +122,7 @@ def test_the_command_prints_labels_seconds_and_what_was_done(
     first, *others = json.loads(printed.out)["predictions"]
     assert first["note"].startswith("2 channels mixed down to one, 0.50 s long, padded")
     assert all(one["note"] for one in others)
-    (line,) = printed.err.splitlines()  # what differs by its figures alone is told once
+    (line,) = printed.err.splitlines()  # notes that differ only in their figures are printed once
     assert line == f"note: {short}: {first['note']}; 2 more files likewise"
     assert call(["predict", str(bundle), str(clip), "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split(",")[1] in {"low", "high", "low|high", "high|low", ""}

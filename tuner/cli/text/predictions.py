@@ -16,7 +16,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 class Notes:
-    """What was done to files before they were predicted: those alike but for their figures are told once."""
+    """Notes on files that were changed before prediction: those that differ only in their figures are printed once."""
 
     def __init__(self) -> None:
         self._alike = dict[str, list[str]]()
