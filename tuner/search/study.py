@@ -258,11 +258,15 @@ class Study:
             return self._vary()
         if (next_ := self._structures.next(self.records, rung, left)) is not None:
             return next_
-        chosen, longer = self._vary(), self._structures.longer(self.records, rung, left, self._admits)
-        if longer is None:
-            return chosen
+        longer = self._structures.longer(self.records, rung, left, self._admits)
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
-        return longer if for_longer <= for_varied or self._candidates.gain < self._shown else chosen
+        if longer is not None and for_longer <= for_varied:
+            return longer
+        chosen = self._structures.other_rate(self.records, rung, left)
+        if chosen is not None and self._admits(chosen):
+            return chosen
+        chosen = self._vary()
+        return longer if longer is not None and self._candidates.gain < self._shown else chosen
 
     def _vary(self) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""

@@ -118,7 +118,23 @@ def test_a_diverged_training_comes_back_at_a_third_of_its_rate_and_its_depth_is_
 def test_a_model_that_is_not_to_forget_is_trained_at_a_lower_rate() -> None:
     assert PLAN.task.global_per_class
     rates = [one.plan.recipe.learning_rate for one in structures().anchors[1:]]
-    assert rates == pytest.approx([KEEPING * 1e-3] * 3)
+    assert rates == pytest.approx([KEEPING] * 3)
+
+
+def test_the_best_training_is_tried_at_rates_on_both_sides_until_both_are_worse() -> None:
+    ladder = structures()
+    records = [record(0, 2, 0.7), record(1, 5, 0.9, epochs=8, rate=1e-3)]
+    lower = ladder.other_rate(records, 0, 100.0)
+    assert lower is not None
+    assert (lower.plan.trainable, lower.plan.recipe.epochs) == (5, 8)
+    assert lower.plan.recipe.learning_rate == pytest.approx(4e-4)
+    better = record(2, 5, 0.95, epochs=8, rate=4e-4)
+    lowest = ladder.other_rate([*records, better], 0, 100.0)
+    assert lowest is not None
+    assert lowest.plan.recipe.learning_rate == pytest.approx(1.6e-4)
+    worse = record(3, 5, 0.9, epochs=8, rate=1.6e-4)
+    assert ladder.other_rate([*records, better, worse], 0, 100.0) is None
+    assert ladder.other_rate(records, 0, 4.0) is None, "there is no time for it"
 
 
 def test_the_line_with_most_to_gain_is_continued_for_twice_as_long() -> None:
@@ -152,7 +168,10 @@ def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
         for more in range(3)
     ]
     head = replace(record(90, 1, 0.6), plan=ladder.anchors[0].plan)
-    assert ladder.hope([head, *done], 0, 1000.0) == 0.0
+    assert ladder.hope([head, *done], 0, 1000.0) > 0.0, "other learning rates were not tried"
+    rate = done[0].knobs["recipe.learning_rate"]
+    rates = [record(91 + more, 2, 0.4, rate=rate * factor) for more, factor in enumerate((0.4, 2.5))]
+    assert ladder.hope([head, *done, *rates], 0, 1000.0) == 0.0
 
 
 def test_what_a_head_and_a_structure_are() -> None:

@@ -80,10 +80,16 @@ class Refit:
         return weights
 
     def _require_kept(self, outcome: Outcome) -> None:
-        """Refuse weights that answer the global validation samples, which are never learned, surely worse."""
-        name, count = "global_accuracy", self.trained.global_scored
+        """Refuse weights that answer the global validation samples, which are never learned, surely worse.
+
+        What the run's own limit allows to be forgotten is no reason.
+        """
+        name, count, info = "global_accuracy", self.trained.global_scored, self.run.info
         before, after = (values.get(name) for values in (self.record.values, outcome.values))
-        if before is not None and after is not None and count and after < wilson(before, count)[0]:
+        if before is None or after is None or not count:
+            return
+        may_fall_to = info.untouched.values.get(name, 0.0) - (info.config.limits.forgetting or 0.0)
+        if after < min(wilson(before, count)[0], may_fall_to):
             score = self.run.objective(name)
             raise RunError(f"it would lower the {score.title} from {score.text(before)} to {score.text(after)}")
 

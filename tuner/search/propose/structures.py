@@ -32,13 +32,16 @@ CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
 AT_BEST, UNKNOWN_PACE = 0.5, 0.55
 #: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
 LEAST_GROWTH = 1.25
-#: Learning rate of a tail whose model knows classes already, relative to one that may forget all (clothing: at 3e-4 the
-#: known classes fall from 52.6 to 38 %, at 1e-4 they stay, and the user's reach 88.9 %).
-KEEPING = 0.15
+#: Largest learning rate of a tail whose model knows classes already, to begin with (clothing: at 3e-4 the known classes
+#: fall from 52.6 to 38 %, at 1e-4 they stay, and the user's reach 88.9 %).
+KEEPING = 1e-4
 #: Heads that are tried before the cheapest tail; the others come after it.
 FIRST_HEADS = 2
 #: A limit on forgetting from which on it is allowed.
 CARELESS = 0.5
+#: The best training is tried at its learning rate divided and multiplied by this, until both neighbours are worse; a
+#: rate within the smaller factor of one that was tried is no other.
+OTHER_RATE, SAME_RATE = 2.5, 1.5
 #: The constraint of a trial whose loss rose: it says something of its learning rate, and nothing of its depth.
 DIVERGED = "diverged"
 #: A training that diverged is tried again at this share of its learning rate, so often.
@@ -140,7 +143,7 @@ class Structures:
         knob, traits = composed.knobs.get(RATE), composed.plan.traits
         if traits.solves or traits.keeps_given or knob is None or knob.fixed:
             return composed
-        slower = KEEPING * composed.plan.recipe.learning_rate
+        slower = min(KEEPING, composed.plan.recipe.learning_rate)
         return self._with(composed.values, {RATE: slower}) or composed
 
     def least(self, composed: Composed) -> Composed:
@@ -150,6 +153,27 @@ class Structures:
     def next(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
+
+    def other_rate(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
+        """Return the best training at another learning rate, for as long as it trained at first; None where all are tried.
+
+        A range of rates that suits one structure says little of another, so that a model of all of them misses it.
+        """
+        lines = self.lines(_known_of(records, rung))
+        best = max(lines, key=lambda one: _best(one.records).get("local_accuracy", 0.0), default=None)
+        if best is None:
+            return None
+        rate, structure = plan_of(best.last).recipe.learning_rate, structure_of(plan_of(best.last))
+        tried = [one.plan.recipe.learning_rate for one in records
+                 if one.plan is not None and one.rung == rung and structure_of(one.plan) == structure]  # fmt: skip
+        for other in (rate / OTHER_RATE, rate * OTHER_RATE):
+            composed = self._with(best.records[0].knobs, {RATE: other})
+            if composed is None or any(max(one, other) / min(one, other) < SAME_RATE for one in tried):
+                continue
+            is_as_asked = math.isclose(composed.plan.recipe.learning_rate, other, rel_tol=0.1)
+            if is_as_asked and self._seconds(composed, rung) <= CLIMB_SHARE * left:
+                return composed
+        return None
 
     def longer(
         self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
@@ -166,7 +190,7 @@ class Structures:
         """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
         here = _known_of(records, rung)
         best = _best(here)
-        untried = self._untried(records, rung, left)
+        untried = self._untried(records, rung, left) or self.other_rate(records, rung, left)
         gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
         for line in self.lines(here):
             longer, _ = self._longer(line, here, rung, left) or (None, 0.0)
