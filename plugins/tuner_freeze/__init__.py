@@ -10,7 +10,6 @@ from typing import Any
 
 from tuner.plugin import Draw, ModelInfo, Scalar, Stage, Strategy, TrialPlan, hookimpl
 
-
 #: Learning rates to begin with, of tails with at most a fifth of the network's FLOPs, and of those with two or more.
 SHALLOW_RATE, DEEP_RATE = 1e-3, 2e-4
 

@@ -155,7 +155,7 @@ class Structures:
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
     def other_rate(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
-        """Return the best training at another learning rate, for as long as it trained at first; None where all are tried.
+        """Return the best training at another learning rate, as long as it trained at first; None where all are tried.
 
         A range of rates that suits one structure says little of another, so that a model of all of them misses it.
         """
