@@ -17,7 +17,8 @@ from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import nominal
 from tuner.results.records.config import Budget
-from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord
 from tuner.search import rungs
 from tuner.search.fill.filling import Filler
 from tuner.search.rungs import LEAST_SLICE, Ladder, Promotion, at_rung, lowest_rung, prepare_slice, ranked

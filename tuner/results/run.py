@@ -12,7 +12,8 @@ from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.kinds import chosen_kind
-from tuner.results.records.trial import STATES, TrialRecord, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import BALANCED_ACCURACY, DOMAINS, LEFT_OUT_ACCURACY, Objective, objective_of
@@ -164,7 +165,12 @@ class Run:
         measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
         worth = useful(measured, info.untouched.values, info.task.most_frequent)
         run = cls(path, info, records, on_front, knee(worth, info.objectives, info.untouched.values), task=task)
-        chosen = best(worth, info.untouched.values, run.scored_samples, info.config.limits.forgetting)
+        chosen = best(
+            {key: members[key] for key in worth},
+            info.untouched.values,
+            run.scored_samples,
+            info.config.limits.forgetting,
+        )
         if chosen is not None:
             worth = {
                 key: one

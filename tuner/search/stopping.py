@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 from tuner.awake import CLOCK
-from tuner.results.records.trial import TrialRecord, binding, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.scores.pareto import area
 from tuner.search.listener import Listener
 from tuner.search.setting import CLOSING_SECONDS, Setting

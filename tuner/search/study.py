@@ -21,7 +21,8 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import ValueSource
 from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
-from tuner.results.records.trial import SCORED, TrialRecord, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import SCORED, TrialRecord, was_trained
 from tuner.results.scores.pareto import front
 from tuner.search.admission import Admission, runnable
 from tuner.search.estimate.forecast import Forecast, with_memory_limit
@@ -73,7 +74,7 @@ class Study:
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
         self._strikes = Strikes(self._strategy_left)
         self.records = list(queue.records)
-        self._seen = {record.plan.key(): record for record in self.records if record.plan and _trained(record)}
+        self._seen = {record.plan.key(): record for record in self.records if record.plan and was_trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
         self._given = Baselines(untouched, compare, setting.task, listener)
@@ -250,8 +251,7 @@ class Study:
     def _choose(self) -> Composed | None:
         """Return the plan to try next; None where Optuna is to be asked.
 
-        The ladder of structures comes first. Then lines are continued and plans are varied, for about as long, as far
-        as what varied plans may bring can be shown.
+        The ladder of structures comes first. Then lines are continued and plans are varied, for about as long.
         """
         rung, left = self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
         if not self._candidates.weighs:
@@ -262,8 +262,7 @@ class Study:
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
         if longer is not None and for_longer <= for_varied:
             return longer
-        chosen = self._structures.other_rate(self.records, rung, left)
-        if chosen is not None and self._admits(chosen):
+        if (chosen := self._structures.other_rate(self.records, rung, left, self._admits)) is not None:
             return chosen
         chosen = self._vary()
         return longer if longer is not None and self._candidates.gain < self._shown else chosen
@@ -383,22 +382,18 @@ class Study:
             self._weights(record.trial).unlink(missing_ok=True)
             return
         self._note(record)
-        for other in self._queue.unwanted(self.records, self.front()):
+        members = self.front()
+        for other in self._queue.unwanted(self.records, members):
             self._weights(other).unlink(missing_ok=True)
-        self._checkpoints.prune(self.records, self.front())
+        self._checkpoints.prune(self.records, members)
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)
 
     def _note(self, record: TrialRecord) -> None:
         self.records.append(record)
-        if record.plan is not None and _trained(record):
+        if record.plan is not None and was_trained(record):
             self._seen[record.plan.key()] = record
         self._improvement.note(self.records, self._hope() if self._climbs else None)
 
     def _weights(self, number: int) -> Path:
         return self._setting.folder / "trials" / str(number) / WEIGHTS
-
-
-def _trained(record: TrialRecord) -> bool:
-    """Return whether the record is that of a plan's own training: a refusal may end differently another time."""
-    return record.same_as is None and record.state != "rejected"

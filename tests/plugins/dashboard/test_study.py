@@ -10,7 +10,7 @@ from optuna.trial import Trial, TrialState
 import tuner
 from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
-from tuner.results.records.trial import comparable
+from tuner.results.records.judging import comparable
 from tuner.results.run import Run
 
 pytest.importorskip("optuna_dashboard")

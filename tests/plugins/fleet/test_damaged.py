@@ -15,7 +15,7 @@ from optuna.trial import TrialState, create_trial
 from tests.plugins.fleet.conftest import PHONE, Join
 from tuner.results.folder import TRIALS, read_run
 from tuner.results.records.config import Budget
-from tuner.results.records.trial import comparable
+from tuner.results.records.judging import comparable
 from tuner.results.scores.objectives import OBJECTIVES
 from tuner.results.scores.pareto import front
 from tuner_fleet.address import read_address

@@ -4,15 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.plan.plans import PLAN
 from tuner.plan.parts import EditTraits, TailEdit
-from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.records.baseline import packed
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.cuts import cuts_of
 from tuner.results.scores.objectives import OBJECTIVES
-from tuner.results.scores.pareto import best, is_alike, is_worth_naming
+from tuner.results.scores.pareto import best, front, is_alike, is_worth_naming
 from tuner.results.scores.strategies import NEVER, strategies_of
 
 UNTOUCHED = {"local_accuracy": 0.1, "global_accuracy": 0.5}
@@ -72,6 +75,31 @@ def test_a_lower_loss_tells_equal_accuracies_apart_and_no_others() -> None:
     found = [one["local_accuracy"] for one in comparable(records).values()]
     assert found[0] < found[1] < found[2]
     assert found[0] > 0.9 - 0.5 / PLAN.local_scored
+
+
+def test_a_head_that_the_judging_samples_flatter_counts_with_all_samples_and_tails_with_what_they_owe_to_them() -> None:
+    plan = replace(PLAN, task=replace(PLAN.task, local_train=320, local_val=80))
+    order = np.random.default_rng(0).permutation(80)
+
+    def judged(trial: int, right: np.ndarray, **more: float) -> TrialRecord:
+        own = {"local_accuracy": float(right.mean()), "train_seconds": 1.0 + trial, **more}
+        return TrialRecord(trial, "done", plan, values=own, right=(packed(right),))
+
+    head = np.isin(np.arange(80), order[:58])
+    alike, other = np.isin(np.arange(80), order[1:58]), np.isin(np.arange(80), [*order[8:50], *order[58:73]])
+    records = [judged(0, head, local_loo_accuracy=0.63), judged(1, alike), judged(2, other), judged(3, head | ~head)]
+    found = {trial: one["local_accuracy"] for trial, one in comparable(records).items()}
+    assert found[0] == 0.63, "72.5 % of those that judge it, and with the others, each left out"
+    assert found[1] == pytest.approx(57 / 80 - 0.97 * (0.725 - 0.63), abs=0.003), "right where the head is"
+    assert found[2] > found[1], "as many, which says less of how easy they are"
+    assert found[3] == 1.0
+    ahead = replace(records[2], trial=4, values={**records[2].values, "local_accuracy": 0.7})
+    both = [one for one in OBJECTIVES if one.name in {"local_accuracy", "train_seconds"}]
+    assert 4 in front(comparable([records[0], ahead]), both), "it costs more, and the head is flattered"
+    alone = comparable(records[1:])
+    assert alone[1]["local_accuracy"] == 57 / 80, "without a head that was left out, it is what judges it"
+    others = replace(records[2], right=(packed(np.ones(400, bool)),))
+    assert comparable([records[0], others])[2]["local_accuracy"] == 57 / 80, "of other samples"
 
 
 def test_the_cuts_of_a_run_from_the_head_to_the_whole_model() -> None:

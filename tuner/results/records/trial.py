@@ -1,6 +1,6 @@
 """Trial records: what was asked of a trial, and what came of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -153,24 +153,16 @@ def eligible(record: TrialRecord) -> bool:
     return record.state in SCORED and record.same_as is None and within
 
 
-def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]:
-    """Return the values of the trials that may be on the front: of those within every limit, the highest rung's.
-
-    Scores of different rungs are of different samples: they are never compared. Of equal local accuracies the one
-    with the lower loss counts for more, by less than half a sample.
-    """
-    within = [record for record in records if eligible(record)]
-    top = min((record.rung for record in within), default=0)
-    return {record.trial: _told_apart(record) for record in within if record.rung == top}
+def was_trained(record: TrialRecord) -> bool:
+    """Return whether the record is that of a plan's own training: a refusal may end differently another time."""
+    return record.same_as is None and record.state != "rejected"
 
 
-def _told_apart(record: TrialRecord) -> Mapping[str, float]:
-    """Return a trial's values, with what its loss says in the local accuracy."""
-    accuracy, loss = (record.values.get(name) for name in ("local_accuracy", "local_loss"))
-    if accuracy is None or loss is None or record.plan is None:
-        return record.values
-    half = 0.5 / max(1, record.plan.local_scored)
-    return {**record.values, "local_accuracy": accuracy - half * loss / (1 + loss)}
+def plan_of(record: TrialRecord) -> TrialPlan:
+    """Return the plan of a record that has one."""
+    if record.plan is None:
+        raise ValueError("the trial must have a plan")
+    return record.plan
 
 
 def binding(name: str) -> str:

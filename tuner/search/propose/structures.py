@@ -17,7 +17,7 @@ from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import ValueSource
 from tuner.plugin.sources import preferred_values
-from tuner.results.records.trial import TrialRecord, eligible
+from tuner.results.records.trial import TrialRecord, eligible, plan_of
 from tuner.results.scores.pareto import area
 from tuner.search.setting import Setting
 
@@ -154,7 +154,9 @@ class Structures:
         """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
-    def other_rate(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
+    def other_rate(
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
+    ) -> Composed | None:
         """Return the best training at another learning rate, as long as it trained at first; None where all are tried.
 
         A range of rates that suits one structure says little of another, so that a model of all of them misses it.
@@ -171,7 +173,7 @@ class Structures:
             if composed is None or any(max(one, other) / min(one, other) < SAME_RATE for one in tried):
                 continue
             is_as_asked = math.isclose(composed.plan.recipe.learning_rate, other, rel_tol=0.1)
-            if is_as_asked and self._seconds(composed, rung) <= CLIMB_SHARE * left:
+            if is_as_asked and self._seconds(composed, rung) <= CLIMB_SHARE * left and admits(composed):
                 return composed
         return None
 
@@ -190,7 +192,7 @@ class Structures:
         """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
         here = _known_of(records, rung)
         best = _best(here)
-        untried = self._untried(records, rung, left) or self.other_rate(records, rung, left)
+        untried = self._untried(records, rung, left) or self.other_rate(records, rung, left, admits)
         gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
         for line in self.lines(here):
             longer, _ = self._longer(line, here, rung, left) or (None, 0.0)
@@ -314,13 +316,6 @@ def _changed(compose: Compose, values: Mapping[str, Scalar], changed: Mapping[st
         return compose(preferred_values({**values, **changed}))
     except (PlanError, StrategyError):
         return None
-
-
-def plan_of(record: TrialRecord) -> TrialPlan:
-    """Return the plan of a record that has one."""
-    if record.plan is None:
-        raise ValueError("a trial of a line has a plan")
-    return record.plan
 
 
 def _known_of(records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
