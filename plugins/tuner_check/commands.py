@@ -23,7 +23,7 @@ def check(
     memory: Memory = None,
     json_output: Json = False,
 ) -> None:
-    """List local samples whose label may be wrong, the likeliest first, and what more samples of each class would bring.
+    """List local samples whose label may be wrong, and what more samples of each class would bring.
 
     Parameters
     ----------

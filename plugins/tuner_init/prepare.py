@@ -138,7 +138,13 @@ def init(
         write_private(file, text(seen))
     rows = None if others is None else len(task.head_rows)
     is_scored = bool(rows) and not dry_run and "pretrain" not in given
-    cautions = [*local.notes, *shared_sessions(task), *task.cautions, *_to_fetch(given, out), *(untouched_lines(file) if is_scored else ())]
+    cautions = [
+        *local.notes,
+        *shared_sessions(task),
+        *task.cautions,
+        *_to_fetch(given, out),
+        *(untouched_lines(file) if is_scored else ()),
+    ]
     factory = str(given.get("factory", "an ONNX file"))
     return Prepared(
         out,

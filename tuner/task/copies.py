@@ -54,10 +54,12 @@ def shared_sessions(task: Task) -> Iterator[str]:
                 continue
             if sessions := _sessions(samples) & _sessions(others):
                 of_these = sum(others.origin(index) in sessions for index in range(len(others)))
+                were = "was" if of_these == 1 else "were"
+                count = "1 session" if len(sessions) == 1 else f"{len(sessions):,} sessions"
                 yield (
-                    f"warning: {of_these:,} of the {len(others):,} samples of {scored} {'was' if of_these == 1 else 'were'} taken in the same session "
-                    f"as others of {first} ({'1 session' if len(sessions) == 1 else f'{len(sessions):,} sessions'}), "
-                    f"{_TOO} high; give each session to one of them, and each class several sessions"
+                    f"warning: {of_these:,} of the {len(others):,} samples of {scored} {were} taken in the same "
+                    f"session as others of {first} ({count}), {_TOO} high; give each session to one of "
+                    "them, and each class several sessions"
                 )
 
 

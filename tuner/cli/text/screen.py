@@ -261,5 +261,7 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
         why = "; ".join(PICKS[name] if len(names) == 1 else f"{name}, {PICKS[name]}" for name in names)
-        yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}"
+        beaten = baselines.not_better_than(run, run.record(trial))
+        but = f"; not surely better than the {' or the '.join(beaten)}" if beaten else ""
+        yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}{but}"
     yield f"more: {show}; all of it: {shlex.join(['tuner', 'show', run.place, '--details'])}"
