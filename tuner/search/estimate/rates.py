@@ -83,7 +83,7 @@ def _with_least_latency(session: Session, backend: str, rates: Rates, within: fl
     model, threads = session.model, usable_processors()
     others = ["fill peak", "step", "read", "trace", f"prefix {rates.prefix_kind}", COMPLETE]
     known = dict.fromkeys([*_passes(model), *others], 0.0)  # of what is known, the values do not matter here
-    with suppress(TunerError):
+    with suppress(TunerError, RuntimeError):  # what was kept stays
         latency = session.measure(threads, within, known).latency_seconds
         if 0 < latency < rates.latency_seconds:
             rates = replace(rates, latency_seconds=latency)
