@@ -3,6 +3,8 @@
 import os
 import re
 import textwrap
+from collections.abc import Mapping
+from html import escape
 from typing import TextIO
 
 MOST_LETTERS = 4000  # of an error's line
@@ -10,6 +12,12 @@ MOST_LETTERS = 4000  # of an error's line
 _PASSWORD = re.compile(r"(://[^:/@\s]*:).*@", re.DOTALL)
 #: The space between a figure and what it is of.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|min|h|kB|MB|GB|TB|bytes|points|samples|trials)\b|%)")
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """Return a title and a table of two columns, escaped, for a notebook."""
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
+    return f"<div><p><b>{escape(title)}</b></p><table>{cells}</table></div>"
 
 
 def printable(text: str, keep: str = "") -> str:

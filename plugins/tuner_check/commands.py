@@ -23,7 +23,7 @@ def check(
     memory: Memory = None,
     json_output: Json = False,
 ) -> None:
-    """List local samples whose label the others contradict, and what more samples of each class would bring.
+    """List local samples whose label may be wrong, and what more samples of each class would bring.
 
     Parameters
     ----------
@@ -55,14 +55,22 @@ def check(
 
 def lines(found: "Findings", out: Path | None = None) -> Iterator[str]:
     """Return findings for people."""
+    from tuner.metrics import percent
     from tuner.printable import printable
 
     count, total = len(found.suspects), found.samples
-    yield f"Of {total:,} samples, {count} have a label that the others contradict{':' if count else '.'}"
+    if count:
+        expected = max(1, round(found.wrong))
+        yield (
+            f"Of {total:,} samples, {count} may have a wrong label, and up to about {expected} of these "
+            f"{'is' if expected == 1 else 'are'} expected to be wrong. The likeliest first:"
+        )
+    else:
+        yield f"Of {total:,} samples, none has a label that the others contradict."
     for suspect in found.suspects[:LISTED]:
         yield (
-            f"  {printable(suspect.file)}: labelled {printable(suspect.label)} ({100 * suspect.probability:.0f} %), "
-            f"more like {printable(suspect.instead)} ({100 * suspect.instead_probability:.0f} %)"
+            f"  {printable(suspect.file)}: labelled {printable(suspect.label)}, wrong with {percent(suspect.wrong)}: "
+            f"more like {printable(suspect.instead)}"
         )
     if out is not None:
         yield f"  all are in {printable(str(out))}"

@@ -23,14 +23,14 @@ from tuner.store.store import open_store
 from tuner_check.curves import Gain, gain_of_all, gain_of_class
 from tuner_check.left_out import Evidence
 
-#: A label is contradicted where another is so many times as probable.
-TIMES = 4.0
+#: A label is listed where it is wrong with this probability.
+DOUBTED = 0.1
 PARTITIONS = ("local.train", "local.val")
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A sample whose label the others contradict.
+    """A sample whose label may be wrong.
 
     Attributes:
         file: Its file, or place in an array.
@@ -38,6 +38,7 @@ class Suspect:
         probability: Of that label, if the sample had none, by all others.
         instead: What the others say.
         instead_probability: Of that.
+        wrong: Probability that its label is wrong.
     """
 
     file: str
@@ -45,6 +46,7 @@ class Suspect:
     probability: float
     instead: str
     instead_probability: float
+    wrong: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Findings:
     Attributes:
         samples: Number of samples that were looked at.
         found: Mean of the classes' shares that are found where samples are left out.
-        suspects: Samples whose label the others contradict, the surest first.
+        suspects: Samples whose label may be wrong, the likeliest first.
+        wrong: Number of labels among these that are expected to be wrong.
         classes: The user's classes, the largest likely gain first.
         gain: What further samples of every class would bring to `found`; None where there are too few to tell.
     """
@@ -79,6 +82,7 @@ class Findings:
     samples: int
     found: float
     suspects: tuple[Suspect, ...]
+    wrong: float
     classes: tuple[ClassFinding, ...]
     gain: Gain | None
 
@@ -139,7 +143,7 @@ def findings_of(
     if len(own) < 2:  # noqa: PLR2004 - others contradict only where there are others
         raise TaskError(f"a check needs local samples of two classes, got {len(own)}: give more")
     evidence = Evidence.of(features, y)
-    probabilities = evidence.probabilities()
+    probabilities = evidence.probabilities
     suspects = tuple(
         Suspect(
             text_from(files[at]),
@@ -147,15 +151,17 @@ def findings_of(
             float(probabilities[at, y[at]]),
             own[int(probabilities[at].argmax())],
             float(probabilities[at].max()),
+            float(evidence.wrong[at]),
         )
-        for at in evidence.contradicted(TIMES)
+        for at in evidence.doubted(DOUBTED)
     )
     classes = [
         ClassFinding(label, int(count), float(found), gain_of_class(evidence, row, more))
         for row, (label, count, found) in enumerate(zip(own, evidence.counts, evidence.found, strict=True))
     ]
     classes.sort(key=lambda one: -one.gain.likely if one.gain else -np.inf)
-    return Findings(len(y), evidence.accuracy, suspects, tuple(classes), gain_of_all(evidence, more))
+    wrong = sum(one.wrong for one in suspects)
+    return Findings(len(y), evidence.accuracy, suspects, wrong, tuple(classes), gain_of_all(evidence, more))
 
 
 def write_suspects(suspects: Sequence[Suspect], out: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Self
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
-from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import solve, spread
 from tuner.ridge.sums import Sums, one_hot
 
@@ -15,6 +14,10 @@ from tuner.ridge.sums import Sums, one_hot
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 #: Smallest singular value that counts, relative to the largest.
 SMALLEST = 1e-6
+#: Scales of scores, over their root mean square, and shares of wrong labels, which are compared.
+SCALES, SHARES = np.geomspace(0.3, 200, 60), (0.0, *np.geomspace(2e-4, 0.4, 24))
+#: Probability below which a label counts as this probable: no likelihood is then infinite.
+LEAST = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +84,44 @@ class Evidence:
         result[rows] = solved.left_out(x[rows], targets, weights)
         return result
 
+    @cached_property
     def probabilities(self) -> Doubles:
-        """Return calibrated probabilities of all samples, each left out, float64 [n, classes]."""
-        zeros = np.zeros(self.classes)
-        scale = mixture(self.scores[None], zeros, self.y, np.ones(len(self.y)), np.ones(1))[0]
-        logits = max(scale, 0.0) * self.scores
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        """Calibrated probabilities of the classes of all samples, each left out, float64 [n, classes]."""
+        return self._calibrated[0]
 
-    def contradicted(self, times: float) -> RowNumbers:
-        """Return the samples that another class is so many times as probable for, int64; the surest come first."""
-        found = self.probabilities()
-        odds = found.max(axis=1) / found[np.arange(len(self.y)), self.y]
-        order = np.argsort(-odds, kind="stable")
-        result: RowNumbers = order[odds[order] >= times]
+    @cached_property
+    def wrong(self) -> Doubles:
+        """How probable it is that each label is wrong, float64 [n].
+
+        Wrong labels are taken to be any other class alike. How many there are has the largest likelihood, together with
+        the scale of the scores: a head that is often unsure explains a contradiction, and one that is seldom does not.
+        """
+        probabilities, share = self._calibrated
+        return _wrong(probabilities[np.arange(len(self.y)), self.y], share, self.classes)
+
+    @cached_property
+    def _calibrated(self) -> tuple[Doubles, float]:
+        """The probabilities, and the share of wrong labels."""
+        rows, size = np.arange(len(self.y)), np.sqrt((self.scores**2).mean()) + np.finfo(float).tiny
+        best, result = -np.inf, (np.full_like(self.scores, 1 / self.classes), 0.0)
+        for scale in SCALES:
+            powers = np.exp(scale / size * (self.scores - self.scores.max(axis=1, keepdims=True)))
+            found = powers / powers.sum(axis=1, keepdims=True)
+            own = found[rows, self.y]
+            for share in SHARES:
+                chance = (1 - share) * own + share * (1 - own) / (self.classes - 1)
+                if (likelihood := np.log(np.maximum(chance, LEAST)).sum()) > best:
+                    best, result = likelihood, (found, float(share))
         return result
+
+    def doubted(self, least: float) -> RowNumbers:
+        """Return the samples whose label is wrong with at least a probability, int64; the likeliest come first."""
+        order = np.argsort(-self.wrong, kind="stable")
+        result: RowNumbers = order[self.wrong[order] >= least]
+        return result
+
+
+def _wrong(own: Doubles, share: float, classes: int) -> Doubles:
+    """Return how probable it is that labels are wrong, by the probability of each and the share of wrong ones."""
+    wrong = share * (1 - own) / (classes - 1)
+    return np.asarray(wrong / np.maximum((1 - share) * own + wrong, LEAST))

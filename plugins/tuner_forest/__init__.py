@@ -47,4 +47,5 @@ def fit(learning: "Learning") -> "tuple[Predict, str]":
     def predict(inputs: Any) -> Any:
         return np.asarray(forest.predict(inputs)).reshape(len(inputs), -1)
 
-    return predict, f"{forest.n_estimators} trees"
+    fewer = "" if forest.n_estimators >= TREES else f" of {TREES}, as many as the time allowed"
+    return predict, f"{forest.n_estimators} trees{fewer}"

@@ -95,12 +95,15 @@ def format_found(prepared: "Prepared") -> str:
 def format_prospect(prepared: "Prepared") -> str:
     """Return how long a run takes, and how far its score can be trusted."""
     from tuner.metrics import wilson
+    from tuner.results.records.config import RunRequest
+    from tuner.search.space import load_space
 
     counts = prepared.survey.classes
     val = sum(count.val for count in counts)
     low, high = wilson(0.9, val)
+    limit = load_space(RunRequest().space).limits["time"]
     return (
-        f"a run takes at most 10 minutes, less where nothing is left to gain (--time)\n"
+        f"a run takes at most {limit}, less where nothing is left to gain (--time)\n"
         f"guessing among {len(counts)} classes would be right {100 / len(counts):.0f} % of the time; with {val:,} "
         f"validation {prepared.noun}, a score of 90 % means {100 * low:.0f} to {100 * high:.0f} %"
     )

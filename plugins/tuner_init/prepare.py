@@ -25,6 +25,7 @@ from tuner.results.views.plausible import suspicion
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import open_store
 from tuner.targets import targets_of
+from tuner.task.copies import shared_sessions
 from tuner.task.data.entry import EntrySource
 from tuner.task.data.samples import Samples
 from tuner.task.file.schema import ModelSection
@@ -137,7 +138,13 @@ def init(
         write_private(file, text(seen))
     rows = None if others is None else len(task.head_rows)
     is_scored = bool(rows) and not dry_run and "pretrain" not in given
-    cautions = [*local.notes, *task.cautions, *_to_fetch(given, out), *(untouched_lines(file) if is_scored else ())]
+    cautions = [
+        *local.notes,
+        *shared_sessions(task),
+        *task.cautions,
+        *_to_fetch(given, out),
+        *(untouched_lines(file) if is_scored else ()),
+    ]
     factory = str(given.get("factory", "an ONNX file"))
     return Prepared(
         out,

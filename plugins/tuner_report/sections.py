@@ -117,10 +117,8 @@ def asked(run: Run) -> str:
         "Search space": f"{info.space_name}, seed {info.config.seed}",
         "Ended": info.ended,
     }
-    line = (
-        "Local is the user's own data, global that of what the given model knew. "
-        f"{targets.score_meaning} on validation samples."
-    )
+    known = ", global that of what the given model knew" if task.global_per_class else ""
+    line = f"Local is the user's own data{known}. {targets.score_meaning} on validation samples."
     return rows_of({name: text(value) for name, value in rows.items()}) + note(line)
 
 

@@ -1,12 +1,13 @@
 """The commands ``tuner plugins check``, ``tuner plugins new`` and ``tuner plugins pairs``."""
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tuner.cli.options import Json, Out, document, print_line
+from tuner.cli.options import Json, Out, document, print_line, progress
 from tuner.errors import TunerError
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ def check(package: str, /, *, json_output: Json = False) -> None:
     """
     from tuner_testing.check import check_plugin
 
-    report = check_plugin(package)
+    with closing(progress()) as listener:
+        listener.phase("checking the plugin, rule by rule")
+        report = check_plugin(package)
     print_line(document("plugins-check-1", asdict(report)) if json_output else _as_text(report))
     if report.broken:
         raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")

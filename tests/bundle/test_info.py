@@ -104,6 +104,7 @@ def test_unknown_sections_are_carried_over(tmp_path: Path) -> None:
     assert info.other == {"sparsity": {"share": 0.5}}
     parent = Bundle.open(tmp_path / "first")
     assert parent.info == info
+    assert "<th>labels</th><td>" in parent._repr_html_()
     assert repr(parent) == f"<Bundle {str(tmp_path / 'first')!r} of digits: arrays [1 × 8 × 8] → 2 labels>"
     model(tmp_path / "two.onnx", 2 * np.eye(3), carries=False)
     replaced = {MODEL: (tmp_path / "two.onnx").read_bytes}

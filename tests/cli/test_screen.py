@@ -15,6 +15,7 @@ from tuner.cli.text.screen import MOST_ROWS
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.results.records.baseline import Baseline
 from tuner.results.run import Run
+from tuner.task.copies import doubts
 
 OLD = Path(__file__).parent.parent / "fixtures"
 RUN = Run.open(OLD / "digits" / "run")
@@ -54,6 +55,15 @@ def test_the_answer_comes_first_in_plain_words_and_what_to_type_last(name: str) 
     assert lines[-1].startswith("more: tuner show ")
     assert any(line.startswith("next: tuner export ") for line in lines)
     assert [term for term in TERMS if term in "\n".join(lines)] == []
+
+
+def test_scores_that_are_too_good_are_doubted_again_without_names_of_files() -> None:
+    told = "warning: 9 of the 9 samples of local.test were taken in the same session, so scores are too high"
+    noted = (f"{told}; give each session to one of them", "warning: 2 files were changed")
+    for text in (shown(replace(RUN, info=replace(RUN.info, notes=noted))), "\n".join(doubts(noted))):
+        assert told in text
+        assert "give each session" not in text
+        assert "2 files were changed" not in text
 
 
 def test_a_trial_that_is_beaten_in_all_that_is_shown_has_no_row() -> None:

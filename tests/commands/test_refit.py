@@ -179,11 +179,12 @@ def test_the_local_scores_are_those_from_before_and_say_so() -> None:
     layers = [Exported({}, {"int8": {"float_layers": count}}) for count in (0, 2)]
     with pytest.raises(BundleError, match="keeps 2 layers in float32, but was measured with 0"):
         command._judged_by(*layers)
-    scores = Scores({}, {}, judged.checks, refit_samples=107, test_left_out=True)
+    scores = Scores({}, {}, judged.checks, refit_samples=107, test_left_out=True, doubts=("warning: a session",))
     assert Scores.from_dict(scores.to_dict()) == scores
     info = replace(Bundle.open(FIXTURES / "bundle").info, scores=scores)
     text = format_bundle(Path("out"), info, {"local_accuracy": 107})
     assert "local accuracy: measured before the refit, on 107 samples that it then learned too" in text
+    assert "warning: a session" in text
 
 
 @pytest.mark.parametrize(

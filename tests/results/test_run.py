@@ -1,6 +1,7 @@
 """A run shows itself: as a line, as a table of HTML, and as a table of pandas."""
 
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -50,6 +51,9 @@ def test_a_run_and_its_records_are_a_line_each() -> None:
         assert line.startswith(f"<Trial {record.trial}: {record.state},")
         assert "\n" not in line
         assert len(line) < 500
+        shown = replace(record, reason="<b>")._repr_html_()
+        assert len(Table(shown).open) == 0
+        assert "&lt;b&gt;" in shown
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,6 +20,7 @@ from tuner.bundle.rounds import current
 from tuner.bundle.scores import DeviceScores, Scores
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, TunerError, first_line
+from tuner.printable import html_table
 from tuner.reading import open_regular, read_bytes
 from tuner.targets import Targets
 from tuner.targets.base import Label
@@ -43,6 +44,8 @@ UNKNOWN = "unknown.onnx"
 #: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
 MOST_FILE_BYTES, MOST_BYTES = 2**31, 2**33
 _PIECE_BYTES = 2**18
+#: Labels that a notebook shows of a bundle.
+MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,6 +64,12 @@ class Bundle:
         """Return one line: the folder, the task, what it takes and the labels."""
         shape = " × ".join(map(str, self.input_shape))
         return f"<Bundle {str(self.folder)!r} of {self.name}: {self.input.kind} [{shape}] → {len(self.labels)} labels>"
+
+    def _repr_html_(self) -> str:
+        scores = {name: f"{value:.4g}" for name, value in self.info.scores.from_pixels.items()}
+        labels = ", ".join((*self.labels[:MOST_SHOWN], *(["…"] if len(self.labels) > MOST_SHOWN else [])))
+        rows = {"input": f"{self.input.kind} {[*self.input_shape]}", "labels": labels, "plan": self.info.sentence}
+        return html_table(f"bundle {self.folder} of {self.name}", rows | scores)
 
     @property
     def name(self) -> str:

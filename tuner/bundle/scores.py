@@ -51,6 +51,7 @@ class Scores:
         refit_samples: Number of local validation samples that the exported weights have learned too; 0 for none. The
             trial's values, and the local ones of `from_pixels`, which may be of stored features, are from before that.
         test_left_out: Whether there were test samples, on which nothing was measured.
+        doubts: Warnings that the scores are too good, such as of sessions that training shares with the test.
     """
 
     trial: Mapping[str, float] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Scores:
     device: DeviceScores | None = None
     refit_samples: int = 0
     test_left_out: bool = False
+    doubts: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Scores":
@@ -68,13 +70,13 @@ class Scores:
         names = ("trial", "untouched", "from_pixels")
         trial, untouched, pixels = (section.table(name).values_of(int | float, "a number") for name in names)
         notes = section.integer("refit_samples", 0), section.flag("test_left_out", default=False)
-        return cls(trial, untouched, pixels, device, *notes)
+        return cls(trial, untouched, pixels, device, *notes, section.texts("doubts", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as JSON holds them."""
         measured = {"trial": dict(self.trial), "untouched": dict(self.untouched), "from_pixels": dict(self.from_pixels)}
         content = {name: values for name, values in measured.items() if values or name == "untouched"}
-        notes = {"refit_samples": self.refit_samples, "test_left_out": self.test_left_out}
+        notes = {"refit_samples": self.refit_samples, "test_left_out": self.test_left_out, "doubts": self.doubts}
         return {
             **content,
             **{name: value for name, value in notes.items() if value},

@@ -110,9 +110,9 @@ class Table:
             raise self.wrong(key, f"whole numbers from {least} to {most}", values)
         return values
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def texts(self, key: str, default: Any = _REQUIRED) -> tuple[str, ...]:
         """Return a list of strings."""
-        values = self._list(key, _REQUIRED)
+        values = self._list(key, default)
         if any(not isinstance(value, str) or len(value) > MOST_LETTERS for value in values):
             raise self.wrong(key, f"a list of texts of at most {MOST_LETTERS:,} letters", values)
         return values

@@ -1,7 +1,7 @@
 """The same data twice: samples of one content in two partitions or two classes, and sessions on both sides."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +12,8 @@ from tuner.task.task import Task
 
 #: Pairs that a message names.
 MOST_NAMED = 2
+#: What a warning on scores says: `doubts` finds it again in the notes of a run.
+_TOO = "so scores are too"
 Pairs = list[tuple[str, str]]
 
 
@@ -36,18 +38,34 @@ def shared_samples(task: Task) -> Iterator[str]:
                     f"{task.name}: {count} the same as samples of {first} ({named(pairs)}), so scores would be of "
                     f"samples already seen: give other data, or leave {scored} out"
                 )
-            yield f"warning: {count} also in {first}, so scores are too good; remove one of each: {named(pairs)}"
-        elif is_one_domain and first.endswith(".train") and (sessions := _sessions(samples) & _sessions(others)):
-            of_these = sum(others.origin(index) in sessions for index in range(len(others)))
-            yield (
-                f"warning: {of_these:,} of the {len(others):,} samples of {scored} were taken in the same session as "
-                f"others of {first} ({'1 session' if len(sessions) == 1 else f'{len(sessions):,} sessions'}), so "
-                "scores are too high; give each session to one of them, and each class several sessions"
-            )
+            yield f"warning: {count} also in {first}, {_TOO} good; remove one of each: {named(pairs)}"
+    yield from shared_sessions(task)
     conflicts, _ = repeats(task.local.train)
     if conflicts and task.labelled:
         what = "1 sample" if len(conflicts) == 1 else f"{len(conflicts):,} samples"
         yield f"warning: local.train has {what} under two labels; remove the wrong one of each: {named(conflicts)}"
+
+
+def shared_sessions(task: Task) -> Iterator[str]:
+    """Yield a warning for each partition that has samples of the same sessions as the training samples."""
+    for first, samples in task.partitions():
+        for scored, others in task.partitions():
+            if _stage(first) != "train" or scored == first or not scored.startswith(first.removesuffix("train")):
+                continue
+            if sessions := _sessions(samples) & _sessions(others):
+                of_these = sum(others.origin(index) in sessions for index in range(len(others)))
+                were = "was" if of_these == 1 else "were"
+                count = "1 session" if len(sessions) == 1 else f"{len(sessions):,} sessions"
+                yield (
+                    f"warning: {of_these:,} of the {len(others):,} samples of {scored} {were} taken in the same "
+                    f"session as others of {first} ({count}), {_TOO} high; give each session to one of "
+                    "them, and each class several sessions"
+                )
+
+
+def doubts(notes: Iterable[str]) -> list[str]:
+    """Return the warnings, of all that was noted of a task, that its scores are too good; without names of files."""
+    return [line.partition(";")[0] for line in notes if _TOO in line]
 
 
 def copies(samples: Samples, others: Samples) -> list[tuple[int, int]]:

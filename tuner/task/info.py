@@ -19,6 +19,8 @@ from tuner.task.task import GivenTraining, Task
 
 #: As many classes without validation samples are named.
 MOST_NAMED = 5
+#: As many samples of a partition are looked at for their scale, and a factor by which none differs by chance.
+MOST_LOADED, OTHER_SCALE = 64, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def outline(task: Task) -> TaskOutline:
         TaskError: A sample cannot be read.
     """
     others = filter(None, (left_out(task.skipped), changed(task.notes), *task.cautions))
-    lines = (*shared_samples(task), *task.findings, *_unmeasured(task), *others)
+    lines = (*shared_samples(task), *task.findings, *_unmeasured(task), *_scales(task), *others)
     rows = (task.local_labels, len(task.head_rows), *_possible_folds(task))
     scale = task.targets.default_scale(len(task.labels))
     contents = task.contents()
@@ -95,6 +97,23 @@ def _unmeasured(task: Task) -> Iterator[str]:
             f"warning: local.val has no {noun} of {', '.join(names[:MOST_NAMED])}{more}, so whether these are right "
             f"is not measured: add {noun} of these to local.val, or further recordings or sessions to local.train"
         )
+
+
+def _scales(task: Task) -> Iterator[str]:
+    """Yield a warning of each partition whose numbers are far larger or smaller than those that are trained on."""
+    if task.input.kind == "images":  # decoded alike, whatever the file
+        return
+    largest = dict[str, float]()
+    for name, samples in task.partitions():
+        some = (samples.load(at) for at in range(0, len(samples), max(1, len(samples) // MOST_LOADED)))
+        largest[name] = max(float(np.abs(one).max()) / (255 if one.dtype == np.uint8 else 1) for one in some)
+    train = largest["local.train"]
+    for name, value in largest.items():
+        if not train / OTHER_SCALE <= value <= train * OTHER_SCALE:
+            yield (
+                f"warning: the values of {name} are up to {value:.3g} and those of local.train up to {train:.3g} (of "
+                "bytes: divided by 255), so scores mean little: bring both to one scale"
+            )
 
 
 def _possible_folds(task: Task) -> tuple[int, str, str]:

@@ -23,6 +23,7 @@ def growth_picture(run: Run) -> Picture | LeftOut:
     if not any(areas[-1] - areas[0] > FLAT for areas in ([area for _, area in one.points] for one in stretches)):
         return LeftOut(title, "no trial was much better than the first" if stretches else "no trial was scored")
     noun = run.info.task.noun
+    what = f"accuracy on your {noun} × on the known classes" if run.scored_samples.get("global") else "best accuracy"
     with drawing() as (figure, axes):
         words = []
         for stretch, colour in zip(stretches, LINES * len(stretches), strict=False):
@@ -33,11 +34,11 @@ def growth_picture(run: Run) -> Picture | LeftOut:
             axes.scatter(seconds[-1:], areas[-1:], s=14, color=colour, zorder=4)
             words.append(f"on {of} {areas[-1]:.3f} after {format_seconds(seconds[-1])}")
         axes.set_xlabel("time of all trials so far (s)")
-        axes.set_ylabel("hypervolume")
+        axes.set_ylabel(what)
         axes.margins(0.04, 0.1)
         if len(stretches) > 1:
             figure.legend(loc="outside lower center", ncols=2, labelcolor=MUTED)
-        text = f"Area of (local, global) accuracy under the front: {'; '.join(words)}."
+        text = f"{what[0].upper()}{what[1:]}: {'; '.join(words)}."
         return Picture(name, title, text, to_svg(figure, name, title, text), _rungs(len(stretches)))
 
 

@@ -60,7 +60,12 @@ def test_what_was_reported_before_is_not_measured_again(session: Session) -> Non
     assert rates.latency_seconds > 0
     assert (rates.forward_seconds[0], rates.train_seconds[1]) == (123.0, 456.0)
     assert not set(known) & set(figures)
-    assert session.measure(1, within=0.0, known={**known, **figures}) == replace(rates, load_seconds=ANY)
+    everything = {**known, **figures}
+    assert session.measure(1, within=0.0, known=everything) == replace(rates, load_seconds=ANY)
+    del everything["latency"]
+    figures.clear()
+    assert session.measure(1, known=everything, report=note).latency_seconds == figures["latency"]  # of a later run
+    assert figures.keys() == {"load", "latency"}
 
 
 def test_a_block_that_was_not_measured_costs_its_flops_at_the_pace_of_the_others() -> None:

@@ -14,6 +14,7 @@ from tuner.bundle.tensors import read_tensors
 from tuner.cli.app import call
 from tuner.store.store import open_store
 from tuner_check import findings
+from tuner_check.commands import lines
 from tuner_check.curves import Gain, gain_of_class
 from tuner_check.left_out import Evidence
 
@@ -44,10 +45,25 @@ def test_labels_that_were_planted_wrong_are_found(planted: tuple[findings.Findin
     listed = [suspect.file for suspect in found.suspects]
     hits = len(wrong.intersection(listed))
     assert hits >= 0.7 * len(wrong)  # recall
-    assert hits >= 0.6 * len(listed)  # precision
-    odds = [one.instead_probability / one.probability for one in found.suspects]
-    assert odds == sorted(odds, reverse=True)
+    first = listed[: len(wrong)]
+    assert len(wrong.intersection(first)) >= 0.7 * len(first)  # precision
+    assert abs(found.wrong - hits) <= 0.3 * hits
+    likely = [one.wrong for one in found.suspects]
+    assert likely == sorted(likely, reverse=True)
     assert all(one.label != one.instead and {one.label, one.instead} <= set("abcde") for one in found.suspects)
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_where_few_labels_are_wrong_few_are_expected_to_be(wrong: int) -> None:
+    """The first two classes are alike: what the head takes for the other one need not be wrong."""
+    x, y = drawn(EACH, 1)
+    y[-wrong or len(y) :] = 2
+    found = findings.findings_of(x, y, [str(at) for at in range(len(y))], list("abcde"), 20)
+    assert {suspect.file for suspect in found.suspects[:wrong]} == {str(at) for at in range(len(y) - wrong, len(y))}
+    assert len(found.suspects) <= 3 * wrong
+    assert abs(found.wrong - wrong) < 1
+    text = [*lines(found)]
+    assert text[0].endswith("expected to be wrong. The likeliest first:" if wrong else "others contradict.")
 
 
 def test_a_sample_does_not_speak_for_its_own_label() -> None:
@@ -96,7 +112,7 @@ def test_the_command_lists_and_writes(
     out = tmp_path / "suspects.csv"
     assert call(["check", "task.toml", "--out", str(out)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"Of 200 samples, {len(planted[0].suspects)} have a label that the others contradict:")
+    assert text.startswith(f"Of 200 samples, {len(planted[0].suspects)} may have a wrong label, and up to about ")
     assert "  every class: 20 more: " in text
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["file"] for row in rows] == [suspect.file for suspect in planted[0].suspects]

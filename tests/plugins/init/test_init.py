@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.tiny_task import NET, SPACE, draw
+from tests.task.data.test_sessions import MINUTE, TAKEN, photo
 from tuner.cli.app import call
 from tuner.errors import TaskError
 from tuner.task import open_task
@@ -89,6 +90,8 @@ def test_what_is_wrong_with_photos_is_found(photos: Path, weights: str, capsys: 
     shutil.copy(photos / "train/hat/1.png", photos / "train/cap/wrong.png")
     shutil.copy(photos / "train/hat/2.png", photos / "train/hat/copy.png")
     (photos / "train/cap/broken.jpg").write_bytes(b"\xff\xd8 no photo")
+    for at, part in enumerate(("train", "train", "val")):
+        photo(photos / part / f"cap/shot{at}.jpg", 100 + at, {TAKEN: f"{MINUTE}:0{at}"})
     assert call(["init", str(photos), "--weights", weights]) == 0
     output = capsys.readouterr().out
     for line in (
@@ -98,11 +101,12 @@ def test_what_is_wrong_with_photos_is_found(photos: Path, weights: str, capsys: 
         f": {photos}/train/cap/wrong.png = {photos}/train/hat/1.png",
         "copies of another photo in the same class of train: 1",
         "warning: fewer than 10 photos to train on: cap",
+        "warning: 1 of the 6 samples of local.val was taken in the same session as others of local.train (1 session), ",
     ):
         assert line in output
     assert f"warning: left out, as it cannot be read: {photos}/train/cap/broken.jpg: " in output
     assert tomllib.loads(Path("task.toml").read_text())["input"]["skip_unreadable"] is True
-    assert loaded_sizes(Path("task.toml")) == (17, 5)
+    assert loaded_sizes(Path("task.toml")) == (19, 6)
 
 
 def test_json(photos: Path, weights: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,3 +232,7 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
     assert "the largest sum of both scores, as all lose more than 2.0 points on the known classes." in said
     assert said.endswith("No other of the front trains much faster.")
     assert reasons(replace(run, best=None)) == ""
+    for scores, told in (((0.9, 0.9), "Of the 2 with 90.0 %, it has the lowest"), ((0.9, 0.91), "and a higher")):
+        equal = front_of(KNOWN, 0, *((score, 0.985, 9.0) for score in scores))
+        losses = [replace(one, values={**one.values, "local_loss": 0.1 + one.trial}) for one in equal.records]
+        assert f"{told} validation loss" in reasons(replace(equal, records=tuple(losses)))

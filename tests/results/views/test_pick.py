@@ -138,6 +138,15 @@ def test_every_name_is_answered_or_refused_with_what_would_do() -> None:
     picks = named_picks(gaining_run())  # no trial at chance
     assert picks == {"best": 4, "knee": 2, "fastest": 4, "smallest": 4, "safest": 2}
     assert {pick: pick_trial(gaining_run(), pick).trial for pick in picks} == picks
+    for sizes, smallest in (((2e6, 1e6), 1), ((1.001e6, 1e6), 4)):  # of trials 4 and 1, the latter takes more memory
+        run, size = gaining_run(), dict(zip((4, 1), sizes, strict=True))
+        records = [
+            replace(one, values={**one.values, "global_accuracy": 0.6, "bundle_bytes": size[one.trial]})
+            if one.trial in size
+            else one
+            for one in run.records
+        ]
+        assert named_picks(replace(run, records=tuple(records)))["smallest"] == smallest
     hopeless = replace(gaining_run(), info=replace(INFO, baselines=(Baseline("untouched", {"local_accuracy": 0.95}),)))
     assert named_picks(hopeless) == {"best": 4, "knee": 2}
     with pytest.raises(RunError, match="none of runs/clothing does: pick best, knee or a trial's number"):

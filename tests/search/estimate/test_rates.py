@@ -10,7 +10,8 @@ import pytest
 
 from tests.search.conftest import Moods, Tune
 from tuner.plan.example import example_model
-from tuner.planner.device import nominal
+from tuner.planner.device import COMPLETE, nominal
+from tuner.processors import usable_processors
 from tuner.results.records.trial import SCORED
 from tuner.search.estimate.rates import keep_rates, rates_of, read_rates
 
@@ -24,6 +25,28 @@ def test_rates_of_another_input_size_are_not_read(tmp_path: Path, monkeypatch: p
     keep_rates("torch", model, 1, rates)
     assert read_rates("torch", model, 1) == rates
     assert read_rates("torch", larger, 1) is None
+
+
+def test_the_time_of_a_prediction_is_measured_again_and_the_least_is_kept(cache: Path) -> None:
+    model = example_model(3)
+    kept = replace(nominal(model), latency_seconds=0.208)  # the device was busy
+    seconds, known = [0.0085, 0.3, 0.0], list[set[str]]()
+
+    class Session:
+        """Takes another time for each prediction."""
+
+        model = example_model(3)
+
+        def measure(self, _threads: int, _within: float, given: Mapping[str, float], _report: Any = None) -> Any:
+            known.append(set(given))
+            return replace(nominal(model), latency_seconds=seconds.pop(0), step_seconds=99.0)
+
+    keep_rates("torch", model, usable_processors(), kept)
+    for _ in range(3):
+        found = rates_of(Session(), "torch", measure=True)  # type: ignore[arg-type]  # it measures, no more
+        assert found == read_rates("torch", model, usable_processors()) == replace(kept, latency_seconds=0.0085)
+    assert known[0] >= {"forward 0", "train 2", "step", COMPLETE}
+    assert "latency" not in known[0]
 
 
 def test_measuring_stops_at_a_tenth_of_the_time_and_the_next_run_continues_it(

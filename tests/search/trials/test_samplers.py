@@ -29,6 +29,7 @@ def test_a_name_is_a_class_of_optuna_and_an_object_stays() -> None:
     ("sampler", "directions", "said"),
     [
         ("cmaes", TWO, r"^sampler cmaes cannot be used: .*; the study has 2 objectives \(--objectives local_accuracy "),
+        ("cmaes", ONE, "^sampler cmaes needs cmaes, which is not installed: pip install cmaes$"),
         (optuna.samplers.GridSampler({"other": [1, 2]}), ONE, "^sampler GridSampler cannot be used: "),
         (3, ONE, "^sampler: must be a name or an object of optuna.samplers.BaseSampler, got int$"),
         ("hub:none", ONE, "^sampler hub:none needs optunahub: pip install optunahub$"),
@@ -37,7 +38,8 @@ def test_a_name_is_a_class_of_optuna_and_an_object_stays() -> None:
 def test_what_a_sampler_cannot_do_is_one_line(
     monkeypatch: pytest.MonkeyPatch, sampler: object, directions: list[Literal["minimize", "maximize"]], said: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "optunahub", None)
+    for library in ("optunahub", "cmaes"):
+        monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(TunerError, match=said):
         check_sampler(sampler, directions)
 

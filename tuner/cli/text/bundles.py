@@ -59,7 +59,7 @@ def _notes(info: BundleInfo) -> list[str]:
         lines.append(f"{title}: measured before the refit, on {count:,} samples that it then learned too")
     if info.scores.test_left_out:
         lines.append(f"{title_of(TEST, info.targets)}: not measured, as the test samples were left out")
-    return lines
+    return lines + [printable(line) for line in info.scores.doubts]
 
 
 def int8_lines(info: BundleInfo) -> list[str]:

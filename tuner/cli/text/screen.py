@@ -19,7 +19,7 @@ from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
 from tuner.results.views.answer import answer, are_own, known, of_share, yours
 from tuner.results.views.pick import PICKS, named_picks
-from tuner.results.views.plausible import suspicion_of
+from tuner.results.views.plausible import warnings_of
 from tuner.results.views.reasons import reasons
 from tuner.units import format_seconds
 
@@ -56,9 +56,7 @@ SMALL = 0.04
 
 def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: str | Path | None = None) -> None:
     """Print what a run came to, for somebody who has not read the documents."""
-    print_text(console, answer(run))
-    if warning := suspicion_of(run.info):
-        print_text(console, warning)
+    print_text(console, answer(run), *warnings_of(run.info))
     if run.front:
         members = run.front if whole else _rows(run)
         table, has_intervals = _table(run, members, console.width)
@@ -263,5 +261,7 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
         why = "; ".join(PICKS[name] if len(names) == 1 else f"{name}, {PICKS[name]}" for name in names)
-        yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}"
+        beaten = baselines.not_better_than(run, run.record(trial))
+        but = f"; not surely better than the {' or the '.join(beaten)}" if beaten else ""
+        yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}{but}"
     yield f"more: {show}; all of it: {shlex.join(['tuner', 'show', run.place, '--details'])}"

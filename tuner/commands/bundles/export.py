@@ -33,6 +33,7 @@ from tuner.results.views.answer import of_share
 from tuner.results.views.pick import pick_trial
 from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
+from tuner.task.copies import doubts
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
@@ -244,6 +245,7 @@ def write_bundle(
         exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val
     if not asked.get("test", True) and "local.test" in task.contents.partitions:
         scores["test_left_out"] = True
+    scores["doubts"] = doubts(task.notes)
     sections = dict(exported.sections)
     if (section := sections.get(Section.INT8)) is not None:
         sections[Section.INT8.value] = _whole(section, part)

@@ -26,7 +26,7 @@ FIRST_SECONDS, PLAIN_SECONDS = 3.0, 8.0
 #: What each phase does, for people, and which comes next.
 PHASES = {
     OPENING: ("reading it, and looking at every file", LOOKING),
-    LOOKING: ("loading PyTorch and the model, and what its blocks compute", MEASURING),
+    LOOKING: ("loading PyTorch and the model, which is pretrained first where the task says so", MEASURING),
     MEASURING: ("how fast it computes features and trains", SCORING),
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),

@@ -9,6 +9,7 @@ from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 from tuner.planner.price import Estimate
+from tuner.printable import html_table
 from tuner.results.records.counts import ClassCounts
 from tuner.targets.base import ACCURACY, LEFT_OUT
 
@@ -105,6 +106,11 @@ class TrialRecord:
         scores = "".join(f" {name} {self.values[name]:.4g}," for name in SHOWN if name in self.values)
         rest = self.reason or (describe(self.plan) if self.plan else "no plan")
         return f"<Trial {self.trial}: {self.state},{scores} {rest}>"
+
+    def _repr_html_(self) -> str:
+        texts = {name: f"{value:.4g}" for name, value in self.values.items()}
+        rest = self.reason or (describe(self.plan) if self.plan else "no plan")
+        return html_table(f"trial {self.trial}: {self.state}", {"plan": rest, **texts})
 
     @property
     def config(self) -> int:

@@ -79,6 +79,9 @@ class Objective:
             return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"  # noqa: PLR2004 - ten of them
         if self.unit == "FLOP":
             return f"{value / 1e6:,.3g} MFLOP" if value < 1e9 else f"{value / 1e9:,.3g} GFLOP"  # noqa: PLR2004 - giga
+        for prefix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+            if not self.unit and abs(value) >= 0.9995 * factor:  # which 3 digits round to the factor
+                return f"{value / factor:.3g} {prefix}"
         return f"{value:,.3g} {self.unit}".strip()
 
     def text_of(self, values: Mapping[str, float], scored: Mapping[str, int] = MappingProxyType({})) -> str:

@@ -8,7 +8,7 @@ from tuner.results.records.baseline import UNTOUCHED, Baseline, discordant
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES
-from tuner.results.views.plausible import one_answers, suspicion_of
+from tuner.results.views.plausible import one_answers, warnings_of
 
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
 
@@ -24,8 +24,7 @@ def notes(run: Run) -> list[str]:
     has_classes = run.info.targets.has_classes
     given = f"the given model{', scored on the classes it knows' if has_classes else ''}"
     lines = [f"{UNTOUCHED}: {'; '.join(filter(None, (given, _lacking(run))))}"]
-    if warning := suspicion_of(run.info):
-        lines.append(warning)
+    lines += warnings_of(run.info)
     return lines + [f"{one.name}: {one.note}" for one in run.info.baselines if one.name != UNTOUCHED and one.note]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from tuner.errors import RunError, UsageError, nearest
 from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.run import Run
+from tuner.results.scores.objectives import BUNDLE_BYTES
 from tuner.results.scores.pareto import is_alike
 from tuner.targets.base import ACCURACY
 
@@ -24,7 +25,7 @@ PICKS: Mapping[str, str] = {
     "best": "most accurate on yours, of those that keep the known classes",
     "knee": "a balance of all columns",
     "fastest": "least time to train of those about as accurate",
-    "smallest": "least memory to train of those about as accurate",
+    "smallest": "smallest file of those about as accurate; of equal files, least memory to train",
     "safest": "keeps most of what the model knew, of those worth a look",
 }
 #: Of each named pick that compares members by one value: the value, and 1 where the least counts, -1 where the most.
@@ -95,7 +96,12 @@ def _named(run: Run, name: str) -> TrialRecord:
         )
     if any(value not in one.values for one in gaining):
         raise RunError(f"--pick {name} compares {value}, which this run did not measure: pick another")
-    return min(gaining, key=lambda one: (sign * one.values[value], *_by_accuracy(one)))
+    sized = BUNDLE_BYTES.name if name == "smallest" else ""  # equal to two digits is equal: nobody chooses by bytes
+
+    def order(one: TrialRecord) -> tuple[float, ...]:
+        return float(f"{one.values.get(sized, 0.0):.2g}"), sign * one.values[value], *_by_accuracy(one)
+
+    return min(gaining, key=order)
 
 
 def _by_accuracy(record: TrialRecord) -> tuple[float, float, float, int]:

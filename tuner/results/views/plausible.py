@@ -11,6 +11,7 @@ from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.targets import Targets
 from tuner.targets.base import ACCURACY, BALANCED
+from tuner.task.copies import doubts
 
 #: Samples below which a score at chance says nothing.
 FEW = 10
@@ -48,6 +49,11 @@ def suspicion_of(info: RunInfo) -> str:
     """Return the warning that a run's untouched model deserves; see `suspicion`."""
     given = info.untouched
     return suspicion(given.values, given.classes.get("global"), info.classes.labels, info.targets)
+
+
+def warnings_of(info: RunInfo) -> list[str]:
+    """Return why the scores of a run may say something else than they seem to."""
+    return [*filter(None, [suspicion_of(info)]), *doubts(info.notes)]
 
 
 def _of_classes(score: float, counts: ClassCounts, labels: Sequence[str]) -> str:

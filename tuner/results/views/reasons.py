@@ -57,7 +57,18 @@ def _better(run: Run, best: TrialRecord) -> Iterator[str]:
             yield f"Trial {one.trial} has {_text(run, one)}, but {apart}."
             return
         samples, noun = run.scored_samples.get("local", 0), run.info.task.noun
-        yield f"Trial {one.trial} has {_text(run, one)}, which {samples:,} {noun} cannot tell from {_text(run, best)}."
+        cannot = f"which {samples:,} {noun} cannot tell from {_text(run, best)}"
+        loss = ", and a higher validation loss, which decides then" if _loss(one) > _loss(best) else ""
+        yield f"Trial {one.trial} has {_text(run, one)}, {cannot}{loss}."
+        return
+    equal = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name) == own]
+    rest = [one for one in equal if one.trial != best.trial and not _forgets(run, one)]
+    if rest and all(_loss(one) > _loss(best) for one in rest):
+        yield f"Of the {len(rest) + 1} with {_text(run, best)}, it has the lowest validation loss."
+
+
+def _loss(record: TrialRecord) -> float:
+    return record.values.get("local_loss", 0.0)
 
 
 def _given_up(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[str]:

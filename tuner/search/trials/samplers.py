@@ -59,6 +59,9 @@ def check_sampler(kind: Any, directions: Sequence[Literal["minimize", "maximize"
             study.tell(trial, [float(number)] * len(directions))
     except UsageError:
         raise
+    except ImportError as error:
+        library = (error.name or name).partition(".")[0]
+        raise UsageError(f"sampler {name} needs {library}, which is not installed: pip install {library}") from None
     except Exception as error:  # noqa: BLE001 - a sampler may raise anything
         why, most = first_line(error).rstrip("."), f"the study has {len(directions)} objectives"
         way_out = f"{most} (--objectives local_accuracy names one), and knobs that not every plan has: use tpe or gp"

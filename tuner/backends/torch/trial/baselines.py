@@ -77,7 +77,7 @@ def baselines(access: Access, data: DataPlan, within: float = math.inf) -> tuple
     shape = access.task.input_shape
     if len(shape) <= MOST_AXES and math.prod(shape) <= MOST_NUMBERS:
         read = partial(_flat, access.task)
-        rows.append(_row(access, data, "linear on inputs", read, _linear, until))
+        rows.append(_row(access, data, "linear head on the inputs", read, _linear, until))
         rows += [_row(access, data, name, read, _offered(name), until) for name in offered(FITTERS)]
     return tuple(rows)
 
