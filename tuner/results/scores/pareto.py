@@ -88,7 +88,8 @@ def best(
 
     Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
     samples cannot. Where no member keeps the known classes, the one with the largest sum of both accuracies. Of solved
-    heads that keep them, only the best by leave-one-out takes part.
+    heads that keep them, only the best by leave-one-out takes part; its accuracy alone is compared with that of the
+    others, as its loss is of the validation samples, which may be easier than all.
 
     Args:
         members: Values of the front by trial number.
@@ -102,27 +103,32 @@ def best(
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
         return max(sorted(members), key=lambda key: _both(members[key]))
-    kept = _one_head(kept)
-    highest = max(one.get("local_accuracy", 0.0) for one in kept.values())
+    head, tails = _one_head(kept)
+    if not tails:
+        return head
+    highest = max(one.get("local_accuracy", 0.0) for one in tails.values())
     error = math.sqrt(max(0.0, highest * (1 - highest)) / max(1, samples.get("local", 1)))
-    alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) >= highest - error}
+    alike = {key: one for key, one in tails.items() if one.get("local_accuracy", 0.0) >= highest - error}
     if not all("local_loss" in one for one in alike.values()):
-        alike = {key: one for key, one in kept.items() if one.get("local_accuracy", 0.0) == highest}
+        alike = {key: one for key, one in tails.items() if one.get("local_accuracy", 0.0) == highest}
 
     def order(key: int) -> tuple[float, float, float, int]:
         one = alike[key]
         costs = -one.get("global_accuracy", 0.0), one.get("train_seconds", 0.0)
         return one.get("local_loss", 0.0), *costs, key
 
-    return min(alike, key=order)
+    tail = min(alike, key=order)
+    if head is None or kept[head].get("local_accuracy", 0.0) < tails[tail].get("local_accuracy", 0.0):
+        return tail
+    return head
 
 
-def _one_head(members: Mapping[int, Mapping[str, float]]) -> dict[int, Mapping[str, float]]:
-    """Return the members without the solved heads but one: leave-one-out tells heads apart, and no other members."""
+def _one_head(members: Mapping[int, Mapping[str, float]]) -> tuple[int | None, dict[int, Mapping[str, float]]]:
+    """Return the best of the solved heads that leave-one-out tells apart, if there is one, and the other members."""
     name = LEFT_OUT_ACCURACY.name
     heads = [key for key, one in members.items() if name in one]
     first = min(heads, key=lambda key: (-members[key][name], members[key].get("local_loss", 0.0), key), default=None)
-    return {key: one for key, one in members.items() if key == first or name not in one}
+    return first, {key: one for key, one in members.items() if name not in one}
 
 
 def _both(values: Mapping[str, float]) -> float:

@@ -57,6 +57,9 @@ def _better(run: Run, best: TrialRecord) -> Iterator[str]:
             yield f"Trial {one.trial} has {_text(run, one)}, but {apart}."
             return
         samples, noun = run.scored_samples.get("local", 0), run.info.task.noun
+        if left is None and other is not None and other < one.values[LOCAL.name]:
+            yield f"Trial {one.trial} has {_text(run, one)}, but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}."
+            return
         cannot = f"which {samples:,} {noun} cannot tell from {_text(run, best)}"
         loss = ", and a higher validation loss, which decides then" if _loss(one) > _loss(best) else ""
         yield f"Trial {one.trial} has {_text(run, one)}, {cannot}{loss}."
