@@ -127,6 +127,10 @@ class Session(ABC):
     def model(self) -> ModelInfo:
         """The model's chain of blocks."""
 
+    def sized(self, sizes: Sequence[int]) -> ModelInfo:  # noqa: ARG002 - optional
+        """Return the model with what it is at further sizes of its input, in pixels; without any by default."""
+        return self.model
+
     def prepare(self, plan: TrialPlan) -> None:  # noqa: B027 - optional
         """Compute and keep what every job about a plan's cuts needs: called before a child is forked for the plan."""
 
@@ -137,6 +141,7 @@ class Session(ABC):
         within: float = math.inf,
         known: Mapping[str, float] = MappingProxyType({}),
         report: Report = silent,
+        plan: TrialPlan | None = None,
     ) -> Rates:
         """Return this device's speed on this model.
 
@@ -145,6 +150,7 @@ class Session(ABC):
             within: Seconds that it should take at most; what there is no time for is derived.
             known: Figures that earlier calls reported, which are not measured again: `tuner.planner.device.rates_from`.
             report: Called with each new figure, ``{"figure": name, "value": number}``, which is then kept.
+            plan: Plan of another size of the input, at which the model is measured; given after `sized` alone.
         """
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - optional

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +14,8 @@ from tuner.backends.base import Session
 from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
-from tuner.planner.device import Rates, nominal, rates_from
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import COMPLETE, Rates, nominal, rates_from, unscaled_bytes
 from tuner.processors import this_machine, usable_processors
 from tuner.search.listener import MEASURING, Listener
 
@@ -75,6 +76,39 @@ def rates_of(
     return rates
 
 
+def with_sizes(
+    rates: Rates, session: Session, backend: str, plans: Sequence[TrialPlan], *, measure: bool, within: float = math.inf
+) -> Rates:
+    """Return the rates with those at the sizes of the input of some plans: as kept, or measured now, as in `rates_of`.
+
+    What there is no time for follows from FLOPs, at the pace of the task's own size; the engine is the same.
+    """
+    known = {
+        "pace": sum(rates.forward_seconds) / max(1e-12, sum(nominal(session.model).forward_seconds)),
+        f"prefix {rates.prefix_kind}": rates.prefix_ratio,
+        "load": rates.load_seconds,
+        "step": rates.step_seconds,
+        "read": rates.read_bytes,
+        "trace": rates.trace_seconds,
+        COMPLETE: 1.0,
+    }
+
+    def at(plan: TrialPlan) -> Rates:
+        if not measure:
+            return nominal(plan.model)
+        threads = usable_processors()
+        figures = _Figures(_path(backend, plan.model, threads), plan.model, Listener())
+        done, of = figures.passes()
+        with suppress(MemoryLimitError, BudgetError):
+            if done < of or "latency" not in figures.by_name:
+                session.measure(threads, within, {**known, **figures.by_name}, figures.note, plan)
+        filling = rates.fill_peak_bytes - unscaled_bytes(session.model) + unscaled_bytes(plan.model)
+        own = rates_from(plan.model, {**known, **figures.by_name, "fill peak": filling})
+        return replace(own, first=rates.first)
+
+    return replace(rates, sizes=tuple((plan.size, at(plan)) for plan in plans))
+
+
 class _Figures:
     """What was measured so far, by name, kept in a file."""
 
@@ -94,19 +128,19 @@ class _Figures:
             self.by_name[name] = value
             with suppress(OSError):  # the disk is full: it is measured again another time
                 write_private(self.path, json.dumps(self.by_name), durable=False)
-            self._listener.step("blocks", *self._passes())
+            self._listener.step("blocks", *self.passes())
         return False
 
     def explain(self) -> None:
         """Say how much was measured, where it is not all."""
-        done, of = self._passes()
+        done, of = self.passes()
         if done < of:
             self._listener.say(
                 f"measured {done} of {of} passes of blocks, forward and backward; the others' costs are computed from "
                 "FLOPs, and the next run continues measuring"
             )
 
-    def _passes(self) -> tuple[int, int]:
+    def passes(self) -> tuple[int, int]:
         """Return how many passes of blocks, forward or backward, were measured, and of how many."""
         names = [f"{kind} {index}" for kind in ("forward", "train") for index in range(self._model.num_blocks)]
         return sum(name in self.by_name for name in names), len(names)

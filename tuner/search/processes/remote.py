@@ -58,14 +58,20 @@ class RemoteSession(Session):
     def model(self) -> ModelInfo:
         return cast("ModelInfo", self._call("looking at the model", "model"))
 
+    def sized(self, sizes: Sequence[int]) -> ModelInfo:
+        self.model = cast("ModelInfo", self._call("looking at other input sizes", "sized", sizes=list(sizes)))
+        return self.model
+
     def measure(
         self,
         threads: int,
         within: float = math.inf,
         known: Mapping[str, float] = MappingProxyType({}),
         report: Report = silent,
+        plan: TrialPlan | None = None,
     ) -> Rates:
         arguments = {"threads": threads, "within": WITHIN_SHARE * within, "known": dict(known)}
+        arguments |= {} if plan is None else {"plan": plan}
         return cast("Rates", self._run("measuring this device", "measure", self._limited(within), report, **arguments))
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
