@@ -96,6 +96,10 @@ class ModelInfo(Part):
         """Last axis of the input; of images, their side in pixels."""
         return (self.blocks[0].in_shape or (0,))[-1]
 
+    def takes(self, size: int) -> bool:
+        """Return whether the model was looked at with another size of its input, and takes it."""
+        return any(one.size == size and one.blocks for one in self.sizes)
+
     def at(self, size: int) -> "ModelInfo":
         """Return the model as it is at a size of its input; 0 is the task's own."""
         if size in {0, self.side}:

@@ -216,7 +216,9 @@ class TrialPlan(Part):
         return check(replace(self, data=replace(self.data, share=1.0, refit=True), recipe=recipe))
 
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
-        """Return the same decisions for all samples of another task, at its own size, or for a model with a grown head.
+        """Return the same decisions for all samples of another task, or for a model with a grown head.
+
+        The size of the input is the plan's where the model was looked at with it, else the task's own.
 
         Raises:
             PlanError: The model has another number of blocks.
@@ -226,8 +228,8 @@ class TrialPlan(Part):
                 f"a plan for {self.model.num_blocks} blocks cannot be used for {model.name}, which has "
                 f"{model.num_blocks}: run `tuner run` on that task instead"
             )
-        data = replace(self.data, share=1.0, folds=0, refit=False)
-        return normal_form(replace(self, model=model, task=task, data=data, size=0))
+        data, size = replace(self.data, share=1.0, folds=0, refit=False), self.size if model.takes(self.size) else 0
+        return normal_form(replace(self, model=model.at(size), task=task, data=data, size=size))
 
 
 def check(plan: TrialPlan) -> TrialPlan:

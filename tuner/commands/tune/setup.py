@@ -6,13 +6,13 @@ from typing import Any
 
 from tuner.awake import CLOCK
 from tuner.control_group import memory_limit
-from tuner.errors import UsageError
-from tuner.plan.parts import Stage
+from tuner.errors import PluginError, UsageError
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Knob, Wanted
+from tuner.plugin.load.calls import CALL_SECONDS, fault, limited
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import RunRequest, named_objectives
 from tuner.results.scores.objectives import Objective
@@ -109,11 +109,8 @@ class RunSetup:
         Where plans may ask for another size of the input, the model is looked at with these first.
         """
         strategies = with_given(self.strategies, session.task.given)
-        sizes = {
-            size for one in strategies if one.stage is Stage.SIZE for size in one.sizes(session.task.input.size or 0)
-        }
-        if sizes:
-            session.sized(sorted(sizes, reverse=True))
+        if sizes := further_sizes(strategies, session.task.input.size or 0):
+            session.sized(sizes)
         return strategies, check_knobs(self.space, strategies, session.model, session.task.info)
 
     def rates(self, session: RemoteSession, within: float, listener: Listener | None = None) -> Rates:
@@ -124,6 +121,24 @@ class RunSetup:
         if not taken:
             return rates
         return with_sizes(rates, session, name, taken, measure=measure, within=SIZE_SHARE * within)
+
+
+def further_sizes(strategies: Iterable[Strategy[Any]], own: int) -> list[int]:
+    """Return the sizes of the input that plans may ask for beside the task's own, the largest first.
+
+    Raises:
+        PluginError: A strategy raised an exception.
+    """
+    found = set[int]()
+    for strategy in strategies:
+        try:
+            with limited(CALL_SECONDS):
+                found.update(map(int, strategy.sizes(own)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise PluginError(f"strategy {strategy.name!r}: sizes {fault(error)}") from error
+    return sorted(found - {own}, reverse=True)
 
 
 def check_study(host: Host, asked: RunRequest) -> str:

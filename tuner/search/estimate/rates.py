@@ -101,7 +101,7 @@ def with_sizes(
         done, of = figures.passes()
         with suppress(MemoryLimitError, BudgetError):
             if done < of or "latency" not in figures.by_name:
-                session.measure(threads, within, {**known, **figures.by_name}, figures.note, plan)
+                session.measure_at(plan, threads, within, {**known, **figures.by_name}, figures.note)
         filling = rates.fill_peak_bytes - unscaled_bytes(session.model) + unscaled_bytes(plan.model)
         own = rates_from(plan.model, {**known, **figures.by_name, "fill peak": filling})
         return replace(own, first=rates.first)

@@ -82,9 +82,9 @@ class OpenTask:
             raise TaskError(
                 f"{self.task.model.factory} or its weights changed since the plan was made: run `tuner run` again"
             )
-        if plan.size not in self.tasks:  # what is known of its samples is kept
+        if plan.size and plan.size not in self.tasks:  # what is known of its samples is kept
             self.tasks[plan.size] = self.task.at(plan.size)
-        return replace(self, task=self.tasks[plan.size], model=self.model.with_info(plan.model))
+        return replace(self, task=self.tasks.get(plan.size, self.task), model=self.model.with_info(plan.model))
 
     def without_test(self) -> "OpenTask":
         """Return the same without test samples, which are then not scored."""
