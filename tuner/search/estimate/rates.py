@@ -104,7 +104,8 @@ def with_sizes(
                 session.measure_at(plan, threads, within, {**known, **figures.by_name}, figures.note)
         filling = rates.fill_peak_bytes - unscaled_bytes(session.model) + unscaled_bytes(plan.model)
         own = rates_from(plan.model, {**known, **figures.by_name, "fill peak": filling})
-        return replace(own, first=rates.first)
+        share = sum(own.forward_seconds) / max(1e-12, sum(rates.forward_seconds))
+        return replace(own, first=rates.first, latency_seconds=own.latency_seconds or share * rates.latency_seconds)
 
     return replace(rates, sizes=tuple((plan.size, at(plan)) for plan in plans))
 
