@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tuner.bundle.adapt import adapted
 from tuner.commands.bundles.export import export
+from tuner.commands.tasks.describe import describe_task
 from tuner.commands.tune.run import run
 from tuner.errors import KnobError
+from tuner.plugin.core import load_task
 from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
 from tuner_resolution import Resolution
@@ -100,6 +103,11 @@ def test_a_smaller_input_costs_less_and_is_what_the_bundle_takes(found: Run, fol
     content = json.loads((out / "bundle.json").read_text())
     assert (content["input"]["size"], content["input_shape"]) == (32, [3, 32, 32])
     assert content["scores"]["from_pixels"]["largest_logit_difference"] < 1e-3  # PyTorch's and ONNX Runtime's
+    again = adapted(load_task(folder / "pooled.toml"), out, starts_from_bundle=True)
+    assert (again.input.size, again.input_shape) == (32, (3, 32, 32))  # as the bundle takes them
+    described = describe_task(str(folder / "pooled.toml"), out / "plan.toml")
+    assert described.plan is not None
+    assert "at 32 px" in described.plan.sentence
     photos = sorted((folder / "val").rglob("*.png"))
     answers = [answer.label for answer in Personaliser(Bundle.open(out)).predict([*photos])]
     right = sum(answer == photo.parent.name for answer, photo in zip(answers, photos, strict=True))
