@@ -194,12 +194,10 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
     options = wanted if isinstance(wanted, tuple) else (wanted,)
     left = tuple(option for option in options if is_legal(legal, option))
     if not left:
-        if isinstance(legal, Choice):
-            allowed = f"{_list(legal.options)}{legal.why and f' ({legal.why})'}"
-        else:
-            allowed = f"[{legal.low:g}, {legal.high:g}]"
+        why = f" ({legal.why})" if isinstance(legal, Choice) and legal.why else ""
+        allowed = f"[{legal.low:g}, {legal.high:g}]" if isinstance(legal, Numeric) else _list(legal.options)
         raise KnobError(
-            f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}: "
+            f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}{why}: "
             "change the search space"
         )
     if isinstance(legal, Numeric):

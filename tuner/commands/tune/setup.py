@@ -118,9 +118,7 @@ class RunSetup:
         measure, name, model, info = not self.asked.deterministic, self.backends[0], session.model, session.task.info
         rates = rates_of(session, name, measure=measure, within=within, listener=listener)
         taken = [TrialPlan(model.at(one.size), info, size=one.size) for one in model.sizes if one.blocks]
-        if not taken:
-            return rates
-        return with_sizes(rates, session, name, taken, measure=measure, within=SIZE_SHARE * within)
+        return with_sizes(rates, session, name, taken, measure=measure, within=SIZE_SHARE * within) if taken else rates
 
 
 def further_sizes(strategies: Iterable[Strategy[Any]], own: int) -> list[int]:
