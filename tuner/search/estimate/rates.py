@@ -76,6 +76,50 @@ def rates_of(
     return rates
 
 
+class _Figures:
+    """What was measured so far, by name, kept in a file."""
+
+    def __init__(self, path: Path, model: ModelInfo, listener: Listener) -> None:
+        from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
+
+        self.path, self._model, self._listener = path.with_suffix(FIGURES), model, listener
+        self.by_name: dict[str, float] = {}
+        with suppress(OSError, ValidationError):
+            adapter = TypeAdapter(dict[str, Annotated[FiniteFloat, Field(ge=0)]])
+            self.by_name = adapter.validate_json(self.path.read_bytes())
+
+    def note(self, progress: Mapping[str, Any]) -> bool:
+        """Keep a figure that a session reports; nothing is to stop."""
+        name, value = progress.get("figure"), progress.get("value")
+        if isinstance(name, str) and isinstance(value, int | float) and 0 <= value < math.inf:
+            self.by_name[name] = value
+            with suppress(OSError):  # the disk is full: it is measured again another time
+                write_private(self.path, json.dumps(self.by_name), durable=False)
+            self._listener.step("blocks", *self._passes())
+        return False
+
+    def explain(self) -> None:
+        """Say how much was measured, where it is not all."""
+        done, of = self._passes()
+        if done < of:
+            self._listener.say(
+                f"measured {done} of {of} passes of blocks, forward and backward; the others' costs are computed from "
+                "FLOPs, and the next run continues measuring"
+            )
+
+    def _passes(self) -> tuple[int, int]:
+        """Return how many passes of blocks, forward or backward, were measured, and of how many."""
+        names = [f"{kind} {index}" for kind in ("forward", "train") for index in range(self._model.num_blocks)]
+        return sum(name in self.by_name for name in names), len(names)
+
+
+def _path(backend: str, model: ModelInfo, threads: int) -> Path:
+    about = f"{this_machine()} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
+    folder = cache_folder() / "rates"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}.json"
+
+
 def with_sizes(
     rates: Rates, session: Session, backend: str, plans: Sequence[TrialPlan], *, measure: bool, within: float = math.inf
 ) -> Rates:
@@ -98,9 +142,8 @@ def with_sizes(
             return nominal(plan.model)
         threads = usable_processors()
         figures = _Figures(_path(backend, plan.model, threads), plan.model, Listener())
-        done, of = figures.passes()
         with suppress(MemoryLimitError, BudgetError):
-            if done < of or "latency" not in figures.by_name:
+            if not {"latency", f"train {plan.model.num_blocks - 1}"} <= figures.by_name.keys():  # the last one
                 session.measure_at(plan, threads, within, {**known, **figures.by_name}, figures.note)
         filling = rates.fill_peak_bytes - unscaled_bytes(session.model) + unscaled_bytes(plan.model)
         own = rates_from(plan.model, {**known, **figures.by_name, "fill peak": filling})
@@ -108,47 +151,3 @@ def with_sizes(
         return replace(own, first=rates.first, latency_seconds=own.latency_seconds or share * rates.latency_seconds)
 
     return replace(rates, sizes=tuple((plan.size, at(plan)) for plan in plans))
-
-
-class _Figures:
-    """What was measured so far, by name, kept in a file."""
-
-    def __init__(self, path: Path, model: ModelInfo, listener: Listener) -> None:
-        from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
-
-        self.path, self._model, self._listener = path.with_suffix(FIGURES), model, listener
-        self.by_name: dict[str, float] = {}
-        with suppress(OSError, ValidationError):
-            adapter = TypeAdapter(dict[str, Annotated[FiniteFloat, Field(ge=0)]])
-            self.by_name = adapter.validate_json(self.path.read_bytes())
-
-    def note(self, progress: Mapping[str, Any]) -> bool:
-        """Keep a figure that a session reports; nothing is to stop."""
-        name, value = progress.get("figure"), progress.get("value")
-        if isinstance(name, str) and isinstance(value, int | float) and 0 <= value < math.inf:
-            self.by_name[name] = value
-            with suppress(OSError):  # the disk is full: it is measured again another time
-                write_private(self.path, json.dumps(self.by_name), durable=False)
-            self._listener.step("blocks", *self.passes())
-        return False
-
-    def explain(self) -> None:
-        """Say how much was measured, where it is not all."""
-        done, of = self.passes()
-        if done < of:
-            self._listener.say(
-                f"measured {done} of {of} passes of blocks, forward and backward; the others' costs are computed from "
-                "FLOPs, and the next run continues measuring"
-            )
-
-    def passes(self) -> tuple[int, int]:
-        """Return how many passes of blocks, forward or backward, were measured, and of how many."""
-        names = [f"{kind} {index}" for kind in ("forward", "train") for index in range(self._model.num_blocks)]
-        return sum(name in self.by_name for name in names), len(names)
-
-
-def _path(backend: str, model: ModelInfo, threads: int) -> Path:
-    about = f"{this_machine()} {backend} {model.fingerprint} {model.blocks[0].in_shape} {threads} {FORMAT}"
-    folder = cache_folder() / "rates"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder / f"{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}.json"
