@@ -100,8 +100,9 @@ def test_the_toml_begins_with_the_sentence_and_the_decisions() -> None:
     assert lines[0] == f"# {describe(PLAN)}"
     assert lines[1] == "format = 1"
     assert list(tomllib.loads(to_toml(PLAN)))[-2:] == ["task", "model"]
-    assert list(PLAN.settings()) == [stage.value for stage in Stage if stage is not Stage.LOSS]
-    assert list(replace(PLAN, loss=(LossTerm("distill", 0.5),)).settings()) == [stage.value for stage in Stage]
+    assert list(PLAN.settings()) == [stage.value for stage in Stage if stage not in {Stage.SIZE, Stage.LOSS}]
+    whole = replace(PLAN, loss=(LossTerm("distill", 0.5),), size=PLAN.model.side)
+    assert list(whole.settings()) == [stage.value for stage in Stage]
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,10 @@ class Session(ABC):
     def model(self) -> ModelInfo:
         """The model's chain of blocks."""
 
+    def sized(self, sizes: Sequence[int]) -> ModelInfo:  # noqa: ARG002 - optional
+        """Return the model with what it is at further sizes of its input, in pixels; without any by default."""
+        return self.model
+
     def prepare(self, plan: TrialPlan) -> None:  # noqa: B027 - optional
         """Compute and keep what every job about a plan's cuts needs: called before a child is forked for the plan."""
 
@@ -146,6 +150,12 @@ class Session(ABC):
             known: Figures that earlier calls reported, which are not measured again: `tuner.planner.device.rates_from`.
             report: Called with each new figure, ``{"figure": name, "value": number}``, which is then kept.
         """
+
+    def measure_at(
+        self, plan: TrialPlan, threads: int, within: float, known: Mapping[str, float], report: Report
+    ) -> Rates:
+        """Return the same of the model at a plan's size of the input, one of those that `sized` returned."""
+        raise NotImplementedError
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - optional
         """Return what the first training step takes in a process that ran none before; empty where that is not known.

@@ -32,6 +32,8 @@ def match_inputs(task: Task, bundle: Bundle) -> Task:
     Raises:
         TaskError: The tasks differ in anything else of [input], or in the loss.
     """
+    if bundle.input.size and bundle.plan().size:  # it was chosen: the task's own is another
+        task = task.at(bundle.input.size)
     if input_kind(task.input.kind).is_standardised:
         task = replace(task, input=replace(task.input, mean=bundle.input.mean, std=bundle.input.std))
     if not (task.input.columns and bundle.input.columns):  # one of them does not say

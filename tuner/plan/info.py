@@ -3,10 +3,11 @@
 import math
 from bisect import bisect_left
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from tuner.errors import PlanError
 from tuner.targets import SINGLE_LABEL, LossKind, Targets, targets_of
 
 #: How pydantic reads files: an unknown key is an error.
@@ -54,6 +55,21 @@ class BlockInfo(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Sized(Part):
+    """A model at another size of its input than the task's own.
+
+    Attributes:
+        size: Side of the square that the model sees, in pixels.
+        blocks: Its blocks then; none where it does not take the size.
+        refused: Why it does not.
+    """
+
+    size: int
+    blocks: tuple[BlockInfo, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo(Part):
     """The model as a chain of blocks, without a tensor.
 
@@ -64,6 +80,7 @@ class ModelInfo(Part):
         blocks: Chain from the input to the head; at least one block.
         note: Reason why only whole-model training is offered; empty where cuts are.
         traced_by: How the blocks were found, such as ``"torch.fx"``; empty where they were not.
+        sizes: What it is at other sizes of its input, where it was looked at with these.
     """
 
     name: str
@@ -72,6 +89,26 @@ class ModelInfo(Part):
     blocks: tuple[BlockInfo, ...]
     note: str = ""
     traced_by: str = ""
+    sizes: tuple[Sized, ...] = field(default=(), compare=False)
+
+    @property
+    def side(self) -> int:
+        """Last axis of the input; of images, their side in pixels."""
+        return (self.blocks[0].in_shape or (0,))[-1]
+
+    def takes(self, size: int) -> bool:
+        """Return whether the model was looked at with another size of its input, and takes it."""
+        return any(one.size == size and one.blocks for one in self.sizes)
+
+    def at(self, size: int) -> "ModelInfo":
+        """Return the model as it is at a size of its input; 0 is the task's own."""
+        if size in {0, self.side}:
+            return self
+        blocks = next((one.blocks for one in self.sizes if one.size == size), ())
+        if not blocks:
+            known = ", ".join(str(one.size) for one in self.sizes if one.blocks)
+            raise PlanError(f"plan: size must be one that {self.name} takes ({known or self.side}), got {size}")
+        return replace(self, blocks=blocks, sizes=())
 
     @property
     def num_blocks(self) -> int:

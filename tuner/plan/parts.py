@@ -24,6 +24,7 @@ Course = Literal["warmup", "wsd", "cosine", "constant", "exponential", "steps"]
 class Stage(StrEnum):
     """The field of a plan that a strategy may write, in the order they are decided."""
 
+    SIZE = auto()
     DATA = auto()
     SPLIT = auto()
     SHAPE = auto()

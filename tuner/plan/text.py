@@ -24,9 +24,10 @@ def describe(plan: TrialPlan) -> str:
     backend = BACKENDS.get(plan.runtime.backend, f" by {plan.runtime.backend}")
     backend += ", its frozen blocks in int8" if plan.runtime.precision == "int8" else ""
     changes = f"{edits}{_heads(plan.heads)}{terms}{backend}"
+    samples = f"{_data(plan)}{f' at {plan.size} px' if plan.size else ''}"
     if plan.traits.solves:
-        return f"solve {SOLVED} for {_data(plan)}{_source(plan)}{changes}"
-    return f"train {_part(plan)} on {_data(plan)}{_source(plan)}, {_recipe(plan)}{changes}"
+        return f"solve {SOLVED} for {samples}{_source(plan)}{changes}"
+    return f"train {_part(plan)} on {samples}{_source(plan)}, {_recipe(plan)}{changes}"
 
 
 def plain(plan: TrialPlan) -> str:
@@ -38,6 +39,7 @@ def plain(plan: TrialPlan) -> str:
     samples = f"{own} of your {noun}" if plan.data.share == 1 else f"{own} of your {plan.task.local_train:,} {noun}"
     if plan.global_samples:
         samples += f" and {plan.global_samples:,} known one{'' if plan.global_samples == 1 else 's'}"
+    samples += f" at {plan.size} px" if plan.size else ""
     if plan.traits.solves:
         return f"computes {SOLVED} from {samples}"
     by = "".join(f", by {edit.kind}" for edit in plan.shape)

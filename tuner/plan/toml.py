@@ -26,7 +26,8 @@ def to_toml(plan: TrialPlan) -> str:
     content = asdict(plan)
     decisions = {"format": FORMAT, **plan.settings()}
     comment = "".join(letter if letter.isprintable() else " " for letter in describe(plan))
-    return f"# {comment}\n" + tomli_w.dumps(decisions | {"task": content["task"], "model": content["model"]})
+    model = {name: value for name, value in content["model"].items() if name != "sizes"}
+    return f"# {comment}\n" + tomli_w.dumps(decisions | {"task": content["task"], "model": model})
 
 
 def from_toml(text: str) -> TrialPlan:

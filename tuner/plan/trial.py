@@ -45,6 +45,7 @@ class TrialPlan(Part):
         cache: How the outputs of the frozen blocks are stored.
         recipe: How the tail trains.
         runtime: What carries the plan out.
+        size: Side of the square that the model sees, in pixels; 0 for the task's own. `model` is the one at that size.
     """
 
     model: ModelInfo
@@ -57,6 +58,7 @@ class TrialPlan(Part):
     cache: CachePlan = field(default_factory=CachePlan)
     recipe: RecipePlan = field(default_factory=RecipePlan)
     runtime: RuntimePlan = field(default_factory=RuntimePlan)
+    size: int = 0
 
     @property
     def trainable(self) -> int:
@@ -188,7 +190,8 @@ class TrialPlan(Part):
         It leaves out what equals its default and the limit on memory, and holds counts of mixed-in samples.
         """
         decided = replace(self, data=replace(self.data, alpha=0.0), runtime=replace(self.runtime, memory_bytes=0))
-        content = {stage.value: settings_of(getattr(decided, stage.value), hashed=True) for stage in Stage}
+        stages = (stage for stage in Stage if stage is not Stage.SIZE or self.size)
+        content = {stage.value: settings_of(getattr(decided, stage.value), hashed=True) for stage in stages}
         content["counts"] = self._counts(self.data), self._counts(self.data.pool)
         content["model"], content["task"] = self.model.fingerprint, self.task.fingerprint
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -201,7 +204,7 @@ class TrialPlan(Part):
 
     def settings(self) -> dict[str, Any]:
         """Return every decision as JSON's types, without `OPTIONAL` settings at their default, model and task."""
-        stages = (stage for stage in Stage if stage is not Stage.LOSS or self.loss)
+        stages = (stage for stage in Stage if stage not in {Stage.SIZE, Stage.LOSS} or getattr(self, stage.value))
         return {stage.value: settings_of(getattr(self, stage.value)) for stage in stages}
 
     def refitted(self, epochs: int, *, solve_again: bool) -> "TrialPlan":
@@ -215,6 +218,8 @@ class TrialPlan(Part):
     def carried_to(self, model: ModelInfo, task: TaskInfo) -> "TrialPlan":
         """Return the same decisions for all samples of another task, or for a model with a grown head.
 
+        The size of the input is the plan's where the model was looked at with it, else the task's own.
+
         Raises:
             PlanError: The model has another number of blocks.
         """
@@ -223,8 +228,8 @@ class TrialPlan(Part):
                 f"a plan for {self.model.num_blocks} blocks cannot be used for {model.name}, which has "
                 f"{model.num_blocks}: run `tuner run` on that task instead"
             )
-        data = replace(self.data, share=1.0, folds=0, refit=False)
-        return normal_form(replace(self, model=model, task=task, data=data))
+        data, size = replace(self.data, share=1.0, folds=0, refit=False), self.size if model.takes(self.size) else 0
+        return normal_form(replace(self, model=model.at(size), task=task, data=data, size=size))
 
 
 def check(plan: TrialPlan) -> TrialPlan:
@@ -240,6 +245,7 @@ def _rules(plan: TrialPlan) -> Iterator[tuple[bool, str, object]]:
     num_blocks = plan.model.num_blocks
     alpha, bits, augment = plan.data.alpha, plan.cache.bits, plan.cache.augment
     yield num_blocks >= 1, "model.blocks must have at least one block", num_blocks
+    yield plan.size in {0, plan.model.side}, "size must be that of the model's input", plan.size
     yield 0 <= plan.split <= num_blocks, f"split must be in [0, {num_blocks}]", plan.split
     yield 0 <= alpha <= 1, "data.alpha must be in [0, 1]", alpha
     yield 0 < plan.data.share <= 1, "data.share must be above 0 and at most 1", plan.data.share

@@ -63,6 +63,7 @@ class Rates:
         trace_seconds: Time to trace and plan one block of a tail, once per trial that the planned executor runs.
         complete: Whether there was time to measure all of it; else some of it is derived.
         first: What a fresh process takes in addition.
+        sizes: The rates at other sizes of the input, by these.
     """
 
     forward_seconds: tuple[float, ...]
@@ -78,6 +79,11 @@ class Rates:
     trace_seconds: float = 0.0
     complete: bool = True
     first: FirstSteps = FirstSteps()
+    sizes: tuple[tuple[int, "Rates"], ...] = ()
+
+    def at(self, size: int) -> "Rates":
+        """Return the rates at a size of the input; these where they are of no other."""
+        return next((rates for own, rates in self.sizes if own == size), self)
 
 
 def unscaled_bytes(model: ModelInfo) -> int:
@@ -110,12 +116,14 @@ def rates_from(model: ModelInfo, figures: Mapping[str, float]) -> Rates:
         model: The model.
         figures: What was measured, by name: ``"forward 3"`` and ``"train 3"`` are the seconds of a block, ``"load"``,
             ``"step"``, ``"read"``, ``"fill peak"``, ``"latency"`` and ``"trace"`` the fields of `Rates` that begin so;
-            ``"prefix KIND"`` is the ratio of the engine that was chosen, and `COMPLETE` says that this is all.
+            ``"prefix KIND"`` is the ratio of the engine that was chosen, ``"pace"`` that of seconds to made-up ones
+            where no block was measured, and `COMPLETE` says that this is all.
     """
     made_up = nominal(model)
     known = [index for index in range(model.num_blocks) if f"forward {index}" in figures]
     expected = sum(made_up.forward_seconds[index] for index in known)
-    pace = sum(figures[f"forward {index}"] for index in known) / expected if expected else 1.0
+    measured = sum(figures[f"forward {index}"] for index in known)
+    pace = measured / expected if expected else figures.get("pace", 1.0)
     forward = [figures.get(f"forward {index}", pace * taken) for index, taken in enumerate(made_up.forward_seconds)]
     kind, ratio = next(
         ((name.removeprefix("prefix "), value) for name, value in figures.items() if name.startswith("prefix ")),

@@ -243,4 +243,4 @@ class Price:
 @lru_cache(maxsize=KEPT)
 def price(plan: TrialPlan, rates: Rates) -> Price:
     """Return what a plan takes on a device; the same object for the same plan."""
-    return Price(plan, rates)
+    return Price(plan, rates.at(plan.size))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,7 @@ _PARTS = fields(TrialPlan)
 #: Parts that no strategy may write, and that take long to look at.
 _LARGE = (ModelInfo, TaskInfo)
 _TYPES: Mapping[Stage, type] = {
+    Stage.SIZE: int,
     Stage.DATA: DataPlan,
     Stage.SPLIT: int,
     Stage.SHAPE: tuple,
@@ -126,7 +127,7 @@ def compose(
                     after = _written(strategy, "apply", plan, drawn, frozenset({stage, *strategy.writes}), owners)
                     editors |= dict.fromkeys(_added(plan, after), strategy.name)
                     changed += [strategy.name] if after != plan else []
-                    plan = after
+                    plan = replace(after, model=model.at(after.size)) if stage is Stage.SIZE else after
                     refiners += [(strategy, drawn)] if strategy.refines else []
             owners = {}
             for strategy, drawn in refiners:

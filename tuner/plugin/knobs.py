@@ -44,12 +44,16 @@ class Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few values. `start` is tried first; None for the first of them; a search space may ask for `legal`."""
+    """One of a few values. `start` is tried first; None for the first of them; a search space may ask for `legal`.
+
+    `why` says why there are no others, for who asks for one.
+    """
 
     name: str
     options: tuple[Scalar, ...]
     start: Scalar | None = field(default=None, repr=False)
     legal: Numeric | None = field(default=None, repr=False, compare=False)
+    why: str = field(default="", repr=False, compare=False)
 
     @property
     def fixed(self) -> bool:
@@ -126,9 +130,9 @@ class Draw:
         """Draw a number in ``[low, high]``; arguments as for `integer`."""
         return float(self._draw(_usual(Numeric(self._full(name), low, high, whole=False, log=log, start=start), usual)))
 
-    def choice(self, name: str, options: Sequence[T], *, start: T | None = None) -> T:
-        """Draw one of `options`; `start` is tried first."""
-        drawn = self._draw(Choice(self._full(name), tuple(options), start))
+    def choice(self, name: str, options: Sequence[T], *, start: T | None = None, why: str = "") -> T:
+        """Draw one of `options`; `start` is tried first. `why` tells who asks for another one why there is none."""
+        drawn = self._draw(Choice(self._full(name), tuple(options), start, why=why))
         return next(option for option in options if option == drawn)
 
     def close(self) -> None:
@@ -190,9 +194,10 @@ def narrow(legal: Knob, wanted: Wanted) -> Knob:
     options = wanted if isinstance(wanted, tuple) else (wanted,)
     left = tuple(option for option in options if is_legal(legal, option))
     if not left:
+        why = f" ({legal.why})" if isinstance(legal, Choice) and legal.why else ""
         allowed = f"[{legal.low:g}, {legal.high:g}]" if isinstance(legal, Numeric) else _list(legal.options)
         raise KnobError(
-            f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}: "
+            f"{legal.name}: the search space asks for {_list(options)}, but this model allows {allowed}{why}: "
             "change the search space"
         )
     if isinstance(legal, Numeric):

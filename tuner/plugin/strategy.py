@@ -49,6 +49,13 @@ class Strategy(ABC, Generic[K]):
     def apply(self, plan: TrialPlan, knobs: K) -> TrialPlan:
         """Return the plan with this strategy's part filled in (`dataclasses.replace`)."""
 
+    def sizes(self, own: int) -> Sequence[int]:  # noqa: ARG002 - optional
+        """Return the sizes of the input that its plans may ask for beside the task's own, in pixels.
+
+        The model is looked at with each: `ModelInfo.sizes` then has those that it takes.
+        """
+        return ()
+
     def refine(self, plan: TrialPlan, knobs: K) -> TrialPlan:  # noqa: ARG002 - optional
         """Return the plan with changes of what others decided, such as another learning rate."""
         return plan

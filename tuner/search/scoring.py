@@ -84,20 +84,21 @@ def scored_record(
     plan, notes = base.plan, (*base.notes, *outcome.notes)
     if plan is None:
         raise ValueError("an outcome needs a plan")
+    rates = setting.rates.at(plan.size)
     values = {"train_seconds": math.nan, "peak_bytes": math.nan, **network_values(plan), **outcome.values}
     if "mean_flops" not in outcome.values:  # every sample runs through what was trained, which may have grown
         values["mean_flops"] = values["flops"]
     if setting.deterministic:
         values["mean_latency_seconds"] = values["mean_flops"] / NOMINAL_FLOPS
-    elif setting.rates.latency_seconds:  # a trial measures its share of the whole, not the moment it ran in
+    elif rates.latency_seconds:  # a trial measures its share of the whole, not the moment it ran in
         share = values.get("mean_latency_seconds", 1.0) / (values.get("whole_latency_seconds") or 1.0)
-        values["mean_latency_seconds"] = share * setting.rates.latency_seconds
+        values["mean_latency_seconds"] = share * rates.latency_seconds
     if setting.deterministic:
         values["train_seconds"] = price(plan, setting.rates).train_seconds
         values["peak_bytes"] = float(price(plan, setting.rates).peak_bytes)
     elif plan.cached:
         values["fill_seconds"] = plan.pool_samples * fill_seconds
-        values["peak_bytes"] = max(values["peak_bytes"], float(setting.rates.fill_peak_bytes))
+        values["peak_bytes"] = max(values["peak_bytes"], float(rates.fill_peak_bytes))
     wanted = dict.fromkeys([*(objective.name for objective in setting.objectives), "train_seconds", "peak_bytes"])
     missing = [name for name in wanted if not math.isfinite(values.get(name, math.nan))]
     if missing:

@@ -1,6 +1,6 @@
 """What a task file says about model and input, as frozen data; no file is opened."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tuner.errors import TaskError
@@ -115,6 +115,16 @@ class InputSpec:
     window: int | None = None
     hop: int | None = None
     columns: tuple[str, ...] = ()
+
+    def at(self, size: int) -> "InputSpec":
+        """Return the settings for another size, of which the crop takes as large a part.
+
+        Raises:
+            TaskError: Samples have no size in pixels, or it is none.
+        """
+        if self.size is None:
+            raise TaskError(f"input.size is not given, and samples of kind {self.kind!r} have no other size")
+        return replace(self, size=size, resize=self.resize and max(size, round(self.resize * size / self.size)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON holds them; `columns` only where there are any, as they came later."""

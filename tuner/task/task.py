@@ -1,7 +1,7 @@
 """A task: one model, what it was trained for, and what one user adds."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -145,6 +145,22 @@ class Task:
             TaskError: A sample cannot be read.
         """
         return normalise(np.stack([samples.load(int(index)) for index in indices]), self.input)
+
+    def at(self, size: int) -> "Task":
+        """Return the task with samples of another size, in pixels; 0 is its own.
+
+        Raises:
+            TaskError: They are not decoded, or cannot be resized.
+        """
+        if not size or size == self.input.size:
+            return self
+        spec = self.input.at(size)
+
+        def resized(samples: Samples) -> Samples:
+            return samples.at(spec)
+
+        global_ = None if self.global_ is None else self.global_.mapped(resized)
+        return replace(self, input=spec, local=self.local.mapped(resized), global_=global_)
 
     def hash_samples(self) -> None:
         """Hash every sample that trials read; the samples keep the hashes."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.plan.example import example_model, example_task
-from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.plan.info import ModelInfo, Sized, TaskInfo
 from tuner.plan.parts import SHARED_STAGES, Scalar, Stage
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, StrategyError, compose
@@ -175,4 +175,7 @@ class Pairs:
 
 def installed_pairs() -> Pairs:
     """Return the pairs of all that is installed, on a model of `BLOCKS` equal blocks with samples of every kind."""
-    return Pairs(build_host(), example_model(BLOCKS), replace(example_task(), augment=("flip", "shift")))
+    model = example_model(BLOCKS)
+    smaller = tuple(replace(block, in_shape=(8, 2, 2), flops=block.flops // 4) for block in model.blocks)
+    model = replace(model, sizes=(Sized(2, smaller),))
+    return Pairs(build_host(), model, replace(example_task(), augment=("flip", "shift")))

@@ -15,6 +15,7 @@ from tuner.runtime import Bundle, Personaliser
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
+from tuner.task.spec import InputSpec
 from tuner_testing.models.pairs import LEFT_OUT, ROUNDS, Pairs, installed_pairs
 from tuner_watch.round import trainer_of
 
@@ -40,9 +41,8 @@ def test_every_two_that_go_together_train_export_predict_and_train_again(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
-    task = replace(digits(), augment=("shift",))
-    own = Pairs(pairs().host, opened(TorchBackend(), task).model, task_info(task))
-    samples = np.stack([task.local.val.load(row) for row in range(8)])
+    task = replace(digits(), augment=("shift",), input=InputSpec("arrays", size=8))
+    own = Pairs(pairs().host, opened(TorchBackend(), task).sized([6]), task_info(task))
     for number, group in enumerate(pairs().groups()):
         with subtests.test(" ".join(group)):
             plan = own.plan(group)
@@ -50,7 +50,8 @@ def test_every_two_that_go_together_train_export_predict_and_train_again(
             if plan.heads.exits:  # so poor ones, of so little training, are pruned otherwise
                 plan = replace(plan, heads=replace(plan.heads, supervised=1.0, tolerance=0.5))
             backend = OrtBackend() if plan.runtime.backend == "onnxruntime" else TorchBackend()
-            folder = tmp_path / str(number)
+            folder, val = tmp_path / str(number), task.at(plan.size).local.val
+            samples = np.stack([val.load(row) for row in range(8)])
             out = exported_bundle(task, folder, plan, backend, Store(tmp_path / "store"), trainable=ROUNDS in group)
             assert len(Personaliser(Bundle.open(out)).predict_batch(samples)) == len(samples)
             if ROUNDS in group:

@@ -26,7 +26,7 @@ from tuner.backends.torch.features.fill import fill, missing, needed
 from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.measure import Measurement, steps_are_traced
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
-from tuner.backends.torch.model.open.load import OpenModel, load
+from tuner.backends.torch.model.open.load import OpenModel, load, sized
 from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.losses import loss_of
 from tuner.backends.torch.step.traced import StepError
@@ -71,6 +71,10 @@ class TorchSession(Session):
         """The model's chain of blocks."""
         return self._opened.model.info
 
+    def sized(self, sizes: Sequence[int]) -> ModelInfo:
+        """Run every block on samples of each size."""
+        return replace(self.model, sizes=tuple(sized(self._opened.task, self._opened.model, size) for size in sizes))
+
     def prepare(self, plan: TrialPlan) -> None:
         """Hash the prefix, and order the samples."""
         opened = self._of(plan)
@@ -90,6 +94,13 @@ class TorchSession(Session):
         """Time every block of the model."""
         clock = Clock(within, threads)
         return Measurement(self._opened.task, self._opened.model, clock, known, report).rates()
+
+    def measure_at(
+        self, plan: TrialPlan, threads: int, within: float, known: Mapping[str, float], report: Report
+    ) -> Rates:
+        """Time every block of the model at the size."""
+        opened = self._of(plan)
+        return Measurement(opened.task, opened.model, Clock(within, threads), known, report).rates()
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - ended from outside
         """Run every block once, forward and backward, from the last to the first."""

@@ -20,7 +20,7 @@ from tuner.planner.price import price
 from tuner.planner.tail_terms import training_flops, worth_planning
 from tuner.plugin.core import build_host
 from tuner.reading import path_from, read_text
-from tuner.search.estimate.rates import rates_of
+from tuner.search.estimate.rates import rates_of, with_sizes
 from tuner.search.estimate.step_memory import expected_bytes
 from tuner.search.processes.remote import open_remote
 from tuner.task.file.load import READERS
@@ -110,9 +110,11 @@ def describe_task(
     ) as sessions:
         session = sessions[name]
         info = session.task.info
-        model, rates = session.model, rates_of(session, name, measure=plan is not None)
+        model = session.sized([plan.size]) if plan is not None and plan.size else session.model
+        rates = rates_of(session, name, measure=plan is not None)
         if plan is not None:
             plan = plan.carried_to(model, info)
+            rates = with_sizes(rates, session, name, [plan], measure=True) if plan.size else rates
             reason = host.extensions(name).lacking(plan) or host.supports(plan)
             step = None if reason else session.plan_step(plan)
             described = _describe_plan(plan, rates, step, reason or "yes")

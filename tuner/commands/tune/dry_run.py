@@ -100,11 +100,11 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
         session = sessions[measuring]
         phase(LOOKING)
         objectives, notes = objectives_for(session.task, setup.objectives), session.task.notes
-        model, info = session.model, session.task.info
         check_possible_folds(setup.folds, session.task)
+        (strategies, knobs), wanted = setup.strategies_for(session), setup.wanted
+        model, info = session.model, session.task.info
         phase(MEASURING)
         rates = setup.rates(session, math.inf if end is None else LOOKING_SHARE * (end - CLOCK.now()))
-        (strategies, knobs), wanted = setup.strategies_for(session), setup.wanted
         try:
             plans = depths(lambda source: compose(strategies, source, model, info, wanted), strategies)
         except StrategyError as error:

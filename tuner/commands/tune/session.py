@@ -170,10 +170,12 @@ class Tuning:
 
     def _setting(self, session: RemoteSession, objectives: Sequence[Objective]) -> Setting:
         """Return the study's setting; the session is the one that measures this device."""
-        config, end, model, space = self.config, self.setup.end, session.model, self.setup.space
-        if model.note:
-            self.listener.say(model.note)
+        config, end, space = self.config, self.setup.end, self.setup.space
         strategies, _ = self.setup.strategies_for(session)
+        model = session.model
+        for line in (model.note, *(f"input size not tried: {one.refused}" for one in model.sizes if one.refused)):
+            if line:
+                self.listener.say(line)
         started = CLOCK.now()
         self._phases["starting"] = started - self.setup.started
         within = math.inf if end is None else measuring_seconds(end - started)

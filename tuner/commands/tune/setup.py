@@ -6,22 +6,27 @@ from typing import Any
 
 from tuner.awake import CLOCK
 from tuner.control_group import memory_limit
-from tuner.errors import UsageError
+from tuner.errors import PluginError, UsageError
+from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host, with_given
 from tuner.plugin.host import Host
 from tuner.plugin.knobs import Knob, Wanted
+from tuner.plugin.load.calls import CALL_SECONDS, fault, limited
 from tuner.plugin.strategy import Strategy
 from tuner.results.records.config import RunRequest, named_objectives
 from tuner.results.scores.objectives import Objective
 from tuner.search.budget import budget
-from tuner.search.estimate.rates import rates_of
+from tuner.search.estimate.rates import rates_of, with_sizes
 from tuner.search.folds import check_folds
 from tuner.search.listener import Listener
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.setting import backends_of, check_measured, participants, wanted_knobs
 from tuner.search.space import PLAIN_SAMPLERS, check_knobs, checked_sampler, load_space
 from tuner.units import format_bytes
+
+#: Of the time for measuring, what one more size of the input may take.
+SIZE_SHARE = 0.25
 
 
 class RunSetup:
@@ -99,14 +104,39 @@ class RunSetup:
         return wanted_knobs(self.space, self.asked.backend, deterministic=self.asked.deterministic)
 
     def strategies_for(self, session: RemoteSession) -> tuple[Sequence[Strategy[Any]], dict[str, Knob]]:
-        """Return the strategies for an opened task, with what it prescribes, and their knobs."""
+        """Return the strategies for an opened task, with what it prescribes, and their knobs.
+
+        Where plans may ask for another size of the input, the model is looked at with these first.
+        """
         strategies = with_given(self.strategies, session.task.given)
+        if sizes := further_sizes(strategies, session.task.input.size or 0):
+            session.sized(sizes)
         return strategies, check_knobs(self.space, strategies, session.model, session.task.info)
 
     def rates(self, session: RemoteSession, within: float, listener: Listener | None = None) -> Rates:
         """Return this device's rates, measured for so many seconds; of a deterministic run, computed from FLOPs."""
-        measure = not self.asked.deterministic
-        return rates_of(session, self.backends[0], measure=measure, within=within, listener=listener)
+        measure, name, model, info = not self.asked.deterministic, self.backends[0], session.model, session.task.info
+        rates = rates_of(session, name, measure=measure, within=within, listener=listener)
+        taken = [TrialPlan(model.at(one.size), info, size=one.size) for one in model.sizes if one.blocks]
+        return with_sizes(rates, session, name, taken, measure=measure, within=SIZE_SHARE * within) if taken else rates
+
+
+def further_sizes(strategies: Iterable[Strategy[Any]], own: int) -> list[int]:
+    """Return the sizes of the input that plans may ask for beside the task's own, the largest first.
+
+    Raises:
+        PluginError: A strategy raised an exception.
+    """
+    found = set[int]()
+    for strategy in strategies:
+        try:
+            with limited(CALL_SECONDS):
+                found.update(map(int, strategy.sizes(own)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise PluginError(f"strategy {strategy.name!r}: sizes {fault(error)}") from error
+    return sorted(found - {own}, reverse=True)
 
 
 def check_study(host: Host, asked: RunRequest) -> str:

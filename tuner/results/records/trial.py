@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.plan.parts import Scalar
+from tuner.plan.parts import Scalar, Stage
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 from tuner.planner.price import Estimate
@@ -135,7 +135,8 @@ class TrialRecord:
         """
         values = {name: value for name, value in content.items() if name not in {"key", "sentence"}}
         if values["plan"] is not None:
-            base = {"model": asdict(template.model), "task": asdict(template.task)}
+            model = template.model.at(values["plan"].get(Stage.SIZE.value, 0))
+            base = {"model": asdict(model), "task": asdict(template.task)}
             values["plan"] = {**base, **values["plan"]}
         record = _adapter().validate_python(values)
         for name in ("local_accuracy", "global_accuracy", LEFT_OUT + ACCURACY):

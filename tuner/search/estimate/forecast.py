@@ -241,7 +241,7 @@ def _form(plan: TrialPlan) -> tuple[Any, ...]:
     partial = not recipe.freeze_bn and plan.train_samples % samples != 0
     step = (recipe.optimiser, recipe.momentum > 0, decays, recipe.clip > 0, recipe.freeze_bn, partial)
     terms = tuple((term.kind, term.settings, term.teacher) for term in plan.loss)
-    return (plan.split, samples, recipe.part_size, plan.shape, terms, plan.runtime, *step)
+    return (plan.size, plan.split, samples, recipe.part_size, plan.shape, terms, plan.runtime, *step)
 
 
 def _kind(plan: TrialPlan) -> tuple[str, bool, tuple[str, ...], bool]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +14,8 @@ from tuner.backends.base import Session
 from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
 from tuner.plan.info import ModelInfo
-from tuner.planner.device import COMPLETE, Rates, nominal, rates_from
+from tuner.plan.trial import TrialPlan
+from tuner.planner.device import COMPLETE, Rates, nominal, rates_from, unscaled_bytes
 from tuner.processors import this_machine, usable_processors
 from tuner.search.listener import MEASURING, Listener
 
@@ -138,3 +139,36 @@ def _path(backend: str, model: ModelInfo, threads: int) -> Path:
     folder = cache_folder() / "rates"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}.json"
+
+
+def with_sizes(
+    rates: Rates, session: Session, backend: str, plans: Sequence[TrialPlan], *, measure: bool, within: float = math.inf
+) -> Rates:
+    """Return the rates with those at the sizes of the input of some plans: as kept, or measured now, as in `rates_of`.
+
+    What there is no time for follows from FLOPs, at the pace of the task's own size; the engine is the same.
+    """
+    known = {
+        "pace": sum(rates.forward_seconds) / max(1e-12, sum(nominal(session.model).forward_seconds)),
+        f"prefix {rates.prefix_kind}": rates.prefix_ratio,
+        "load": rates.load_seconds,
+        "step": rates.step_seconds,
+        "read": rates.read_bytes,
+        "trace": rates.trace_seconds,
+        COMPLETE: 1.0,
+    }
+
+    def at(plan: TrialPlan) -> Rates:
+        if not measure:
+            return nominal(plan.model)
+        threads = usable_processors()
+        figures = _Figures(_path(backend, plan.model, threads), plan.model, Listener())
+        with suppress(MemoryLimitError, BudgetError):
+            if not {"latency", f"train {plan.model.num_blocks - 1}"} <= figures.by_name.keys():  # the last one
+                session.measure_at(plan, threads, within, {**known, **figures.by_name}, figures.note)
+        filling = rates.fill_peak_bytes - unscaled_bytes(session.model) + unscaled_bytes(plan.model)
+        own = rates_from(plan.model, {**known, **figures.by_name, "fill peak": filling})
+        share = sum(own.forward_seconds) / max(1e-12, sum(rates.forward_seconds))
+        return replace(own, first=rates.first, latency_seconds=own.latency_seconds or share * rates.latency_seconds)
+
+    return replace(rates, sizes=tuple((plan.size, at(plan)) for plan in plans))

@@ -34,7 +34,7 @@ def expected_bytes(plan: TrialPlan, step: StepPlan, rates: Rates) -> int:
 
     The prefix takes memory too, before every step or while it fills the store.
     """
-    training = sum(planned_bytes(plan, StepBytes.of(step), rates))
+    training, rates = sum(planned_bytes(plan, StepBytes.of(step), rates)), rates.at(plan.size)
     return max(training, rates.fill_peak_bytes) if plan.cached else training
 
 
@@ -47,5 +47,6 @@ def planned_bytes(plan: TrialPlan, step: StepBytes, rates: Rates) -> tuple[int, 
     """
     if not plan.traits.traceable:
         return step.peak + price(plan, rates).prefix_bytes, price(plan, rates).library_bytes
+    rates = rates.at(plan.size)
     prefix = step.lasting + rates.fill_peak_bytes - unscaled_bytes(plan.model) if runs_prefix(plan) else 0
     return max(step.peak, prefix), rates.scratch_bytes + step.traced

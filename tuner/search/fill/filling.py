@@ -24,6 +24,9 @@ from tuner.store.calibrated import has_blocks
 from tuner.store.store import Store
 from tuner.units import format_bytes, format_limit, format_seconds
 
+#: What the frozen blocks compute in, and the size of their input.
+Pass = tuple[Precision, int]
+
 
 class RecordSet(NamedTuple):
     """Records of one cut at one width; with exits, of their calibration samples too; with folds, to score them all.
@@ -39,6 +42,7 @@ class RecordSet(NamedTuple):
     out_of_fold: bool = False
     begun_with: int | None = None
     precision: Precision = "fp32"
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,12 @@ def record_sets(plan: TrialPlan) -> set[RecordSet]:
         }
     if plan.data.folds:
         sets |= {one._replace(for_folds=True) for one in sets if not one.for_exits}
-    return sets
+    return {one._replace(size=plan.size) for one in sets}
+
+
+def pass_of(plan: TrialPlan) -> Pass:
+    """Return what the plans of one filling pass have in common."""
+    return plan.runtime.precision, plan.size
 
 
 #: More global samples than the first trials need are filled ahead only if that takes at most this share of the time.
@@ -98,26 +107,25 @@ class Filler:
         self._setting, self._sessions, self._store, self._listener = setting, sessions, store, listener
         self._filled: dict[RecordSet, FilledRange] = {}
         self._too_large: dict[frozenset[RecordSet], UnfilledError] = {}
-        #: Those that need no quantising, or none any more.
-        self._precisions: set[Precision] = {"fp32", *(("int8",) if has_blocks(setting.model.identity) else ())}
-        self._seconds_each: dict[tuple[Precision, int], float] = {}
+        #: Those in int8 that need no quantising any more, among others.
+        self._made: set[Pass] = {("int8", 0)} if has_blocks(setting.model.identity) else set()
+        self._seconds_each: dict[tuple[Pass, int], float] = {}
         self.seconds, self.samples, self.pace = 0.0, 0, 1.0
         self._stopped_each = 0.0
 
     def seconds_each(self, plan: TrialPlan) -> float:
         """Return the seconds to fill one record at the plan's cut: as last measured."""
-        at = plan.runtime.precision, plan.cuts[-1]
-        return self._seconds_each.get(at, price(plan, self._setting.rates).fill_seconds)
+        return self._seconds_each.get((pass_of(plan), plan.cuts[-1]), price(plan, self._setting.rates).fill_seconds)
 
     def missing(self, plan: TrialPlan) -> int:
         """Return how many samples this study has not filled yet for the plan; quantising counts as so many more."""
         if not plan.cached:
             return 0
-        needed, precision = record_sets(plan), plan.runtime.precision
+        needed, is_made = record_sets(plan), plan.runtime.precision == "fp32" or pass_of(plan) in self._made
         ranges = [self._filled[key] for key in needed if key in self._filled]
         evicted = not all(folder.exists() for filled in ranges for folder in filled.folders)
         if evicted or len(ranges) < len(needed):
-            return plan.read_samples + (0 if precision in self._precisions else QUANTISING_SAMPLES)
+            return plan.read_samples + (0 if is_made else QUANTISING_SAMPLES)
         share, mixed = min(filled.share for filled in ranges), min(filled.mixed for filled in ranges)
         stored = replace(plan, data=DataPlan(share=share, folds=plan.data.folds))
         apart = plan.local_samples + _scored(plan) - stored.local_samples - _scored(stored)
@@ -130,6 +138,7 @@ class Filler:
         Return whether the first plan's features are there. BudgetError where a limit leaves nothing filled.
         """
         cached = [replace(plan, data=plan.pool) for plan in plans if plan.cached]
+        cached = [plan for plan in cached if plan.size == cached[0].size]  # another size takes a pass of its own
         if not cached:
             return True
         first_alpha, most_alpha = cached[0].data.alpha, max(plan.data.alpha for plan in cached)
@@ -157,7 +166,7 @@ class Filler:
         """
         if not self.missing(plan):
             return
-        alike = (replace(one, data=plan.data) for one in others if one.cached)
+        alike = (replace(one, data=plan.data) for one in others if one.cached and one.size == plan.size)
         together = [plan, *self._fitting([plan, *alike])[1:]]
         try:
             self.fill(together)
@@ -200,16 +209,16 @@ class Filler:
         return next((error for keys, error in self._too_large.items() if keys <= needed), None)
 
     def fill(self, plans: Sequence[TrialPlan], stop_at: float = math.inf) -> None:
-        """Fill what the plans need and this study has not filled yet, in one pass for each precision.
+        """Fill what the plans need and this study has not filled yet, in one pass for each precision and size.
 
         A pass stops at ``stop_at`` (of `CLOCK`), and when the study's time is up. UnfilledError says that it had
         no time or memory; what was filled stays, and a pass that memory was too small for is not begun again.
         """
-        for alike in self._by_precision(plan for plan in plans if self.missing(plan)):
+        for alike in self._by_pass(plan for plan in plans if self.missing(plan)):
             self._pass(alike, stop_at)
 
     def _pass(self, plans: Sequence[TrialPlan], stop_at: float) -> None:
-        """Do what `fill` does, for plans of one precision."""
+        """Do what `fill` does, for plans of one pass."""
         needed = frozenset[RecordSet]().union(*map(record_sets, plans))
         for keys, error in self._too_large.items():
             if keys <= needed:
@@ -243,7 +252,7 @@ class Filler:
 
     def _note(self, plans: Sequence[TrialPlan], filling: Filling) -> None:
         self.samples += filling.records
-        self._precisions.add(plans[0].runtime.precision)
+        self._made.add(pass_of(plans[0]))
         if filling.records >= PACED_SAMPLES:
             expected = max(price(plan, self._setting.rates).fill_seconds for plan in plans)
             self.pace = filling.seconds / filling.records / max(expected, 1e-9)
@@ -257,7 +266,7 @@ class Filler:
                     share, mixed = plan.data.share, plan.pool.alpha * plan.data.share
                     self._filled[key] = FilledRange(max(share, old.share), max(mixed, old.mixed), folders)
         for cut, seconds in filling.seconds_per_sample.items():
-            self._seconds_each.setdefault((plans[0].runtime.precision, cut), seconds)
+            self._seconds_each.setdefault((pass_of(plans[0]), cut), seconds)
 
     def _progress(self, progress: Mapping[str, Any]) -> None:
         if "warning" in progress:
@@ -269,19 +278,19 @@ class Filler:
         def seconds(plan: TrialPlan) -> float:
             return self.missing(plan) * price(plan, self._setting.rates).fill_seconds
 
-        return sum(max(map(seconds, alike)) for alike in self._by_precision(plans))
+        return sum(max(map(seconds, alike)) for alike in self._by_pass(plans))
 
     @staticmethod
-    def _by_precision(plans: Iterable[TrialPlan]) -> list[list[TrialPlan]]:
-        """Return the plans of each precision, that of the first plan first."""
-        found: dict[Precision, list[TrialPlan]] = {}
+    def _by_pass(plans: Iterable[TrialPlan]) -> list[list[TrialPlan]]:
+        """Return the plans of each pass, that of the first plan first."""
+        found: dict[Pass, list[TrialPlan]] = {}
         for plan in plans:
-            found.setdefault(plan.runtime.precision, []).append(plan)
+            found.setdefault(pass_of(plan), []).append(plan)
         return list(found.values())
 
     def _refuse_if_hopeless(self, plans: Sequence[TrialPlan], left: float) -> None:
         """Refuse a budget that is too small, by what the store really lacks and how fast the device is now."""
-        plans = self._by_precision(plans)[0]
+        plans = self._by_pass(plans)[0]
         runtime = plans[0].runtime
         session = self._sessions[runtime.backend]
         missing = session.missing(plans, self._store)

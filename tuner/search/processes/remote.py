@@ -58,6 +58,10 @@ class RemoteSession(Session):
     def model(self) -> ModelInfo:
         return cast("ModelInfo", self._call("looking at the model", "model"))
 
+    def sized(self, sizes: Sequence[int]) -> ModelInfo:
+        self.model = cast("ModelInfo", self._call("looking at other input sizes", "sized", sizes=list(sizes)))
+        return self.model
+
     def measure(
         self,
         threads: int,
@@ -67,6 +71,12 @@ class RemoteSession(Session):
     ) -> Rates:
         arguments = {"threads": threads, "within": WITHIN_SHARE * within, "known": dict(known)}
         return cast("Rates", self._run("measuring this device", "measure", self._limited(within), report, **arguments))
+
+    def measure_at(
+        self, plan: TrialPlan, threads: int, within: float, known: Mapping[str, float], report: Report
+    ) -> Rates:
+        asked = {"plan": plan, "threads": threads, "within": WITHIN_SHARE * within, "known": known}
+        return cast("Rates", self._run("measuring this device", "measure_at", self._limited(within), report, **asked))
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
         return cast(

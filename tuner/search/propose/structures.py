@@ -47,16 +47,16 @@ DIVERGED = "diverged"
 #: A training that diverged is tried again at this share of its learning rate, so often.
 SLOWER, RETRIES = 1 / 3, 2
 
-Structure = tuple[int, tuple[str, ...], str, bool]
+Structure = tuple[int, int, tuple[str, ...], str, bool]
 #: Composes a plan from a source of values; says whether it is within the limits.
 Compose = Callable[[ValueSource], Composed]
 Admits = Callable[[Composed], bool]
 
 
 def structure_of(plan: TrialPlan) -> Structure:
-    """Return a plan's cut, the kinds of its edits and of what it adds to the loss, its exits, and whether it solves."""
+    """Return a plan's input size and cut, the kinds of its edits and loss terms, its exits, and whether it solves."""
     added = (*(edit.kind for edit in plan.shape), *(term.kind for term in plan.loss))
-    return plan.split, added, plan.heads.mode, plan.traits.solves
+    return plan.size, plan.split, added, plan.heads.mode, plan.traits.solves
 
 
 def is_head(plan: TrialPlan) -> bool:
@@ -130,8 +130,8 @@ class Structures:
         rates, forgetting = self._setting.rates, self._setting.limits.forgetting
         if self._setting.task.global_per_class and (forgetting is None or forgetting < CARELESS):
             first = [self._slowly(composed) for composed in first]
-        if any(composed.plan.traits.solves for composed in first):
-            first = [one for one in first if one.plan.traits.solves or not is_head(one.plan)]
+        solved = {one.plan.size for one in first if one.plan.traits.solves}
+        first = [one for one in first if one.plan.traits.solves or not is_head(one.plan) or one.plan.size not in solved]
         heads, tails = ([one for one in first if is_head(one.plan) is wanted] for wanted in (True, False))
         tails = sorted(map(self.least, tails), key=lambda one: price(one.plan, rates).trial_seconds)
         heads = [self.least(head) for head in heads]

@@ -3,8 +3,9 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from tuner.errors import TaskError
 from tuner.task.data.images import decode_image, fit_array, fit_pixels, read_bytes
 from tuner.task.spec import InputSpec
 
+S = TypeVar("S", bound="Samples")
 ID_BYTES = 16
 _GREY, _COLOUR = 3, 4  # dimensions of [n, H, W] and of [n, H, W, 3] or [n, C, H, W]
 
@@ -53,6 +55,14 @@ class Samples(ABC):
         """Return the name of what is predicted as one: the sound or recording that the sample is a part of."""
         return self.name(index)
 
+    def at(self, spec: InputSpec) -> "Samples":
+        """Return the same samples as another size of the input gives them.
+
+        Raises:
+            TaskError: They are given as they are.
+        """
+        raise TaskError(f"{type(self).__name__} have one size: they do not say how they are at {spec.size} px")
+
     def stamp(self, index: int) -> str:
         """Return what fingerprints note of each sample, cheaply: the size of its content, or a hash of it."""
         return str(self.load(index).nbytes)
@@ -89,6 +99,9 @@ class FileSamples(HashedSamples):
 
     def load(self, index: int) -> Array:
         return decode_image(self._files[index], self._spec)
+
+    def at(self, spec: InputSpec) -> "FileSamples":
+        return _with(self, _spec=spec)
 
     def name(self, index: int) -> str:
         return str(self._files[index])
@@ -139,6 +152,9 @@ class ArraySamples(HashedSamples):
             return fit_array(self._array[index], self._spec)
         return np.array(self._array[index], order="C")
 
+    def at(self, spec: InputSpec) -> "ArraySamples":
+        return _with(self, _spec=spec)
+
     def _content(self, index: int) -> Iterable[bytes]:
         sample = np.ascontiguousarray(self._array[index])
         return sample.tobytes(), repr((sample.shape, sample.dtype.str)).encode()
@@ -164,6 +180,9 @@ class Subset(Samples):
     def load(self, index: int) -> Array:
         return self._samples.load(int(self._indices[index]))
 
+    def at(self, spec: InputSpec) -> "Subset":
+        return _with(self, _samples=self._samples.at(spec))
+
     def sample_id(self, index: int) -> str:
         return self._samples.sample_id(int(self._indices[index]))
 
@@ -178,6 +197,13 @@ class Subset(Samples):
 
     def stamp(self, index: int) -> str:
         return self._samples.stamp(int(self._indices[index]))
+
+
+def _with(samples: S, **changed: Any) -> S:
+    """Return the samples with other attributes; the hashes of their content are shared."""
+    other = copy(samples)
+    vars(other).update(changed)
+    return other
 
 
 def with_labels(samples: Samples, labels: Labels) -> Samples:

@@ -1,7 +1,7 @@
 """A task opened on PyTorch, as trials and exports take it, and the steps of a trial, whichever engine runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 
@@ -68,20 +68,23 @@ TrialStepsFactory = Callable[[TailTraining], TrialSteps]
 
 @dataclass(frozen=True, slots=True)
 class OpenTask:
-    """What a session holds; `steps` makes what runs the steps of a trial."""
+    """What a session holds; `steps` makes what runs the steps of a trial, `tasks` keeps the task at other sizes."""
 
     task: Task
     model: OpenModel
     extensions: Extensions
     steps: TrialStepsFactory
+    tasks: dict[int, Task] = field(default_factory=dict)
 
     def described_by(self, plan: TrialPlan) -> "OpenTask":
-        """Return the same with the model as a plan describes it."""
+        """Return the same with the model, and the size of its input, as a plan describes them."""
         if plan.model.fingerprint != self.model.fingerprint:
             raise TaskError(
                 f"{self.task.model.factory} or its weights changed since the plan was made: run `tuner run` again"
             )
-        return replace(self, model=self.model.with_info(plan.model))
+        if plan.size and plan.size not in self.tasks:  # what is known of its samples is kept
+            self.tasks[plan.size] = self.task.at(plan.size)
+        return replace(self, task=self.tasks.get(plan.size, self.task), model=self.model.with_info(plan.model))
 
     def without_test(self) -> "OpenTask":
         """Return the same without test samples, which are then not scored."""

@@ -33,13 +33,12 @@ def model_info(
 
 def _block_infos(chain: Chain, sample: torch.Tensor) -> list[BlockInfo]:
     infos, value = [], sample
-    nodes = chain.nodes
     for index, block in enumerate(chain.blocks):
         end = chain.blocks[index + 1].begin if index + 1 < len(chain.blocks) else chain.blocks[-1].end
         part = chain.part(block.begin, end).eval()
         flops, result = counted(part, value)
         parameters = sum(parameter.numel() for parameter in part.parameters())
-        shape = tuple(nodes[block.begin].meta["tensor_meta"].shape[1:])
+        shape = tuple(value.shape[1:])
         last = index > 0 and len(shape) > 1 and shape[-1] == chain.last_width(index) != shape[0]
         infos.append(BlockInfo(block.name, block.cut, shape, flops, parameters, saved_bytes(part, value), last))
         value = result

@@ -19,8 +19,8 @@ from tuner.backends.torch.model.open.outputs import check_repeatable, logits_of
 from tuner.backends.torch.model.open.pretrain import pretrained
 from tuner.backends.torch.model.published import library_errors
 from tuner.distribution import SWITCH, offered
-from tuner.errors import TaskError
-from tuner.plan.info import ModelInfo
+from tuner.errors import TaskError, first_line
+from tuner.plan.info import ModelInfo, Sized
 from tuner.task import ModelSpec, Task
 from tuner.task.spec import MODEL_FILES
 
@@ -124,6 +124,19 @@ def load(task: Task) -> OpenModel:
         measured=lambda: model_info(task, model, blocks, sample, "; ".join(notes), fingerprint),
         drops_heads=blocks is not None and _has_idle(model, blocks, sample),
     )
+
+
+def sized(task: Task, model: OpenModel, size: int) -> Sized:
+    """Return what a model is at another size of its input, or why it does not take that."""
+    try:
+        sample = torch.from_numpy(task.at(size).batch(task.at(size).local.train, [0]))
+        with torch.inference_mode():
+            given = model.model(sample)
+            if model.chain is not None and not torch.allclose(model.chain.module(sample), given, rtol=1e-3, atol=1e-4):
+                return Sized(size, refused=f"{size} px: its blocks compute something else than the model")
+        return Sized(size, model_info(task, model.model, model.chain, sample, "", model.fingerprint).blocks)
+    except Exception as error:  # noqa: BLE001 - a model may raise anything
+        return Sized(size, refused=f"{size} px: {first_line(error)}")
 
 
 def _prepare_outputs(task: Task, model: nn.Module) -> None:
