@@ -96,6 +96,9 @@ def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time
     assert deepest is not None
     assert deepest.plan.trainable == 20
     assert ladder.next(records, 0, 20.0) is None, "it takes 20 s, and 20 s are left"
+    in_a_hurry = ladder.next([head], 0, 30.0)
+    assert in_a_hurry is not None
+    assert in_a_hurry.plan.trainable == 5, "of those that there is time for, the deepest"
     on_another = ladder.next(records, 1, 100.0)
     assert on_another is not None
     assert on_another.plan.trainable == 1

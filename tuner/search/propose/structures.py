@@ -244,7 +244,8 @@ class Structures:
     def _untried(self, records: Sequence[TrialRecord], rung: int, left: float) -> list[Composed]:
         """Return the anchors whose structure was not tried on a rung, and for which there is time, the cheapest first.
 
-        The deepest cut that there is time for goes first where there is none for all: shallow ones bring less.
+        Where there is no time for all, the deepest that there is time for comes first after the heads: shallow ones
+        bring less, and on a busy machine each may take longer than was foreseen.
         """
         ended = [one for one in records if one.state != "killed" and not ({DIVERGED, "time"} & one.constraint.keys())]
         plans = [one.plan for one in ended if one.plan and one.rung == rung]
@@ -260,7 +261,9 @@ class Structures:
         for one, takes in reversed(seconds):
             if takes <= CLIMB_SHARE * left and total + takes - filling <= LADDER_SHARE * left:
                 chosen, total = [one, *chosen], total + takes - filling
-        return chosen
+        if len(chosen) == len(seconds):
+            return chosen
+        return sorted(chosen, key=lambda one: (not is_head(one.plan), -one.plan.trainable))
 
     def _slower(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return a plan whose training diverged, at a lower learning rate; None where there is none left to try."""
