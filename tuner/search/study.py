@@ -262,8 +262,8 @@ class Study:
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
         if longer is not None and for_longer <= for_varied:
             return longer
-        if (chosen := self._structures.other_rate(self.records, rung, left, self._admits)) is not None:
-            return chosen
+        if self._queue.begun % 2 and (rate := self._structures.other_rate(self.records, rung, left, self._admits)):
+            return rate
         chosen = self._vary()
         return longer if longer is not None and self._candidates.gain < self._shown else chosen
 

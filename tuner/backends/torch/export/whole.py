@@ -73,11 +73,10 @@ def export(
     state = {name: value.contiguous() for name, value in model.model.state_dict().items()}
     if trainable:
         refuse_untrainable(tail, state, plan)
-    prefix = model.prefix(plan.split)
-    if isinstance(prefix, fx.GraphModule) and (trainable or is_int8):
-        prefix = fast(prefix)  # its norms fold here, as the exporter's optimiser would fold the tail's too
+    prefix = model.prefix(plan.split) if plan.split else nn.Identity()
     gives_features = (trainable or is_int8) and plan.split > 0
-    parts = Parts(prefix if plan.split else nn.Identity(), tail, with_features=gives_features).eval()
+    # the exporter would trace each norm before it folds them; a tail that trains again keeps the names of its weights
+    parts = Parts(_folded(prefix), tail if trainable else _folded(tail), with_features=gives_features).eval()
     sample = torch.from_numpy(task.batch(task.local.val, [0]))
     path = folder / MODEL
     try:
@@ -91,7 +90,7 @@ def export(
     save_file(state, folder / WEIGHTS)
     records = edits.records(model.model)
     partitions = checked_partitions(task, learned=plan.data.refit and not is_int8)
-    check = Check(task, Session(path, 1).logits, nn.Sequential(parts.prefix, parts.tail), report, partitions)
+    check = Check(task, Session(path, 1).logits, nn.Sequential(prefix, tail).eval(), report, partitions)
     answered: Answered = {name: check.logits(samples) for name, samples in partitions.items()}
     difference = check.largest_difference()
     sections: dict[str, Any] = {}
@@ -152,6 +151,11 @@ def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.
     edits = edited(opened.model, plan, opened.extensions)
     fuse(edits.tail)
     return edits
+
+
+def _folded(part: nn.Module) -> nn.Module:
+    """Return a part with its norms folded into the convolutions before them, where it is known how it computes."""
+    return fast(part) if isinstance(part, fx.GraphModule) else part
 
 
 class Parts(nn.Module):
