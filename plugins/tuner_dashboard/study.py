@@ -14,7 +14,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.plan.parts import Scalar
 from tuner.results.folder import TRIALS
-from tuner.results.records.trial import SCORED, TrialRecord, comparable, varied_knobs
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import SCORED, TrialRecord, varied_knobs
 from tuner.results.run import Run
 from tuner.results.scores.frame import columns
 from tuner.results.views.answer import answer

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tuner.plan.trial import TrialPlan
-from tuner.results.records.trial import comparable
+from tuner.results.records.judging import comparable
 from tuner.results.run import Run
 from tuner.results.scores.pareto import area
 
