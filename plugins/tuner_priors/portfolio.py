@@ -16,7 +16,8 @@ from tuner.plan.parts import Scalar
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.results.prior.file import Expected, Prior, PriorPlan, Source, trains
-from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.likeness import kind_of_task
 from tuner.results.scores.pareto import area

@@ -8,7 +8,8 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from tuner.results.kinds import COST_LIMITS, Kind
-from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.pareto import front
 from tuner.search.setting import Setting
 from tuner.search.trials.journal import CONSTRAINT, values_of

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from tuner.metrics import wilson
 from tuner.results.records.baseline import UNTOUCHED, Baseline
-from tuner.results.records.trial import TrialRecord, comparable
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 
 Interval = tuple[float, float]
