@@ -10,7 +10,7 @@ from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES
-from tuner.results.views.answer import are_own, known, yours
+from tuner.results.views.answer import are_own, exported, known, yours
 from tuner.results.views.pick import nothing_feasible
 from tuner.results.views.reasons import reasons
 from tuner.units import format_seconds
@@ -35,6 +35,8 @@ def in_short(run: Run, winner: TrialRecord | None) -> str:
         shown["It brings"] = _brings(run, winner)
         shown["It keeps"] = _keeps(run, winner)
         shown["It costs"] = _costs(run, winner)
+    if bundles := "; ".join(exported(run)):
+        shown["Exported"] = f"{bundles.removeprefix('exported as ')}."
     return rows_of({name: text(line) for name, line in shown.items()})
 
 

@@ -3,7 +3,7 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -28,11 +28,13 @@ from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
+from tuner.results.folder import ExportInfo, append_export
 from tuner.results.run import Run
 from tuner.results.views.answer import of_share
 from tuner.results.views.pick import pick_trial
 from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
+from tuner.task.contents import TaskContents
 from tuner.task.copies import doubts
 
 #: An export that fails with less room on the disk may have failed for that.
@@ -41,6 +43,8 @@ SPARE_BYTES = 1_000_000
 MOST_POINTS = 100
 #: Names of scores on the user's own samples begin so.
 LOCAL = "local_"
+#: The same of test samples, and the name of their partition.
+TEST, TEST_SAMPLES = "test_", "local.test"
 
 
 def export(
@@ -161,7 +165,16 @@ def export(
             )
         if page is not None:
             add_page(page, part, info)
+    with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
+        append_export(run.folder, _noted(Path(out), record.trial, info, session.task.contents))
     return Path(out)
+
+
+def _noted(out: Path, trial: int, info: BundleInfo, contents: TaskContents) -> ExportInfo:
+    """Return what a run keeps of a bundle: its name, and the scores on test samples."""
+    scores = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
+    tested = contents.partitions.get(TEST_SAMPLES) if scores else None
+    return ExportInfo(out.resolve().name, trial, info.scores.refit_samples > 0, scores, tested.samples if tested else 0)
 
 
 def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:
@@ -243,7 +256,7 @@ def write_bundle(
     scores = dict(origin.get("scores", {}))
     if before is not None:
         exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val
-    if not asked.get("test", True) and "local.test" in task.contents.partitions:
+    if not asked.get("test", True) and TEST_SAMPLES in task.contents.partitions:
         scores["test_left_out"] = True
     scores["doubts"] = doubts(task.notes)
     sections = dict(exported.sections)

@@ -52,6 +52,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "scored_samples": run.scored_samples,
         "left_out_samples": run.left_out_samples,
         "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
+        "exports": [asdict(one) for one in run.exports],
         "shortlist": list(run.shortlist),
         "picks": named_picks(run),
         "cuts": [asdict(cut) for cut in cuts_of(run.records)],

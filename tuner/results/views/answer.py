@@ -10,6 +10,9 @@ from tuner.results.views.pick import nothing_feasible
 from tuner.targets.base import ACCURACY, ERROR
 
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
+TEST = f"test{ACCURACY}"
+#: As many exports are shown.
+MOST_EXPORTS = 3
 SHARES = {1 / 2: "half", 1 / 4: "a quarter", 1 / 8: "an eighth"}
 
 
@@ -30,6 +33,18 @@ def answer(run: Run) -> str:
                 f"{_scored(run, LOCAL, before)}, with the best trial {_scored(run, LOCAL, best)}."
             )
     return " ".join(f"{part}." for part in (*_local(run, record), *_global(run, record), *_costs(run, record)))
+
+
+def exported(run: Run) -> Iterator[str]:
+    """Yield a line for each of the last bundles that were exported, with its score on test samples."""
+    targets, noun = run.info.targets, run.info.task.noun
+    for one in run.exports[-MOST_EXPORTS:]:
+        told = f"exported as {one.bundle} (trial {one.trial}{', trained again on all samples' if one.refit else ''})"
+        if TEST in one.scores and one.samples:
+            title = "" if targets.one_class else f"{targets.score_noun.removeprefix('the ')} "
+            told += f": {title}{targets.text(one.scores[TEST], one.samples)}"
+            told += f"{' right' if targets.one_class else ''}, of {one.samples:,} test {noun}"
+        yield told
 
 
 def yours(run: Run) -> str:
