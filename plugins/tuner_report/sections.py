@@ -16,7 +16,7 @@ from tuner.results.scores.strategies import FRONT_LOST, LOST, has_area, strategi
 from tuner.results.views import baselines
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
-from tuner.results.views.reasons import left_out
+from tuner.results.views.reasons import left_out, members_to_show
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_limit, format_seconds
 from tuner_report.charts.drawing import BLUE, INK, MUTED, ORANGE, LeftOut, Picture, drawing, to_svg
@@ -149,7 +149,7 @@ def front(run: Run, drawn: Iterable[Picture | LeftOut]) -> str:
     """Return the front as pictures, which are drawn already, and as a table."""
     if not run.front:
         return note(f"The front is empty: {nothing_feasible(run)}.")
-    members = list(run.shortlist or run.front)
+    members = members_to_show(run)
     names = ["trial", *(words(one) for one in run.columns), "plan"]
     rows = [[name, *cells, BASELINE] for name, cells in baselines.rows(run)]
     given = len(rows)
