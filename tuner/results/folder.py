@@ -1,14 +1,13 @@
 """A run's folder: ``run.json``, written whole; lines are appended of finished trials, and of bundles."""
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from filelock import FileLock, Timeout
 
@@ -33,13 +32,10 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FORMAT = 1
-FILE, TRIALS, LOCK = "run.json", "trials.jsonl", "lock"
-#: Bundles that were exported, a line each.
-EXPORTS = "exports.jsonl"
+FILE, TRIALS, EXPORTS, LOCK = "run.json", "trials.jsonl", "exports.jsonl", "lock"
 #: Optuna's journal.
 JOURNAL = "journal.log"
 MOST_TRIALS_BYTES = 2**29
-MOST_SAMPLES = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +75,17 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class ExportInfo:
-    """A bundle that was exported from the run.
+    """A bundle that was exported, by its folder's name, and its scores on test samples; none where they were left out.
 
-    Attributes:
-        bundle: Name of its folder.
-        trial: Number of the trial that it was exported from.
-        refit: Whether the trial was trained again, on its validation samples too.
-        scores: Scores on the test samples, by name; none where they were left out.
-        samples: Number of these samples.
+    With ``refit``, the trial was trained again, on its validation samples too.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"allow_inf_nan": False}
     bundle: str
     trial: int
     refit: bool
     scores: dict[str, float] = field(default_factory=dict)
     samples: int = 0
-
-    @property
-    def is_plausible(self) -> bool:
-        """Return whether it can be shown: a run may come from elsewhere."""
-        is_score = 0 <= self.scores.get(f"test{ACCURACY}", 0) <= 1 and all(map(math.isfinite, self.scores.values()))
-        return is_score and self.bundle.isprintable() and all(0 <= n < MOST_SAMPLES for n in (self.trial, self.samples))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +263,11 @@ def read_exports(folder: Path) -> tuple[ExportInfo, ...]:
     with suppress(OSError):
         for content in _lines_of(read_bytes(inside(folder, EXPORTS), MOST_BYTES)):
             with suppress(ValidationError):
-                if (export := adapter.validate_python(content)).is_plausible:
-                    found.pop(export.bundle, None)
-                    found[export.bundle] = export
+                one = adapter.validate_python(content)
+                is_score = 0 <= one.scores.get(f"test{ACCURACY}", 0) <= 1
+                if is_score and one.bundle.isprintable() and min(one.trial, one.samples) >= 0 and one.samples < 2**40:
+                    found.pop(one.bundle, None)
+                    found[one.bundle] = one
     return tuple(found.values())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from tuner.distribution import offered
 from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
-from tuner.results.folder import ExportInfo, RunInfo, read_exports, read_records, read_run
+from tuner.results.folder import RunInfo, read_records, read_run
 from tuner.results.kinds import chosen_kind
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import STATES, TrialRecord
@@ -73,11 +73,6 @@ class Run:
         """Kind of the device whose costs are shown, such as ``"aarch64, 4 cores"``."""
         kind = self.info.kinds.get(self.info.kind)
         return self.info.device if kind is None else device_kind(kind.device.machine, kind.device.cores)
-
-    @property
-    def exports(self) -> tuple[ExportInfo, ...]:
-        """The bundles that were exported, the latest last, as the folder has them now."""
-        return read_exports(self.folder)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -34,17 +34,14 @@ from tuner.results.views.answer import of_share
 from tuner.results.views.pick import pick_trial
 from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
-from tuner.task.contents import TaskContents
 from tuner.task.copies import doubts
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
 #: Points of an accuracy.
 MOST_POINTS = 100
-#: Names of scores on the user's own samples begin so.
-LOCAL = "local_"
-#: The same of test samples, and the name of their partition.
-TEST, TEST_SAMPLES = "test_", "local.test"
+#: How names of scores on the user's own samples begin, and on test samples; and the name of the partition of these.
+LOCAL, TEST, TEST_SAMPLES = "local_", "test_", "local.test"
 
 
 def export(
@@ -165,16 +162,12 @@ def export(
             )
         if page is not None:
             add_page(page, part, info)
-    with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
-        append_export(run.folder, _noted(Path(out), record.trial, info, session.task.contents))
-    return Path(out)
-
-
-def _noted(out: Path, trial: int, info: BundleInfo, contents: TaskContents) -> ExportInfo:
-    """Return what a run keeps of a bundle: its name, and the scores on test samples."""
     scores = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
-    tested = contents.partitions.get(TEST_SAMPLES) if scores else None
-    return ExportInfo(out.resolve().name, trial, info.scores.refit_samples > 0, scores, tested.samples if tested else 0)
+    samples = sum(one.samples for name, one in session.task.contents.partitions.items() if name == TEST_SAMPLES)
+    noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, scores, samples)
+    with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
+        append_export(run.folder, noted)
+    return Path(out)
 
 
 def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tuner.results.folder import read_exports
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
@@ -11,8 +12,6 @@ from tuner.targets.base import ACCURACY, ERROR
 
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
 TEST = f"test{ACCURACY}"
-#: As many exports are shown.
-MOST_EXPORTS = 3
 SHARES = {1 / 2: "half", 1 / 4: "a quarter", 1 / 8: "an eighth"}
 
 
@@ -36,9 +35,9 @@ def answer(run: Run) -> str:
 
 
 def exported(run: Run) -> Iterator[str]:
-    """Yield a line for each of the last bundles that were exported, with its score on test samples."""
+    """Yield a line for each of the last three bundles that were exported, with its score on test samples."""
     targets, noun = run.info.targets, run.info.task.noun
-    for one in run.exports[-MOST_EXPORTS:]:
+    for one in read_exports(run.folder)[-3:]:
         told = f"exported as {one.bundle} (trial {one.trial}{', trained again on all samples' if one.refit else ''})"
         if TEST in one.scores and one.samples:
             title = "" if targets.one_class else f"{targets.score_noun.removeprefix('the ')} "

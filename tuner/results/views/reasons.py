@@ -14,7 +14,6 @@ from tuner.results.views.pick import named_picks
 LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
 #: A trial that saves less of the seconds is not called cheaper.
 SAVED = 0.1
-_TRIAL = re.compile(r"\b[Tt]rial (\d+)")
 
 
 def reasons(run: Run) -> str:
@@ -32,7 +31,7 @@ def reasons(run: Run) -> str:
 
 def members_to_show(run: Run) -> tuple[int, ...]:
     """Return the trials of the front that a table has rows for: those worth a look, and what the texts name besides."""
-    named = {*map(int, _TRIAL.findall(reasons(run))), *named_picks(run).values()}
+    named = {*map(int, re.findall(r"\b[Tt]rial (\d+)", reasons(run))), *named_picks(run).values()}
     worth = run.shortlist or run.front
     return *worth, *(trial for trial in run.front if trial in named and trial not in worth)
 

@@ -81,8 +81,8 @@ def _way_out(model: nn.Module, sample: torch.Tensor) -> str:
     first = next((number for layer in model.modules() if isinstance(number := getattr(layer, key, None), int)), None)
     if first is not None and first != (held := sample.shape[1]):
         return f"its first layer takes {first} {noun}, the samples have {held}: give samples or a model of as many"
-    size = {3: "the length (input.window)", 4: "the size (input.size)"}.get(sample.ndim, "the shape")
-    return f"give samples of {size} that it was made for, or another model"
+    key = {3: "length (input.window)", 4: "size (input.size)"}.get(sample.ndim, "shape")
+    return f"give samples of the {key} that it was made for, or another model"
 
 
 def _choice(output: Any, spec: ModelSpec) -> Callable[[Any], Any] | None:
