@@ -121,10 +121,10 @@ def _brings(run: Run, winner: TrialRecord) -> str:
 
 
 def _keeps(run: Run, winner: TrialRecord) -> str:
-    """Say what is left of what the model knew."""
+    """Say what is left of the known classes."""
     value, before = winner.values.get(GLOBAL.name), run.info.untouched.values.get(GLOBAL.name)
     if value is None:
-        return "Not measured: the task has no data of what the model knew before."
+        return "Not measured: the task has no data of the known classes."
     one = run.objective(GLOBAL.name)
     was = "" if before is None else f", which was {one.text(before)}"
     return (

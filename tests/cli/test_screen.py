@@ -78,7 +78,7 @@ def test_there_are_few_rows_and_the_best_is_one() -> None:
     found = rows(shown(run))
     assert 3 <= len(found) <= MOST_ROWS
     assert 0 in found
-    assert "with --pick safest it exports trial 11: keeps most of what the model knew, of those worth a look" in shown(
+    assert "with --pick safest it exports trial 11: keeps most of the known classes, of those worth a look" in shown(
         run
     )
 
