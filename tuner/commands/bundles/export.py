@@ -162,9 +162,9 @@ def export(
             )
         if page is not None:
             add_page(page, part, info)
-    scores = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
+    tested = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
     samples = sum(one.samples for name, one in session.task.contents.partitions.items() if name == TEST_SAMPLES)
-    noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, scores, samples)
+    noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
     with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
         append_export(run.folder, noted)
     return Path(out)
