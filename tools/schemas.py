@@ -18,6 +18,7 @@ from tuner.commands.store import ForgottenSamples, StoreFile
 from tuner.commands.tasks.describe import PlanDescription, TaskDescription
 from tuner.commands.tune.dry_run import DryRun
 from tuner.plan.info import BlockInfo
+from tuner.results.folder import ExportInfo
 from tuner.results.prior.file import Prior
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.config import Budget
@@ -145,6 +146,7 @@ RUN = keys(
         "scored_samples": by_name(WHOLE),
         "left_out_samples": WHOLE,
         "estimate_errors": by_name(of(EstimateErrors)),
+        "exports": each(of(ExportInfo)),
         "shortlist": each(WHOLE),
         "picks": by_name(WHOLE),
         "cuts": each(of(Cut)),

@@ -187,15 +187,16 @@ def _checked_kind(folder: Path, kind: str | None) -> str:
     Where they are all deeper, the folders may be years or partitions: a single one is no class folder.
     """
     below = {child: [*files_below(child)] for child in _classes(folder)}
-    kind = kind or _kind_of_files([file for files in below.values() for file in files])
+    kind = kind or _kind_of_files([file for files in below.values() for file in files] or [*folder.iterdir()])
     suffixes, noun = _suffixes(kind), "photos" if kind == "images" else "files"
     classes = [child for child, files in below.items() if divided(files, suffixes)[0]]
     if len(classes) > 1 or any(_count(child, suffixes) for child in classes):
         return kind
     if count := _count(folder, suffixes):
+        ending = next(path.suffix.lower() for path in sorted(folder.iterdir()) if path.suffix.lower() in suffixes)
         raise TaskError(
             f"{folder}: holds {count:,} {noun}, but no folder for each class: put the {noun} of each class into a "
-            f"folder named after it, such as hat/1{'.jpg' if kind == 'images' else min(suffixes)}"
+            f"folder named after it, such as hat/1{ending}, or list them with their classes in a .csv (path,label)"
         )
     if classes:
         raise TaskError(

@@ -16,7 +16,7 @@ MOST_IN_MATRIX, FULL = 12, 0.5
 def class_pictures(run: Run, record: TrialRecord) -> list[Picture]:
     """Return the accuracy of each class of both domains before and after, and the confusions of few classes."""
     pictures = []
-    titles = {"local": "The user's classes, one by one", "global": "What the model knew before, class by class"}
+    titles = {"local": "The user's classes, one by one", "global": "The known classes, one by one"}
     for domain, title in titles.items():
         if scores := class_scores(run, record, domain):
             pictures.append(_changes(domain, title, scores))

@@ -10,7 +10,7 @@ from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES
-from tuner.results.views.answer import are_own, known, yours
+from tuner.results.views.answer import are_own, exported, known, yours
 from tuner.results.views.pick import nothing_feasible
 from tuner.results.views.reasons import reasons
 from tuner.units import format_seconds
@@ -35,6 +35,8 @@ def in_short(run: Run, winner: TrialRecord | None) -> str:
         shown["It brings"] = _brings(run, winner)
         shown["It keeps"] = _keeps(run, winner)
         shown["It costs"] = _costs(run, winner)
+    if bundles := "; ".join(exported(run)):
+        shown["Exported"] = f"{bundles.removeprefix('exported as ')}."
     return rows_of({name: text(line) for name, line in shown.items()})
 
 
@@ -119,10 +121,10 @@ def _brings(run: Run, winner: TrialRecord) -> str:
 
 
 def _keeps(run: Run, winner: TrialRecord) -> str:
-    """Say what is left of what the model knew."""
+    """Say what is left of the known classes."""
     value, before = winner.values.get(GLOBAL.name), run.info.untouched.values.get(GLOBAL.name)
     if value is None:
-        return "Not measured: the task has no data of what the model knew before."
+        return "Not measured: the task has no data of the known classes."
     one = run.objective(GLOBAL.name)
     was = "" if before is None else f", which was {one.text(before)}"
     return (

@@ -14,9 +14,10 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective, title_of
 from tuner.results.scores.strategies import FRONT_LOST, LOST, has_area, strategies_of
 from tuner.results.views import baselines
+from tuner.results.views.answer import known
 from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
-from tuner.results.views.reasons import left_out
+from tuner.results.views.reasons import left_out, members_to_show
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_limit, format_seconds
 from tuner_report.charts.drawing import BLUE, INK, MUTED, ORANGE, LeftOut, Picture, drawing, to_svg
@@ -103,7 +104,7 @@ def asked(run: Run) -> str:
     if info.config.folds:
         data += f", and {info.config.folds} folds of those to train on"
     if task.global_per_class:
-        data += f"; of the original data {task.mixed_samples(1.0):,} and {task.global_val:,}"
+        data += f"; of {known(run)} {task.mixed_samples(1.0):,} and {task.global_val:,}"
     outputs = _classes(info.classes) if targets.has_classes else ", ".join(info.classes.labels)
     rows = {
         "Task": info.task_name,
@@ -117,8 +118,8 @@ def asked(run: Run) -> str:
         "Search space": f"{info.space_name}, seed {info.config.seed}",
         "Ended": info.ended,
     }
-    known = ", global that of what the given model knew" if task.global_per_class else ""
-    line = f"Local is the user's own data{known}. {targets.score_meaning} on validation samples."
+    other = f", global that of {known(run)}" if task.global_per_class else ""
+    line = f"Local is the user's own data{other}. {targets.score_meaning} on validation samples."
     return rows_of({name: text(value) for name, value in rows.items()}) + note(line)
 
 
@@ -149,7 +150,7 @@ def front(run: Run, drawn: Iterable[Picture | LeftOut]) -> str:
     """Return the front as pictures, which are drawn already, and as a table."""
     if not run.front:
         return note(f"The front is empty: {nothing_feasible(run)}.")
-    members = list(run.shortlist or run.front)
+    members = members_to_show(run)
     names = ["trial", *(words(one) for one in run.columns), "plan"]
     rows = [[name, *cells, BASELINE] for name, cells in baselines.rows(run)]
     given = len(rows)
@@ -216,7 +217,7 @@ def classes(run: Run, winner: TrialRecord | None) -> str:
         return note(run.info.targets.no_confusions)
     listed = [
         (one.name, one.taken_for, f"{one.count} of {one.samples}", whose)
-        for domain, whose in (("local", "the user's"), ("global", "known before"))
+        for domain, whose in (("local", "the user's"), ("global", "known"))
         for one in confusions(run, winner, domain)[:MOST_CONFUSIONS]
     ]
     names = ("class", "taken for", "samples", "whose")

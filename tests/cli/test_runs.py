@@ -88,7 +88,16 @@ def test_a_bundle_predicts_as_its_trial_did(
         assert right == pytest.approx(opened.info.scores.from_pixels[name])
         assert right == pytest.approx(values[name], abs=1.5 / len(labels))
     assert opened.info.scores.from_pixels["largest_logit_difference"] <= 1e-3
-    assert "test_accuracy" in opened.info.scores.from_pixels
+    score = opened.info.scores.from_pixels["test_accuracy"]
+    (noted,) = printed_json(capsys, "show", run)["exports"]
+    assert (noted["bundle"], noted["trial"], noted["refit"]) == ("bundle", result.best, False)
+    assert noted["scores"]["test_accuracy"] == score
+    told = f"exported as bundle (trial {result.best}): {100 * score:.1f} % ("
+    assert call(["show", str(run)]) == 0
+    assert task.local.test is not None
+    screen = " ".join(capsys.readouterr().out.split())
+    assert told in screen
+    assert f") right, of {len(task.local.test)} test samples" in screen
     np.save(home / "digit.npy", task.local.val.load(0))
     (prediction,) = printed_json(capsys, "predict", bundle, home / "digit.npy")["predictions"]
     assert set(prediction) == {"file", "label", "probability", "exit", "seconds"}

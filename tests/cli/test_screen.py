@@ -78,7 +78,7 @@ def test_there_are_few_rows_and_the_best_is_one() -> None:
     found = rows(shown(run))
     assert 3 <= len(found) <= MOST_ROWS
     assert 0 in found
-    assert "with --pick safest it exports trial 11: keeps most of what the model knew, of those worth a look" in shown(
+    assert "with --pick safest it exports trial 11: keeps most of the known classes, of those worth a look" in shown(
         run
     )
 
@@ -98,14 +98,19 @@ def test_at_80_columns_a_row_is_a_line_and_no_figure_is_divided(name: str) -> No
 
 def test_what_is_said_of_the_front_is_the_same_whichever_rows_are_shown() -> None:
     best, near, poor = (0.9, 0.9, 9.0, 1e8), (0.9, 0.899, 8.9, 1e8), (0.5, 0.2, 1.0, 9e7)
-    run = replace(front_of(best, near, poor), shortlist=(0,))
+    run = replace(front_of(best, near, poor, (0.9, 0.898, 8.95, 1e8), (0.4, 0.2, 1.1, 9e7)), shortlist=(0,))
     texts = [shown(run, whole=whole) for whole in (False, True)]
     told = [re.findall(r"^.*Trial 0 is picked.*$", text, re.MULTILINE) for text in texts]
     assert told[0] == told[1] != []
     assert "The next faster, trial 2, trains in 1 s instead of 9 s, for 40.0 points less on yours." in told[0][0]
     assert "with --pick fastest it exports trial 1: least time to train of those about as accurate" in texts[0]
     left = "2 more of the front, which --all shows: 1 near to one that is listed; 1 surely less accurate than the best"
-    assert left in shown(run, details=True)
+    details = shown(run, details=True)
+    assert left in details
+    table = details.partition("of the front, which --all shows")[0].partition("\n\n")[2]
+    assert re.findall(r"^ *(?:→ )?(\d)  ", table, re.MULTILINE) == ["0", "1", "2"], (
+        "what the texts above name has a row"
+    )
     assert "more of the front" not in shown(run, details=True, whole=True)
 
 

@@ -12,13 +12,17 @@ from tuner.errors import RunError
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import (
+    EXPORTS,
     FILE,
     TRIALS,
+    ExportInfo,
     Identity,
     RunInfo,
     Spent,
+    append_export,
     append_record,
     open_records,
+    read_exports,
     read_records,
     read_run,
     write_run,
@@ -138,6 +142,32 @@ def test_a_line_that_is_no_record_is_reported(line: str, says: str, tmp_path: Pa
     (tmp_path / TRIALS).write_text(line + "\n")
     with pytest.raises(RunError, match=says):
         read_records(tmp_path, INFO.template)
+
+
+def test_exports_read_back_without_damaged_lines_and_absence_is_none(tmp_path: Path) -> None:
+    assert read_exports(tmp_path) == ()
+    first, again = (
+        ExportInfo("a", 1, refit=True),
+        ExportInfo("a", 2, refit=False, scores={"test_accuracy": 0.5}, samples=4),
+    )
+    append_export(tmp_path, first)
+    path = tmp_path / EXPORTS
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    changes = (
+        {"bundle": "\x1b[2J"},
+        {"trial": -1},
+        {"samples": 10**400},
+        {"scores": {"test_mae": 1e999}},
+        {"refit": []},
+    )
+    lines = [json.dumps({"bundle": "b", "trial": 0, "refit": True, **change}) for change in changes]
+    path.write_text("\n".join((path.read_text(), *lines, "[" * 100_000, "{}", "torn")))
+    assert read_exports(tmp_path) == (first,)
+    append_export(tmp_path, again)
+    assert read_exports(tmp_path) == (again,)
+    path.rename(tmp_path / "other")
+    path.symlink_to("other")
+    assert read_exports(tmp_path) == ()
 
 
 @pytest.mark.parametrize("name", [FILE, TRIALS])

@@ -182,9 +182,10 @@ def test_a_training_that_diverged_is_tried_again_at_a_third_of_its_rate(begin: B
 def test_a_study_with_a_time_limit_ends_where_nothing_is_left_to_gain_unless_it_is_to_keep_going(
     begin: Begin, moods: Moods, keep_going: bool
 ) -> None:
-    moods("right")
+    moods("well", "right")
     study = begin(Budget(time_seconds=3.0 if keep_going else 60.0, keep_going=keep_going), deterministic=False)
     study.run()
+    assert (len(study.records) == 2) is not keep_going, "it ends with the first trial that has all samples right"
     own = "nothing is left to gain that the validation samples could show (--keep-going "
     assert study.ended.startswith(own) is not keep_going
     assert study.ended.startswith("the time is up") is keep_going

@@ -1,13 +1,13 @@
-"""A run's folder: ``run.json``, written whole, and ``trials.jsonl``, to which every finished trial is appended."""
+"""A run's folder: ``run.json``, written whole; lines are appended of finished trials, and of bundles."""
 
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from filelock import FileLock, Timeout
 
@@ -24,14 +24,15 @@ from tuner.results.records.config import RunConfig
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import Objective
 from tuner.targets import Targets
+from tuner.targets.base import ACCURACY
 from tuner.task.contents import TaskContents
-from tuner.untrusted import inside, parse_json, read_json, reason_of
+from tuner.untrusted import MOST_BYTES, inside, parse_json, read_json, reason_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FORMAT = 1
-FILE, TRIALS, LOCK = "run.json", "trials.jsonl", "lock"
+FILE, TRIALS, EXPORTS, LOCK = "run.json", "trials.jsonl", "exports.jsonl", "lock"
 #: Optuna's journal.
 JOURNAL = "journal.log"
 MOST_TRIALS_BYTES = 2**29
@@ -70,6 +71,21 @@ class Spent:
     storage_bytes: int = 0
     prefix_samples: int = 0
     phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportInfo:
+    """A bundle that was exported, by its folder's name, and its scores on test samples; none where they were left out.
+
+    With ``refit``, the trial was trained again, on its validation samples too.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"allow_inf_nan": False}
+    bundle: str
+    trial: int
+    refit: bool
+    scores: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +215,19 @@ def _adapter() -> "TypeAdapter[RunInfo]":
 
 def append_record(folder: Path, record: TrialRecord) -> None:
     """Append a finished trial, readable by the user only, and wait until the disk has it."""
-    line = json.dumps(record.to_dict(), separators=(",", ":")) + "\n"
-    descriptor = os.open(folder / TRIALS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _append(folder / TRIALS, record.to_dict())
+
+
+def append_export(folder: Path, export: ExportInfo) -> None:
+    """Append a bundle that was exported, likewise; an `OSError` where that is not possible."""
+    if (path := inside(folder, EXPORTS)).exists():
+        _trim(path)
+    _append(path, asdict(export))
+
+
+def _append(path: Path, content: Mapping[str, Any]) -> None:
+    line = json.dumps(content, separators=(",", ":")) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(line.encode())
         file.flush()
@@ -226,6 +253,22 @@ def read_records(folder: Path, template: TrialPlan) -> tuple[TrialRecord, ...]:
         of_trial = "" if trial is None else f" of trial {trial}"
         raise RunError(f"{path}: the record{of_trial} cannot be read ({first_line(error)}): run it again") from None
     return tuple(read)
+
+
+def read_exports(folder: Path) -> tuple[ExportInfo, ...]:
+    """Return the bundles that were exported, the latest of each name, in order; lines that are damaged are left out."""
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter, found = TypeAdapter(ExportInfo), dict[str, ExportInfo]()
+    with suppress(OSError):
+        for content in _lines_of(read_bytes(inside(folder, EXPORTS), MOST_BYTES)):
+            with suppress(ValidationError):
+                one = adapter.validate_python(content)
+                is_score = 0 <= one.scores.get(f"test{ACCURACY}", 0) <= 1
+                if is_score and one.bundle.isprintable() and min(one.trial, one.samples) >= 0 and one.samples < 2**40:
+                    found.pop(one.bundle, None)
+                    found[one.bundle] = one
+    return tuple(found.values())
 
 
 def open_records(folder: Path, template: TrialPlan) -> list[TrialRecord]:

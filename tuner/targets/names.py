@@ -33,7 +33,7 @@ def class_numbers(where: str, y: Array) -> Array:
     elif y.ndim != 2 or y.dtype.kind not in "biuf":  # noqa: PLR2004 - samples and labels
         raise TaskError(
             f"{where}: labels must be integers [n], or multi-hot [n, k] for a multi-label task, "
-            f"got {y.dtype} {list(y.shape)}"
+            f"got {y.dtype} {list(y.shape)}: number the classes from 0, and name them in an array 'classes'"
         )
     return y
 

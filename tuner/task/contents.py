@@ -36,6 +36,11 @@ class PartitionContents:
     classes: dict[str, str]
     order: str
 
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return sum(map(_count, self.classes.values()))
+
     def differences(self, now: "PartitionContents") -> list[str]:
         """Return what is different now, a few words each: ``"5 more of class a"``; empty for nothing."""
         before, after = dict(self.classes), dict(now.classes)

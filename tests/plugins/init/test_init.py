@@ -6,6 +6,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.tiny_task import NET, SPACE, draw
@@ -131,6 +132,11 @@ def test_folders_that_hold_no_classes(photos: Path, weights: str) -> None:
         init(photos / "train" / "hat", weights=weights)
     with pytest.raises(TaskError, match=r"missing: no such folder: give the folder of your photos"):
         init(Path("missing"), weights=weights)
+    Path("flat").mkdir()
+    np.save("flat/3.npy", np.zeros((2, 50), np.float32))
+    way_out = r"holds 1 files, but no folder .* as hat/1\.npy, or list them with their classes in a \.csv"
+    with pytest.raises(TaskError, match=way_out):
+        init(Path("flat"))
     Path("empty").mkdir()
     with pytest.raises(TaskError, match=r"empty: holds no photos, sounds or recordings \(\.aif, \.aifc, "):
         init(Path("empty"), weights=weights)

@@ -146,7 +146,10 @@ def test_multi_hot_arrays_keep_their_columns_and_integers_are_one_label_each(loa
         ({"x_train": X}, r"train data must be in the arrays \(x_train, y_train\) or \(x, y\), got x_train"),
         ({"x": X, "y": Y[:4]}, r"there must be one label per sample, got \[6, 2, 4, 4\] and \[4\]"),
         ({"x": X, "y": np.zeros((6, 3), np.float32)}, r"must be integers \[n\], got multi-hot \[6, 3\]"),
-        ({"x": X, "y": np.zeros((6, 3, 2))}, r"labels must be integers \[n\].*got float64 \[6, 3, 2\]"),
+        (
+            {"x": X, "y": np.zeros((6, 3, 2))},
+            r"labels must be integers \[n\].*got float64 \[6, 3, 2\]: number the classes from 0",
+        ),
         ({"x": X, "y": Y - 1}, r"labels must be integers from 0, got -1"),
         ({"x": X, "y": Y, "classes": np.array(["a"])}, r"2 classes need 2 different names in 'classes', got 1"),
         ({"x": X[:0], "y": Y[:0]}, r"the train partition is empty"),

@@ -112,7 +112,7 @@ def test_bytes_are_scaled_and_floats_are_not_and_each_channel_is_normalised() ->
     floats = np.full((1, 2, 3), 4, np.float32)
     assert np.unique(normalise(floats, InputSpec("arrays", mean=(1.0,), std=(2.0,)))).tolist() == [1.5]
     assert np.unique(floats).tolist() == [4]  # the batch itself is not changed
-    with pytest.raises(TaskError, match=r"input\.mean must have 1 value or one per channel \(4\), got 3"):
+    with pytest.raises(TaskError, match=r"input\.mean must have 1 or 4 values, got 3: give one per channel"):
         normalise(np.zeros((1, 4, 2, 2), np.float32), InputSpec("arrays", mean=(0.0, 0.0, 0.0)))
 
 

@@ -19,7 +19,7 @@ from tuner.results.scores.strategies import FRONT_LOST, LOST, Tried, has_area, s
 from tuner.results.views import baselines
 from tuner.results.views.estimates import EstimateErrors, estimate_errors
 from tuner.results.views.pick import named_picks
-from tuner.results.views.reasons import left_out
+from tuner.results.views.reasons import left_out, members_to_show
 from tuner.targets.base import LEFT_OUT, TOP
 from tuner.units import format_bytes, format_seconds
 
@@ -47,7 +47,7 @@ def print_run(
     print_screen(run, console, whole=whole, artifacts=artifacts)
     if details:
         console.print()
-        _print_details(run, console, run.front if whole else run.shortlist)
+        _print_details(run, console, run.front if whole else members_to_show(run))
 
 
 def _print_details(run: Run, console: Console, members: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
-from tuner.results.views.answer import answer, are_own, known, of_share, yours
+from tuner.results.views.answer import answer, are_own, exported, known, of_share, yours
 from tuner.results.views.pick import PICKS, named_picks
 from tuner.results.views.plausible import warnings_of
 from tuner.results.views.reasons import reasons
@@ -64,7 +64,7 @@ def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: 
         print_text(console, *_below(run, members, intervals=has_intervals))
     if len(run.info.kinds) > 1:
         print_text(console, _kinds(run))
-    print_text(console, *_spent(run), *_next(run, artifacts))
+    print_text(console, *exported(run), *_spent(run), *_next(run, artifacts))
 
 
 def print_text(console: Console, *texts: str) -> None:

@@ -3,7 +3,7 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -28,6 +28,7 @@ from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
+from tuner.results.folder import ExportInfo, append_export
 from tuner.results.run import Run
 from tuner.results.views.answer import of_share
 from tuner.results.views.pick import pick_trial
@@ -39,8 +40,8 @@ from tuner.task.copies import doubts
 SPARE_BYTES = 1_000_000
 #: Points of an accuracy.
 MOST_POINTS = 100
-#: Names of scores on the user's own samples begin so.
-LOCAL = "local_"
+#: How names of scores on the user's own samples begin, and on test samples; and the name of the partition of these.
+LOCAL, TEST, TEST_SAMPLES = "local_", "test_", "local.test"
 
 
 def export(
@@ -161,6 +162,11 @@ def export(
             )
         if page is not None:
             add_page(page, part, info)
+    tested = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
+    samples = sum(one.samples for name, one in session.task.contents.partitions.items() if name == TEST_SAMPLES)
+    noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
+    with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
+        append_export(run.folder, noted)
     return Path(out)
 
 
@@ -243,7 +249,7 @@ def write_bundle(
     scores = dict(origin.get("scores", {}))
     if before is not None:
         exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val
-    if not asked.get("test", True) and "local.test" in task.contents.partitions:
+    if not asked.get("test", True) and TEST_SAMPLES in task.contents.partitions:
         scores["test_left_out"] = True
     scores["doubts"] = doubts(task.notes)
     sections = dict(exported.sections)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
+from tuner.results.folder import read_exports
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.cuts import cuts_of
@@ -52,6 +53,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "scored_samples": run.scored_samples,
         "left_out_samples": run.left_out_samples,
         "estimate_errors": {name: asdict(errors) for name, errors in estimate_errors(run.records).items()},
+        "exports": [asdict(one) for one in read_exports(run.folder)],
         "shortlist": list(run.shortlist),
         "picks": named_picks(run),
         "cuts": [asdict(cut) for cut in cuts_of(run.records)],

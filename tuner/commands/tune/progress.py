@@ -30,7 +30,7 @@ PHASES = {
     MEASURING: ("how fast it computes features and trains", SCORING),
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
-    TRYING: ("each plan is trained, and scored on your samples (yours) and on what the model knew (known)", FINISHING),
+    TRYING: ("each plan is trained, and scored on your samples (yours) and on the known classes (known)", FINISHING),
 }
 _OF_EXPORT = (
     "loading PyTorch and the model; the trial's own weights predict the samples that judged it",

@@ -26,7 +26,7 @@ PICKS: Mapping[str, str] = {
     "knee": "a balance of all columns",
     "fastest": "least time to train of those about as accurate",
     "smallest": "smallest file of those about as accurate; of equal files, least memory to train",
-    "safest": "keeps most of what the model knew, of those worth a look",
+    "safest": "keeps most of the known classes, of those worth a look",
 }
 #: Of each named pick that compares members by one value: the value, and 1 where the least counts, -1 where the most.
 _BY = {"fastest": ("train_seconds", 1.0), "smallest": ("peak_bytes", 1.0), "safest": ("global_accuracy", -1.0)}

@@ -1,5 +1,6 @@
 """Why the best trial is the best one, what it gives up, and what a cheaper one would save."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -8,6 +9,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, OBJECTIVES, SCORES
 from tuner.results.scores.pareto import FORGETTING, is_worth_naming, useful
 from tuner.results.views.answer import known, yours
+from tuner.results.views.pick import named_picks
 
 LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
 #: A trial that saves less of the seconds is not called cheaper.
@@ -25,6 +27,13 @@ def reasons(run: Run) -> str:
     worth, front = ([run.record(trial) for trial in own if trial != run.best] for own in (run.shortlist, run.front))
     compared = *_given_up(run, best, worth), *_cheaper(run, best, front)
     return " ".join((_rule(run, best), *_better(run, best), *compared))
+
+
+def members_to_show(run: Run) -> tuple[int, ...]:
+    """Return the trials of the front that a table has rows for: those worth a look, and what the texts name besides."""
+    named = {*map(int, re.findall(r"\b[Tt]rial (\d+)", reasons(run))), *named_picks(run).values()}
+    worth = run.shortlist or run.front
+    return *worth, *(trial for trial in run.front if trial in named and trial not in worth)
 
 
 def _rule(run: Run, best: TrialRecord) -> str:

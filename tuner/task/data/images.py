@@ -140,7 +140,7 @@ def check_scale(values: Mapping[str, Any]) -> None:
 def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:
     channels = batch.shape[1]
     if len(values) not in {1, channels}:
-        raise TaskError(f"input.{key} must have 1 value or one per channel ({channels}), got {len(values)}")
+        raise TaskError(f"input.{key} must have 1 or {channels} values, got {len(values)}: give one per channel")
     return np.asarray(values, np.float32).reshape(1, -1, *(1,) * (batch.ndim - 2))
 
 

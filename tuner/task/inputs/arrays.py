@@ -42,7 +42,7 @@ class Arrays(InputKind):
         if file.suffix.lower() not in {".npz", ".npy"}:
             raise TaskError(
                 f'{source.path}: kind "arrays" is read from an .npz, a .npy with its labels next to it, or a .csv; for '
-                'image files set kind = "images"'
+                'files in class folders set kind = "images", or "signals" for recordings [channels, time]'
             )
         return read_arrays(source)
 

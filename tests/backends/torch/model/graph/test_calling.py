@@ -39,6 +39,10 @@ class Scaled(Net):
     def forward(self, value):
         return torch.stack([self.body(value)[:, row] for row in range(3)], 1)
 
+class Small(Net):
+    def forward(self, value):
+        return self.body(value)[:, :2]
+
 class Broken(Net):
     def forward(self, value):
         return self.head(value)
@@ -103,7 +107,7 @@ def test_the_logits_are_found(shape: Any, names: dict[str, str]) -> None:
         (
             lambda one, _: one + torch.rand(7),
             {},
-            r"does not take inputs of shape \[2, 4\]: RuntimeError: .*test_calling\.py, line \d+\); see \[input\]",
+            r"does not take inputs of shape \[2, 4\]: RuntimeError: .*test_calling\.py, line \d+\); give samples",
         ),
     ],
 )
@@ -111,6 +115,36 @@ def test_what_does_not_fit_is_one_line(shape: Any, names: dict[str, str], messag
     with pytest.raises(TaskError, match=message) as caught:
         one_to_one(Giving(shape).eval(), ModelSpec("net:build", **names), SAMPLE)  # type: ignore[arg-type]  # names only
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "way_out"),
+    [
+        (
+            (nn.Linear(4, 3),),
+            (7,),
+            "its first layer takes 4 numbers, the samples have 7: give samples or a model of as m",
+        ),
+        (
+            (nn.Conv2d(3, 2, 3),),
+            (1, 8, 8),
+            "its first layer takes 3 channels, the samples have 1: give samples or a mod",
+        ),
+        (
+            (nn.Conv1d(2, 2, 3), nn.Flatten(), nn.Linear(8, 3)),
+            (2, 9),
+            r"give samples of the length \(input\.window\) th",
+        ),
+        (
+            (nn.Conv2d(1, 2, 8), nn.Flatten(), nn.Linear(2, 3)),
+            (1, 9, 9),
+            r"give samples of the size \(input\.size\) th",
+        ),
+    ],
+)
+def test_what_samples_lack_is_said(layers: tuple[nn.Module, ...], shape: tuple[int, ...], way_out: str) -> None:
+    with pytest.raises(TaskError, match=f"does not take inputs of shape .*; {way_out}"):
+        one_to_one(nn.Sequential(*layers).eval(), ModelSpec("net:build"), torch.rand(1, *shape))
 
 
 def test_an_axis_of_one_channel_is_dropped_where_the_model_does_not_take_it() -> None:
@@ -160,7 +194,11 @@ def test_heads_for_training_only_are_dropped(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("Scaled", r"the outputs of .*net\.py:Scaled come from no linear layer whose rows could be chosen"),
-        ("Broken", r"does not take inputs of shape \[1, 4\]: RuntimeError: .* \(net\.py, line \d+\); see \[input\]"),
+        (
+            "Small",
+            r"take row 2 of the head, .* 2 outputs: give each class its row in global.classes, or a model with 3",
+        ),
+        ("Broken", r"does not take inputs of shape \[1, 4\]: RuntimeError: .* \(net\.py, line \d+\); give samples of"),
     ],
 )
 def test_a_head_that_cannot_be_widened_is_one_line(tmp_path: Path, name: str, message: str) -> None:

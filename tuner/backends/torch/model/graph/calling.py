@@ -71,8 +71,18 @@ def _output(model: nn.Module, spec: ModelSpec, sample: torch.Tensor) -> tuple[bo
                 return True, call(sample[:, 0])
         raise TaskError(
             f"the model does not take inputs of shape {list(sample.shape)}: {first_line(error)}{raised_in(error)}; "
-            "see [input]"
+            f"{_way_out(model, sample)}"
         ) from error
+
+
+def _way_out(model: nn.Module, sample: torch.Tensor) -> str:
+    """Say what a sample must have where a model does not take it: as many channels, or the right size."""
+    key, noun = ("in_features", "numbers") if sample.ndim == _ROWS else ("in_channels", "channels")
+    first = next((number for layer in model.modules() if isinstance(number := getattr(layer, key, None), int)), None)
+    if first is not None and first != (held := sample.shape[1]):
+        return f"its first layer takes {first} {noun}, the samples have {held}: give samples or a model of as many"
+    key = {3: "length (input.window)", 4: "size (input.size)"}.get(sample.ndim, "shape")
+    return f"give samples of the {key} that it was made for, or another model"
 
 
 def _choice(output: Any, spec: ModelSpec) -> Callable[[Any], Any] | None:

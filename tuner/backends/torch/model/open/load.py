@@ -99,8 +99,8 @@ def load(task: Task) -> OpenModel:
     wanted = task.head_rows or ()
     if max(wanted, default=-1) >= rows:
         raise TaskError(
-            f"the global classes name row {max(wanted)} of the head, counted from 0, but the model has {rows} outputs: "
-            "correct global.classes, or give another model"
+            f"the global classes take row {max(wanted)} of the head, counted from 0, but the model has {rows} outputs: "
+            f"give each class its row in global.classes, or a model with {max(wanted) + 1} outputs"
         )
     if wanted != tuple(range(rows)) or new:
         resize_heads(model, sample, wanted, new, task.model)
