@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,7 +154,7 @@ def test_exports_read_back_without_damaged_lines_and_absence_is_none(tmp_path: P
     append_export(tmp_path, first)
     path = tmp_path / EXPORTS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    changes = (
+    changes: tuple[dict[str, Any], ...] = (
         {"bundle": "\x1b[2J"},
         {"trial": -1},
         {"samples": 10**400},

@@ -172,7 +172,7 @@ def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
     ]
     head = replace(record(90, 1, 0.6), plan=ladder.anchors[0].plan)
     assert ladder.hope([head, *done], 0, 1000.0) > 0.0, "other learning rates were not tried"
-    rate = done[0].knobs["recipe.learning_rate"]
+    rate = float(done[0].knobs["recipe.learning_rate"])
     rates = [record(91 + more, 2, 0.4, rate=rate * factor) for more, factor in enumerate((0.4, 2.5))]
     assert ladder.hope([head, *done, *rates], 0, 1000.0) == 0.0
 

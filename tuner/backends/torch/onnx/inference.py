@@ -65,7 +65,7 @@ def _out_of_place(module: nn.Module) -> Iterator[None]:
 
     That took half of MobileNetV2's export: 13 s of processor time, where 7 are left (measured on torch 2.13).
     """
-    changed = [part for part in module.modules() if getattr(part, "inplace", None) is True]
+    changed: list[Any] = [part for part in module.modules() if getattr(part, "inplace", None) is True]
     try:
         for part in changed:
             part.inplace = False
