@@ -15,6 +15,8 @@ from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
 from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
+from tuner.plugin.sources import preferred_values
+from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.structures import (
@@ -27,11 +29,12 @@ from tuner.search.propose.structures import (
     structure_of,
 )
 
-DEPTH, EPOCHS, RATE = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate"
+DEPTH, EPOCHS, RATE, ALPHA = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate", "mix.alpha"
 KNOBS: dict[str, Knob] = {
     DEPTH: Choice(DEPTH, (1, 2, 5, 20)),
     EPOCHS: Numeric(EPOCHS, 1, 64, whole=True, log=True),
     RATE: Numeric(RATE, 1e-5, 1e-1, whole=False, log=True),
+    ALPHA: Numeric(ALPHA, 0.0, 1.0, whole=False, log=False),
 }
 RECIPE = RecipePlan(schedule="warmup", batch_size=16, solve_again=True)
 SOLVED = TailEdit("solved", traits=EditTraits(solves=True))
@@ -39,7 +42,8 @@ SOLVED = TailEdit("solved", traits=EditTraits(solves=True))
 
 def plan_of(values: Mapping[str, Scalar]) -> TrialPlan:
     recipe = replace(RECIPE, epochs=int(values[EPOCHS]), learning_rate=float(values[RATE]))
-    return replace(PLAN, split=20 - int(values[DEPTH]), recipe=recipe)
+    data = replace(PLAN.data, alpha=float(values[ALPHA]))
+    return replace(PLAN, split=20 - int(values[DEPTH]), recipe=recipe, data=data)
 
 
 def compose(source: ValueSource) -> Composed:
@@ -48,7 +52,7 @@ def compose(source: ValueSource) -> Composed:
 
 
 def composed(blocks: int, epochs: int = 8, rate: float = 1e-3) -> Composed:
-    values: dict[str, Scalar] = {DEPTH: blocks, EPOCHS: epochs, RATE: rate}
+    values: dict[str, Scalar] = {DEPTH: blocks, EPOCHS: epochs, RATE: rate, ALPHA: PLAN.data.alpha}
     return Composed(plan_of(values), values, KNOBS)
 
 
@@ -122,6 +126,14 @@ def test_a_model_that_is_not_to_forget_is_trained_at_a_lower_rate() -> None:
     assert PLAN.task.global_per_class
     rates = [one.plan.recipe.learning_rate for one in structures().anchors[1:]]
     assert rates == pytest.approx([KEEPING] * 3)
+
+
+def test_where_forgetting_is_allowed_the_first_plans_mix_no_known_samples_in_at_their_own_rate() -> None:
+    free = setting(limits=Budget(forgetting=1.0))
+    made = Structures(free, compose, lambda one, _rung: one.plan.trainable)
+    made.begin([compose(preferred_values({**composed(blocks).values, ALPHA: 0.5})) for blocks in (2, 5)])
+    assert [one.plan.data.alpha for one in made.anchors] == [0.0, 0.0]
+    assert [one.plan.recipe.learning_rate for one in made.anchors] == pytest.approx([1e-3] * 2)
 
 
 def test_the_best_training_is_tried_at_rates_on_both_sides_until_both_are_worse() -> None:
