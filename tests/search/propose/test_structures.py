@@ -189,6 +189,15 @@ def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
     assert ladder.hope([head, *done, *rates], 0, 1000.0) == 0.0
 
 
+def test_a_structure_may_bring_less_the_more_often_it_was_tried_and_a_new_one_anything() -> None:
+    ladder, plan = structures(), composed(5).plan
+    tried = [record(trial, 5, 0.8, rate=1e-4 * (1 + trial)) for trial in range(4)]
+    once, often = ladder.most(plan, tried[:1]), ladder.most(plan, tried)
+    assert once == pytest.approx(0.5 * 0.1), "half of the errors, at the global accuracy that is known"
+    assert often == pytest.approx(0.5 * 0.2 * (1 - 0.5**0.25))
+    assert ladder.most(composed(2).plan, tried) == math.inf
+
+
 def test_what_a_head_and_a_structure_are() -> None:
     assert is_head(composed(1).plan)
     assert not is_head(composed(2).plan)
