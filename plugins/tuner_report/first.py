@@ -55,7 +55,7 @@ def photos(run: Run, findings: Findings) -> str | LeftOut:
         title = "<h3>Wrong, and surest of it</h3>" if doubted else ""
         parts.append(f"{title}{_album(others)}")
     shown = "Not seen in training, and wrong with the best trial; the surest mistakes come first."
-    return "".join(parts) + note(f"{shown} They are inside this file; --no-photos leaves them out.")
+    return note(f"{shown} They are inside this file; --no-photos leaves them out.") + "".join(parts)
 
 
 def is_doubted(photo: Photo) -> bool:

@@ -77,6 +77,10 @@ class Findings:
     no_photos: str = ""
 
 
+#: Of so few classes, five guesses are half of them: they say nothing.
+MANY_CLASSES = 10
+
+
 def facts(run: Run, winner: TrialRecord) -> str:
     """Return the winner's values next to the untouched model's."""
     items = []
@@ -88,8 +92,9 @@ def facts(run: Run, winner: TrialRecord) -> str:
         small += [f"95 % interval {percents(bounds)}"] if bounds else []
         under = tag("small", text(" · ".join(small))) if small else ""
         items.append(f"<div><dt>{text(words(objective))}</dt><dd>{text(objective.text(value))}{under}</dd></div>")
+    has_many = len(run.info.classes.labels) > MANY_CLASSES
     for name, value in winner.values.items():
-        if TOP in name or name.endswith(ERROR):
+        if (TOP in name and has_many) or name.endswith(ERROR):
             shown, before = (percent if TOP in name else _number), run.info.untouched.values.get(name)
             under = "" if before is None else tag("small", text(f"untouched {shown(before)}"))
             title = title_of(name, run.info.targets)

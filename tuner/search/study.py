@@ -251,7 +251,7 @@ class Study:
     def _choose(self) -> Composed | None:
         """Return the plan to try next; None where Optuna is to be asked.
 
-        The ladder of structures comes first. Then lines are continued and plans are varied, for about as long.
+        The ladder of structures comes first. Then lines are continued, and plans are varied for a third of the time.
         """
         rung, left = self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
         if not self._candidates.weighs:
@@ -260,7 +260,7 @@ class Study:
             return next_
         longer = self._structures.longer(self.records, rung, left, self._admits)
         for_longer, for_varied = self._structures.tried_for(self.records, rung)
-        if longer is not None and for_longer <= for_varied:
+        if longer is not None and for_longer <= 2 * for_varied:
             return longer
         if self._queue.begun % 2 and (rate := self._structures.other_rate(self.records, rung, left, self._admits)):
             return rate
