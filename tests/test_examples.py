@@ -16,7 +16,7 @@ from tests.pretrained import with_weights
 from tuner.cli.app import add_commands, app
 
 ROOT = Path(__file__).parent.parent
-NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
+NOTEBOOK, PHOTOS = (ROOT / "examples" / f"{name}.ipynb" for name in ("quickstart", "clothing"))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -37,33 +37,69 @@ def steady(notebook: dict[str, Any]) -> list[tuple[str, str]]:
     return list(zip(kinds, lines, strict=True))
 
 
-def test_the_committed_outputs_name_no_machine_and_no_moment() -> None:
-    notebook = read(NOTEBOOK)
+@pytest.mark.parametrize("path", [NOTEBOOK, PHOTOS], ids=lambda path: path.stem)
+def test_the_committed_outputs_name_no_machine_and_no_moment(path: Path) -> None:
+    notebook = read(path)
     assert set(notebook["metadata"]) == {"kernelspec"}
     assert [cell["metadata"] for cell in notebook["cells"]] == [{}] * len(notebook["cells"])
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-    assert not re.search(r"(?<![\w.<])/(?:tmp|home|root|usr|work)/|Warning|Traceback|\\u001b", NOTEBOOK.read_text())
+    assert not re.search(r"(?<![\w.<])/(?:tmp|home|root|usr|work)/|Warning|Traceback|\\u001b", path.read_text())
     assert sum(len(cell["outputs"]) for cell in code) >= 5
+
+
+def executed(notebook: Path, folder: Path) -> dict[str, Any]:
+    """Return a notebook as it is after its cells ran in a folder."""
+    for library in ("nbclient", "ipykernel", "pandas", "matplotlib"):
+        pytest.importorskip(library)
+    cache = with_weights(folder / "cache")
+    environment = {**os.environ, "TUNER_CACHE": str(cache), "IPYTHONDIR": str(folder / "ipython")}
+    command = [sys.executable, str(ROOT / "examples" / "execute.py"), str(notebook), "out.ipynb"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    return read(folder / "out.ipynb")
 
 
 @pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path) -> None:
-    for library in ("nbclient", "ipykernel", "pandas", "matplotlib"):
-        pytest.importorskip(library)
-    cache = with_weights(tmp_path / "cache")
-    environment = {**os.environ, "TUNER_CACHE": str(cache), "IPYTHONDIR": str(tmp_path / "ipython")}
-    command = [sys.executable, str(ROOT / "examples" / "execute.py"), str(NOTEBOOK), "out.ipynb"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
-    )
-    assert done.returncode == 0, done.stderr
-    ours, made = read(NOTEBOOK), read(tmp_path / "out.ipynb")
+    ours, made = read(NOTEBOOK), executed(NOTEBOOK, tmp_path)
     assert [cell["source"] for cell in made["cells"]] == [cell["source"] for cell in ours["cells"]]
     assert steady(made) == steady(ours)
     assert len(steady(made)) >= 5
     assert "".join(made["cells"][4]["outputs"][0]["data"]["text/html"]).count("<svg ") == 2
     assert sorted(path.name for path in tmp_path.glob("quickstart-bundle/*.onnx")) == ["model.onnx", "unknown.onnx"]
+
+
+def few_photos(data: Path, folder: Path) -> Path:
+    """Return a folder like the data's, with a few photos of each class."""
+    for part, count in (("local/train", 6), ("local/val", 3), ("global/train", 1), ("global/val", 1)):
+        for kind in (data / "images" / part).iterdir():
+            (folder / "images" / part / kind.name).mkdir(parents=True)
+            for photo in sorted(kind.iterdir())[:count]:
+                (folder / "images" / part / kind.name / photo.name).symlink_to(photo)
+    (folder / "images" / "global" / "classes.tsv").symlink_to(data / "images" / "global" / "classes.tsv")
+    (folder / "models").symlink_to(data / "models")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_notebook_on_photos_runs_with_few_photos_and_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "examples" / "clothing", tmp_path / "examples" / "clothing")
+    text, limit = PHOTOS.read_text(encoding="utf-8"), 'time=\\"2m\\"'
+    assert limit in text
+    (tmp_path / "short.ipynb").write_text(text.replace(limit, "trials=2"), encoding="utf-8")
+    monkeypatch.setenv("TUNER_DATA", str(few_photos(Path(os.environ["TUNER_DATA"]).resolve(), tmp_path / "data")))
+    made = executed(tmp_path / "short.ipynb", tmp_path)
+    assert [kind for kind, _ in steady(made)] == [kind for kind, _ in steady(read(PHOTOS))]
+    kinds = ("dress", "hat", "longsleeve", "outwear", "pants")
+    predicted = "".join(made["cells"][-1]["outputs"][0]["text"]).splitlines()
+    assert tuple(line.partition(":")[0] for line in predicted) == kinds
+    assert all(line.count("%") == 3 for line in predicted), "the three likeliest, with their probabilities"
 
 
 UNIT = Path(__file__).parent.parent / "examples" / "systemd" / "tuner-watch.service"
