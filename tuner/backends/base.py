@@ -141,6 +141,7 @@ class Session(ABC):
         within: float = math.inf,
         known: Mapping[str, float] = MappingProxyType({}),
         report: Report = silent,
+        plan: TrialPlan | None = None,
     ) -> Rates:
         """Return this device's speed on this model.
 
@@ -149,13 +150,8 @@ class Session(ABC):
             within: Seconds that it should take at most; what there is no time for is derived.
             known: Figures that earlier calls reported, which are not measured again: `tuner.planner.device.rates_from`.
             report: Called with each new figure, ``{"figure": name, "value": number}``, which is then kept.
+            plan: A plan of another size of the input, one of those that `sized` returned: the model is the one at it.
         """
-
-    def measure_at(
-        self, plan: TrialPlan, threads: int, within: float, known: Mapping[str, float], report: Report
-    ) -> Rates:
-        """Return the same of the model at a plan's size of the input, one of those that `sized` returned."""
-        raise NotImplementedError
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - optional
         """Return what the first training step takes in a process that ran none before; empty where that is not known.

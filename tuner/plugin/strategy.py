@@ -50,7 +50,7 @@ class Strategy(ABC, Generic[K]):
         """Return the plan with this strategy's part filled in (`dataclasses.replace`)."""
 
     def sizes(self, own: int) -> Sequence[int]:  # noqa: ARG002 - optional
-        """Return the sizes of the input that its plans may ask for beside the task's own, in pixels.
+        """Return the sizes of the input in pixels, other than the task's own, that its plans may ask for.
 
         The model is looked at with each: `ModelInfo.sizes` then has those that it takes.
         """

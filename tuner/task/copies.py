@@ -58,8 +58,8 @@ def shared_sessions(task: Task) -> Iterator[str]:
                 count = "1 session" if len(sessions) == 1 else f"{len(sessions):,} sessions"
                 yield (
                     f"warning: {of_these:,} of the {len(others):,} samples of {scored} {were} taken in the same "
-                    f"session as others of {first} ({count}), {_TOO} high; give each session to one of "
-                    "them, and each class several sessions"
+                    f"session as samples of {first} ({count}), {_TOO} high; give each session to one "
+                    "of them, and each class several sessions"
                 )
 
 

@@ -102,7 +102,7 @@ def test_what_is_wrong_with_photos_is_found(photos: Path, weights: str, capsys: 
         f": {photos}/train/cap/wrong.png = {photos}/train/hat/1.png",
         "copies of another photo in the same class of train: 1",
         "warning: fewer than 10 photos to train on: cap",
-        "warning: 1 of the 6 samples of local.val was taken in the same session as others of local.train (1 session), ",
+        "warning: 1 of the 6 samples of local.val was taken in the same session as samples of local.train (1 session)",
     ):
         assert line in output
     assert f"warning: left out, as it cannot be read: {photos}/train/cap/broken.jpg: " in output

@@ -236,3 +236,5 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
         equal = front_of(KNOWN, 0, *((score, 0.985, 9.0) for score in scores))
         losses = [replace(one, values={**one.values, "local_loss": 0.1 + one.trial}) for one in equal.records]
         assert f"{told} validation loss" in reasons(replace(equal, records=tuple(losses)))
+        solved = [replace(one, values={**one.values, "local_loo_accuracy": 0.85}) for one in losses[:1]]
+        assert "validation loss" not in reasons(replace(equal, records=(*solved, *losses[1:]))), "not that of a head"

@@ -103,6 +103,9 @@ def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time
     in_a_hurry = ladder.next([head], 0, 30.0)
     assert in_a_hurry is not None
     assert in_a_hurry.plan.trainable == 5, "of those that there is time for, the deepest"
+    late = ladder.next([head], 0, 6.5)
+    assert late is not None
+    assert late.plan.trainable == 5, "it takes 5 of 6.5 s, and a shallower one would bring less"
     on_another = ladder.next(records, 1, 100.0)
     assert on_another is not None
     assert on_another.plan.trainable == 1

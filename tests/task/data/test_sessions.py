@@ -151,7 +151,7 @@ def test_a_session_on_both_sides_of_two_entries_gets_a_warning(tmp_path: Path, l
         photo(tmp_path / part / name / f"{number}.jpg", 20 * number, {TAKEN: f"2023:05:01 10:{number // 6}1:00"})
     (warning,) = shared_samples(load({"input.recording": "exif"}))
     assert warning.startswith(
-        "warning: 4 of the 4 samples of local.val were taken in the same session as others of local.train"
+        "warning: 4 of the 4 samples of local.val were taken in the same session as samples of local.train"
     )
 
 

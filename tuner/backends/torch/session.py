@@ -90,16 +90,10 @@ class TorchSession(Session):
         within: float = math.inf,
         known: Mapping[str, float] = MappingProxyType({}),
         report: Report = silent,
+        plan: TrialPlan | None = None,
     ) -> Rates:
         """Time every block of the model."""
-        clock = Clock(within, threads)
-        return Measurement(self._opened.task, self._opened.model, clock, known, report).rates()
-
-    def measure_at(
-        self, plan: TrialPlan, threads: int, within: float, known: Mapping[str, float], report: Report
-    ) -> Rates:
-        """Time every block of the model at the size."""
-        opened = self._of(plan)
+        opened = self._opened if plan is None else self._of(plan)
         return Measurement(opened.task, opened.model, Clock(within, threads), known, report).rates()
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:  # noqa: ARG002 - ended from outside

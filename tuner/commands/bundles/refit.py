@@ -82,7 +82,7 @@ class Refit:
     def _require_kept(self, outcome: Outcome) -> None:
         """Refuse weights that answer the global validation samples, which are never learned, surely worse.
 
-        What the run's own limit allows to be forgotten is no reason.
+        They may fall to what the given model has, less what the run's own limit allows to be forgotten.
         """
         name, count, info = "global_accuracy", self.trained.global_scored, self.run.info
         before, after = (values.get(name) for values in (self.record.values, outcome.values))

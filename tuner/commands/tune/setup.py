@@ -122,7 +122,7 @@ class RunSetup:
 
 
 def further_sizes(strategies: Iterable[Strategy[Any]], own: int) -> list[int]:
-    """Return the sizes of the input that plans may ask for beside the task's own, the largest first.
+    """Return the sizes of the input, other than the task's own, that plans may ask for, the largest first.
 
     Raises:
         PluginError: A strategy raised an exception.

@@ -1,6 +1,5 @@
 """Why the best trial is the best one, what it gives up, and what a cheaper one would save."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +13,8 @@ from tuner.results.views.pick import named_picks
 LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
 #: A trial that saves less of the seconds is not called cheaper.
 SAVED = 0.1
+#: A sentence, and the trial that it is about.
+Told = tuple[str, int]
 
 
 def reasons(run: Run) -> str:
@@ -21,19 +22,25 @@ def reasons(run: Run) -> str:
 
     Nothing where there is no best one, or no local score.
     """
-    if run.best is None or LOCAL.name not in run.record(run.best).values:
-        return ""
-    best = run.record(run.best)
-    worth, front = ([run.record(trial) for trial in own if trial != run.best] for own in (run.shortlist, run.front))
-    compared = *_given_up(run, best, worth), *_cheaper(run, best, front)
-    return " ".join((_rule(run, best), *_better(run, best), *compared))
+    return " ".join(sentence for sentence, _ in _told(run))
 
 
 def members_to_show(run: Run) -> tuple[int, ...]:
     """Return the trials of the front that a table has rows for: those worth a look, and what the texts name besides."""
-    named = {*map(int, re.findall(r"\b[Tt]rial (\d+)", reasons(run))), *named_picks(run).values()}
+    named = {*(trial for _, trial in _told(run)), *named_picks(run).values()}
     worth = run.shortlist or run.front
     return *worth, *(trial for trial in run.front if trial in named and trial not in worth)
+
+
+def _told(run: Run) -> Iterator[Told]:
+    if run.best is None or LOCAL.name not in run.record(run.best).values:
+        return
+    best = run.record(run.best)
+    worth, front = ([run.record(trial) for trial in own if trial != run.best] for own in (run.shortlist, run.front))
+    yield _rule(run, best), best.trial
+    yield from _better(run, best)
+    yield from _given_up(run, best, worth)
+    yield from _cheaper(run, best, front)
 
 
 def _rule(run: Run, best: TrialRecord) -> str:
@@ -48,7 +55,7 @@ def _rule(run: Run, best: TrialRecord) -> str:
     return f"{picked} of those that lose at most {least} on {known(run)}."
 
 
-def _better(run: Run, best: TrialRecord) -> Iterator[str]:
+def _better(run: Run, best: TrialRecord) -> Iterator[Told]:
     """Say why a trial of the front that is better on the user's samples was not picked."""
     own = best.values[LOCAL.name]
     better = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name, 0.0) > own]
@@ -57,33 +64,36 @@ def _better(run: Run, best: TrialRecord) -> Iterator[str]:
     if forgets:
         one = max(forgets, key=lambda record: record.values[LOCAL.name])
         lost = run.info.untouched.values[GLOBAL.name] - one.values[GLOBAL.name]
-        yield f"Trial {one.trial} has {_text(run, one)} there, but loses {_points(run, GLOBAL.name, lost)}."
+        yield f"Trial {one.trial} has {_text(run, one)} there, but loses {_points(run, GLOBAL.name, lost)}.", one.trial
     if alike:
         one = max(alike, key=lambda record: record.values[LOCAL.name])
-        left, other = best.values.get(LEFT_OUT_ACCURACY.name), one.values.get(LEFT_OUT_ACCURACY.name)
-        if left is not None and other is not None and left > other:
-            apart = f"{LEFT_OUT_ACCURACY.text(other)} by leave-one-out instead of {LEFT_OUT_ACCURACY.text(left)}"
-            yield f"Trial {one.trial} has {_text(run, one)}, but {apart}."
-            return
-        samples, noun = run.scored_samples.get("local", 0), run.info.task.noun
-        if left is None and other is not None and other < one.values[LOCAL.name]:
-            yield f"Trial {one.trial} has {_text(run, one)}, but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}."
-            return
-        cannot = f"which {samples:,} {noun} cannot tell from {_text(run, best)}"
-        loss = ", and a higher validation loss, which decides then" if _loss(one) > _loss(best) else ""
-        yield f"Trial {one.trial} has {_text(run, one)}, {cannot}{loss}."
+        yield f"Trial {one.trial} has {_text(run, one)}, {_but(run, one, best)}.", one.trial
         return
     equal = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name) == own]
     rest = [one for one in equal if one.trial != best.trial and not _forgets(run, one)]
-    if rest and all(_loss(one) > _loss(best) for one in rest):
-        yield f"Of the {len(rest) + 1} with {_text(run, best)}, it has the lowest validation loss."
+    if rest and all(_loss_decides(one, best) for one in rest):
+        yield f"Of the {len(rest) + 1} with {_text(run, best)}, it has the lowest validation loss.", best.trial
 
 
-def _loss(record: TrialRecord) -> float:
-    return record.values.get("local_loss", 0.0)
+def _but(run: Run, one: TrialRecord, best: TrialRecord) -> str:
+    """Say why a trial with a higher accuracy on the validation samples, which forgets no more, is not the best."""
+    samples, noun = run.scored_samples.get("local", 0), run.info.task.noun
+    left, other = (record.values.get(LEFT_OUT_ACCURACY.name) for record in (best, one))
+    if left is not None and other is not None and left > other:
+        return f"but {LEFT_OUT_ACCURACY.text(other)} by leave-one-out instead of {LEFT_OUT_ACCURACY.text(left)}"
+    if left is None and other is not None and other < one.values[LOCAL.name]:
+        return f"but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}"
+    loss = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
+    return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{loss}"
 
 
-def _given_up(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[str]:
+def _loss_decides(one: TrialRecord, best: TrialRecord) -> bool:
+    """Return whether the best trial is it for its lower validation loss: that of a solved head is not compared."""
+    is_solved = any(LEFT_OUT_ACCURACY.name in record.values for record in (one, best))
+    return not is_solved and one.values.get("local_loss", 0.0) > best.values.get("local_loss", 0.0)
+
+
+def _given_up(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[Told]:
     """Say which trial keeps more of what the model knew, and what that one gives up."""
     if not _measured(run, best) or not others:
         return
@@ -92,10 +102,10 @@ def _given_up(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterato
     less = best.values[LOCAL.name] - safest.values.get(LOCAL.name, 0.0)
     if more > 0 and less > 0:
         kept, lost = _points(run, GLOBAL.name, more), _points(run, LOCAL.name, less)
-        yield f"Trial {safest.trial} keeps {kept} more of these, for {lost} less on yours."
+        yield f"Trial {safest.trial} keeps {kept} more of these, for {lost} less on yours.", safest.trial
 
 
-def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[str]:
+def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[Told]:
     """Say what the most accurate trial that takes less time would save, and what it would cost."""
     own = best.values.get(SECONDS.name)
     if own is None or not others:
@@ -104,13 +114,13 @@ def _cheaper(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator
     cheaper = [one for one in kept if one.values.get(SECONDS.name, own) < (1 - SAVED) * own]
     if not cheaper:
         which = "" if len(kept) == len(others) else " that keeps enough of the known classes"
-        yield f"No other of the front{which} trains much faster."
+        yield f"No other of the front{which} trains much faster.", best.trial
         return
     one = max(cheaper, key=lambda record: record.values.get(LOCAL.name, 0.0))
     seconds, less = one.values[SECONDS.name], best.values[LOCAL.name] - one.values.get(LOCAL.name, 0.0)
     cost = f"{_points(run, LOCAL.name, less)} less" if less > 0 else "no less"
     saved = f"{SECONDS.text(seconds)} instead of {SECONDS.text(own)}"
-    yield f"The next faster, trial {one.trial}, trains in {saved}, for {cost} on yours."
+    yield f"The next faster, trial {one.trial}, trains in {saved}, for {cost} on yours.", one.trial
 
 
 def left_out(run: Run, members: Sequence[int]) -> str:

@@ -165,7 +165,7 @@ def with_sizes(
         figures = _Figures(_path(backend, plan.model, threads), plan.model, Listener())
         with suppress(MemoryLimitError, BudgetError):
             if not {"latency", f"train {plan.model.num_blocks - 1}"} <= figures.by_name.keys():  # the last one
-                session.measure_at(plan, threads, within, {**known, **figures.by_name}, figures.note)
+                session.measure(threads, within, {**known, **figures.by_name}, figures.note, plan)
         filling = rates.fill_peak_bytes - unscaled_bytes(session.model) + unscaled_bytes(plan.model)
         own = rates_from(plan.model, {**known, **figures.by_name, "fill peak": filling})
         share = sum(own.forward_seconds) / max(1e-12, sum(rates.forward_seconds))

@@ -68,15 +68,11 @@ class RemoteSession(Session):
         within: float = math.inf,
         known: Mapping[str, float] = MappingProxyType({}),
         report: Report = silent,
+        plan: TrialPlan | None = None,
     ) -> Rates:
         arguments = {"threads": threads, "within": WITHIN_SHARE * within, "known": dict(known)}
+        arguments |= {} if plan is None else {"plan": plan}  # not every backend has sizes
         return cast("Rates", self._run("measuring this device", "measure", self._limited(within), report, **arguments))
-
-    def measure_at(
-        self, plan: TrialPlan, threads: int, within: float, known: Mapping[str, float], report: Report
-    ) -> Rates:
-        asked = {"plan": plan, "threads": threads, "within": WITHIN_SHARE * within, "known": known}
-        return cast("Rates", self._run("measuring this device", "measure_at", self._limited(within), report, **asked))
 
     def first_steps(self, threads: int, within: float = math.inf) -> FirstSteps:
         return cast(

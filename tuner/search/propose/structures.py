@@ -27,6 +27,9 @@ LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
+#: Of the tails with at most this share of the network's FLOPs, the deepest may take as much of the time as a line that
+#: is continued, where there is none for a deeper one.
+PAYS = 0.4
 #: What twice the training may leave of a line's errors at best, and as expected of one that was not continued yet: how
 #: fast a structure learns is not known before, so that each that may win is continued once.
 AT_BEST, UNKNOWN_PACE = 0.5, 0.55
@@ -273,7 +276,8 @@ class Structures:
         filling = min((takes for one, takes in seconds if is_head(one.plan)), default=0.0)  # it is paid once
         chosen, total = list[Composed](), filling
         for one, takes in reversed(seconds):
-            if takes <= CLIMB_SHARE * left and total + takes - filling <= LADDER_SHARE * left:
+            pays = not chosen and one.plan.model.share(one.plan.trainable) <= PAYS and takes <= CONTINUE_SHARE * left
+            if pays or (takes <= CLIMB_SHARE * left and total + takes - filling <= LADDER_SHARE * left):
                 chosen, total = [one, *chosen], total + takes - filling
         if len(chosen) == len(seconds):
             return chosen
