@@ -71,7 +71,12 @@ class MisbehavingSession(Session):
             raise ValueError("the job says what is wrong")
 
     def measure(
-        self, threads: int, within: float = math.inf, known: Mapping[str, float] | None = None, report: Report = silent
+        self,
+        threads: int,
+        within: float = math.inf,
+        known: Mapping[str, float] | None = None,
+        report: Report = silent,
+        plan: TrialPlan | None = None,
     ) -> Rates:
         """Get stuck after the first block on a slow device that has measured nothing yet."""
         figures = dict(known or {})
