@@ -91,8 +91,8 @@ def test_what_is_no_such_value_is_refused_with_an_example(
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.04, "0.0s"),
-        (59.94, "59.9s"),
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
         (59.96, "1m 00s"),
         (60, "1m 00s"),
         (245, "4m 05s"),

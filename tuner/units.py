@@ -40,9 +40,9 @@ def parse_share(text: str, what: str = "share") -> float:
 
 
 def format_seconds(value: float) -> str:
-    """Return seconds as text: ``"59.9s"``, ``"4m 05s"``, ``"1h 30m"``."""
+    """Return seconds as text: ``"59.9 s"``, ``"4m 05s"``, ``"1h 30m"``."""
     if value < 59.95:  # noqa: PLR2004 - rounds to less than a minute
-        return f"{value:.1f}s"
+        return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"

@@ -138,8 +138,8 @@ def test_a_head_in_closed_form_and_computing_features_have_one_name() -> None:
     assert "→ Trial 0 computes the head in closed form from 180 of your samples" in text
     assert "0: solve the head in closed form for 180 local" in text
     assert "closed-form" not in text
-    assert "on stored features, computed once for all trials in 10.0s" in " ".join(text.split())
-    assert "computing features for all trials 10.0s" in text
+    assert "on stored features, computed once for all trials in 10.0 s" in " ".join(text.split())
+    assert "computing features for all trials 10.0 s" in text
 
 
 def test_a_baseline_of_fewer_samples_says_so() -> None:

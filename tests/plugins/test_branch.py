@@ -22,7 +22,7 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import nominal
 from tuner.planner.price import price
-from tuner.search.propose.structures import structure_of
+from tuner.search.propose.lines import structure_of
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info

@@ -239,7 +239,7 @@ def test_a_time_that_is_too_short_for_the_features_of_one_trial_is_reported_at_o
     with pytest.raises(BudgetError, match=r"--time is too small for one trial: .* give at least "):
         begin(Budget(time_seconds=0.02), deterministic=False)
     with pytest.raises(
-        BudgetError, match=r"one trial: 0\.0s are left, but computing the features of 1,000,000 samples"
+        BudgetError, match=r"one trial: 0\.0 s are left, but computing the features of 1,000,000 samples"
     ):
         begin(Budget(time_seconds=-0.1), deterministic=False)
 

@@ -16,7 +16,7 @@ from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.objectives import Objective
 from tuner.results.scores.pareto import area, front
 from tuner.search.fill.filling import Filler
-from tuner.search.propose.structures import can_continue
+from tuner.search.propose.lines import can_continue
 from tuner.search.setting import CLOSING_SECONDS, Setting
 
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.

@@ -23,7 +23,7 @@ from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import SCORED, TrialRecord, was_trained
-from tuner.results.scores.pareto import front
+from tuner.results.scores.pareto import front, least_known
 from tuner.search.admission import Admission, runnable
 from tuner.search.estimate.forecast import Forecast, with_memory_limit
 from tuner.search.estimate.outlook import Outlook
@@ -80,7 +80,7 @@ class Study:
         self._given = Baselines(untouched, compare, setting.task, listener)
         self._improvement = Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
-        self._structures = Structures(setting, self._compose, self._seconds_on)
+        self._structures = Structures(setting, self._compose, self._seconds_on, self._least_known)
         self._candidates = Candidates(queue, setting, self._compose, self._structures)
         self._outlook, self._checkpoints = Outlook(setting), Checkpoints(self._weights)
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -160,8 +160,12 @@ class Study:
 
     def _hope(self) -> float:
         """Return by how much the area under the front may grow at best, on the rung that plans are tried on."""
-        left = self._setting.seconds_left - CLOSING_SECONDS
-        return self._structures.hope(self.records, self._ladder.lowest, left, self._admits)
+        return self._structures.hope(self.records, *self._now, self._admits)
+
+    @property
+    def _now(self) -> tuple[int, float]:
+        """The rung that plans are tried on, and the seconds left to try them."""
+        return self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -249,23 +253,13 @@ class Study:
         return self._queue.claim(chosen, plan, {RUNG: self._ladder.lowest})
 
     def _choose(self) -> Composed | None:
-        """Return the plan to try next; None where Optuna is to be asked.
-
-        The ladder of structures comes first. Then lines are continued, and plans are varied for a third of the time.
-        """
-        rung, left = self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
+        """Return the plan to try next; None where Optuna is to be asked."""
         if not self._candidates.weighs:
             return self._vary()
-        if (next_ := self._structures.next(self.records, rung, left)) is not None:
-            return next_
-        longer = self._structures.longer(self.records, rung, left, self._admits)
-        for_longer, for_varied = self._structures.tried_for(self.records, rung)
-        if longer is not None and for_longer <= 2 * for_varied:
-            return longer
-        if self._queue.begun % 2 and (rate := self._structures.other_rate(self.records, rung, left, self._admits)):
-            return rate
-        chosen = self._vary()
-        return longer if longer is not None and self._candidates.gain < self._shown else chosen
+        odd = self._queue.begun % 2 == 1
+        next_, longer = self._structures.choose(self.records, *self._now, self._admits, odd=odd)
+        chosen = next_ or self._vary()
+        return longer if longer is not None and next_ is None and self._candidates.gain < self._shown else chosen
 
     def _vary(self) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
@@ -283,6 +277,10 @@ class Study:
         plan = at_rung(composed.plan, rung)
         tried = plan.key() in self._seen or self._queue.is_taken(plan)
         return math.inf if tried else self._admission.seconds(self._checkpoints.due(plan) or plan, self.records)
+
+    def _least_known(self, rung: int) -> float:
+        """Return the global accuracy that the pick asks for on a rung."""
+        return least_known(self._given.on(rung), self._setting.limits.forgetting)
 
     def _fill_seconds(self, rung: int) -> float:
         """Return what it takes to fill what the first plans need on a rung."""

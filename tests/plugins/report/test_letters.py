@@ -23,7 +23,7 @@ def test_time_and_growth_are_bars_and_every_line_is_as_wide_as_allowed(width: in
         line.count("█") for line in drawn.splitlines() if line.lstrip().startswith(("features", "rung"))
     )
     assert features == pytest.approx(2 * trials, abs=1)
-    assert "0.912 on all samples, until 1.7s" in drawn
+    assert "0.912 on all samples, until 1.7 s" in drawn
 
 
 def test_the_untouched_model_and_the_front_are_where_they_belong() -> None:

@@ -19,15 +19,8 @@ from tuner.plugin.sources import preferred_values
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
 from tuner.search.propose.checkpoints import Checkpoints
-from tuner.search.propose.structures import (
-    DIVERGED,
-    KEEPING,
-    UNKNOWN_PACE,
-    Structures,
-    can_continue,
-    is_head,
-    structure_of,
-)
+from tuner.search.propose.lines import UNKNOWN_PACE, can_continue, is_head, structure_of
+from tuner.search.propose.structures import DIVERGED, KEEPING, Structures
 
 DEPTH, EPOCHS, RATE, ALPHA = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate", "mix.alpha"
 KNOBS: dict[str, Knob] = {

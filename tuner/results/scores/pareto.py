@@ -99,7 +99,7 @@ def best(
     """
     if not members:
         return None
-    least = untouched.get("global_accuracy", 0.0) - (FORGETTING if forgetting is None else forgetting) - 1e-12
+    least = least_known(untouched, forgetting)
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
         return max(sorted(members), key=lambda key: _both(members[key]))
@@ -121,6 +121,11 @@ def best(
     if head is None or kept[head].get("local_accuracy", 0.0) < tails[tail].get("local_accuracy", 0.0):
         return tail
     return head
+
+
+def least_known(untouched: Mapping[str, float], forgetting: float | None = None) -> float:
+    """Return the least global accuracy that keeps the known classes; ``forgetting`` as `best` takes it."""
+    return untouched.get("global_accuracy", 0.0) - (FORGETTING if forgetting is None else forgetting) - 1e-12
 
 
 def _one_head(members: Mapping[int, Mapping[str, float]]) -> tuple[int | None, dict[int, Mapping[str, float]]]:

@@ -18,16 +18,8 @@ from tuner.plugin.sources import random_values
 from tuner.process_memory import return_freed
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.pareto import front
-from tuner.search.propose.structures import (
-    EPOCHS,
-    RATE,
-    Admits,
-    Compose,
-    Structures,
-    can_continue,
-    is_head,
-    structure_of,
-)
+from tuner.search.propose.lines import can_continue, is_head, structure_of
+from tuner.search.propose.structures import EPOCHS, RATE, Admits, Compose, Structures
 from tuner.search.propose.surrogate import Coordinates, Surrogate, expected_gain
 from tuner.search.setting import Setting
 from tuner.search.trials.compact import add_copies

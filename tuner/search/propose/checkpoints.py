@@ -9,7 +9,7 @@ from tuner.backends.base import CHECKPOINT
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.results.records.trial import SCORED, TrialRecord
-from tuner.search.propose.structures import can_continue, structure_of
+from tuner.search.propose.lines import can_continue, structure_of
 from tuner.training.schedule import DECAY_SHARE
 
 #: A checkpoint takes about so many times the bytes of the weights: with the two means that Adam keeps of gradients.

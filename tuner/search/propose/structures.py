@@ -1,14 +1,12 @@
 """Structures: which cuts are tried, which trainings are continued, and what the rest of the time may bring.
 
-A *structure* is what a plan edits and where it cuts the model; a *line* is one training, whose trials differ in their
-epochs alone. The anchors that train are a ladder, tried from the cheap end at the least training that says something.
+The anchors that train are a ladder, tried from the cheap end at the least training that says something.
 A plan is weighed by what it may bring, not by that per second: a head that is solved in no time would beat every tail
 (Lee et al. 2020, "Cost-aware Bayesian optimization").
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tuner.errors import PlanError
 from tuner.plan.parts import Scalar
@@ -19,6 +17,7 @@ from tuner.plugin.knobs import Choice, ValueSource
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
 from tuner.results.scores.pareto import area
+from tuner.search.propose.lines import AT_BEST, Line, can_continue, is_head, structure_of
 from tuner.search.setting import Setting
 
 EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
@@ -30,9 +29,6 @@ CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
 #: Of the tails with at most this share of the network's FLOPs, the deepest may take as much of the time as a line that
 #: is continued, where there is none for a deeper one.
 PAYS = 0.4
-#: What twice the training may leave of a line's errors at best, and as expected of one that was not continued yet: how
-#: fast a structure learns is not known before, so that each that may win is continued once.
-AT_BEST, UNKNOWN_PACE = 0.5, 0.55
 #: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
 LEAST_GROWTH = 1.25
 #: Largest learning rate of a tail whose model knows classes already, to begin with (clothing, the last 4 blocks, two
@@ -50,78 +46,26 @@ DIVERGED = "diverged"
 #: A training that diverged is tried again at this share of its learning rate, so often.
 SLOWER, RETRIES = 1 / 3, 2
 
-Structure = tuple[int, int, tuple[str, ...], str, bool]
 #: Composes a plan from a source of values; says whether it is within the limits.
 Compose = Callable[[ValueSource], Composed]
 Admits = Callable[[Composed], bool]
 
 
-def structure_of(plan: TrialPlan) -> Structure:
-    """Return a plan's input size and cut, the kinds of its edits and loss terms, its exits, and whether it solves."""
-    added = (*(edit.kind for edit in plan.shape), *(term.kind for term in plan.loss))
-    return plan.size, plan.split, added, plan.heads.mode, plan.traits.solves
-
-
-def is_head(plan: TrialPlan) -> bool:
-    """Return whether a plan comes to a head that is solved for on the given features, whatever trains before."""
-    return plan.traits.solves or (plan.trainable == 1 and plan.recipe.solve_again and not plan.shape)
-
-
-def can_continue(plan: TrialPlan) -> bool:
-    """Return whether a plan's training can be continued by one of more epochs."""
-    is_plain = not plan.traits.changes_shapes and not plan.traits.solves and not plan.heads.exits
-    return is_plain and plan.recipe.continues and not plan.recipe.patience and not plan.data.folds
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One training on one rung: its trials, by their epochs."""
-
-    records: tuple[TrialRecord, ...]
-
-    @property
-    def last(self) -> TrialRecord:
-        """The trial that trained longest."""
-        return self.records[-1]
-
-    @property
-    def epochs(self) -> int:
-        """Number of epochs of the longest training."""
-        return plan_of(self.last).recipe.epochs
-
-    @property
-    def continued(self) -> list[TrialRecord]:
-        """The trials that trained for longer than the first one."""
-        least = plan_of(min(self.records, key=lambda one: one.trial)).recipe.epochs
-        return [one for one in self.records if plan_of(one).recipe.epochs > least]
-
-    @property
-    def stalled(self) -> int:
-        """How many of the last trials had no better local accuracy than the one before."""
-        scores = [record.values.get("local_accuracy", 0.0) for record in self.records]
-        count = 0
-        while count + 1 < len(scores) and scores[-1 - count] <= scores[-2 - count]:
-            count += 1
-        return count
-
-    @property
-    def pace(self) -> float:
-        """What twice the training is expected to leave of its local errors: as the last time, at least `AT_BEST`."""
-        if len(self.records) == 1:
-            return UNKNOWN_PACE
-        before, after = self.records[-2:]
-        errors = [1.0 - one.values.get("local_accuracy", 0.0) for one in (before, after)]
-        doublings = math.log2(plan_of(after).recipe.epochs / plan_of(before).recipe.epochs)
-        if errors[0] <= 0 or doublings <= 0:
-            return 1.0
-        return min(1.0, max(AT_BEST, math.pow(errors[1] / errors[0], 1 / doublings)))
-
-
 class Structures:
-    """Decides for one study; ``seconds`` returns what a plan takes on a rung now, infinity where it was tried there."""
+    """Decides for one study.
 
-    def __init__(self, setting: Setting, compose: Compose, seconds: Callable[[Composed, int], float]) -> None:
-        self._setting, self._compose, self._seconds = setting, compose, seconds
+    ``seconds`` returns what a plan takes on a rung now, infinity where it was tried there; ``least_known`` the global
+    accuracy that the pick asks for on a rung.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        compose: Compose,
+        seconds: Callable[[Composed, int], float],
+        least_known: Callable[[int], float] = lambda _rung: 0.0,
+    ) -> None:
+        self._setting, self._compose, self._seconds, self._least_known = setting, compose, seconds, least_known
         self.anchors: tuple[Composed, ...] = ()
         self._lines: dict[int, str] = {}
 
@@ -169,6 +113,23 @@ class Structures:
         """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
+    def choose(
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits, *, odd: bool
+    ) -> tuple[Composed | None, Composed | None]:
+        """Return the plan to try next, None where plans are to be varied; and what to try where those bring nothing.
+
+        The ladder of structures comes first, and each line that may win is continued once. Then lines are continued
+        further, and plans are varied for a third of the time: with ``odd``, the best training's learning rate.
+        """
+        next_ = self.next(records, rung, left) or self.longer(records, rung, left, admits, first=True)
+        if next_ is not None:
+            return next_, None
+        longer = self.longer(records, rung, left, admits)
+        for_longer, for_varied = self.tried_for(records, rung)
+        if longer is not None and for_longer <= 2 * for_varied:
+            return longer, None
+        return (self.other_rate(records, rung, left, admits) if odd else None), longer
+
     def other_rate(
         self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
     ) -> Composed | None:
@@ -193,13 +154,26 @@ class Structures:
         return None
 
     def longer(
-        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
+        self,
+        records: Sequence[TrialRecord],
+        rung: int,
+        left: float,
+        admits: Admits = lambda _composed: True,
+        *,
+        first: bool = False,
     ) -> Composed | None:
-        """Return the line to continue: the one that is expected to add most; None where none is worth it."""
-        here = _known_of(records, rung)
-        found = [one for line in self.lines(here) if (one := self._longer(line, here, rung, left)) is not None]
-        best = sorted(found, key=lambda one: one[1], reverse=True)
-        return next((composed for composed, _ in best if admits(composed)), None)
+        """Return the line to continue: the one that is expected to add most; None where none is worth it.
+
+        One that forgets more than the pick allows comes after all others. With ``first`` only lines that were never
+        continued and are expected to add something: how fast a structure learns is not known before.
+        """
+        here, least = _known_of(records, rung), self._least_known(rung)
+        found = list[tuple[bool, float, Composed]]()
+        for line in self.lines(here):
+            if not (first and line.continued) and (one := self._longer(line, here, rung, left)) is not None:
+                found.append((line.last.values.get("global_accuracy", 1.0) >= least, one[1], one[0]))
+        best = sorted(found, key=lambda one: one[:2], reverse=True)
+        return next((one for _, gain, one in best if (gain > 0 or not first) and admits(one)), None)
 
     def hope(
         self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
