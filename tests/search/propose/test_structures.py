@@ -158,6 +158,19 @@ def test_the_line_with_most_to_gain_is_continued_for_twice_as_long() -> None:
     assert short_of_time is None or short_of_time.plan.recipe.epochs < 8
 
 
+def test_lines_that_forget_too_much_are_continued_last() -> None:
+    careful = Structures(setting(), compose, lambda one, _rung: one.plan.trainable, lambda _rung: 0.48)
+    forgetful = record(0, 5, 0.8, values={"local_accuracy": 0.8, "global_accuracy": 0.4})
+    records = [forgetful, record(1, 20, 0.75), record(2, 2, 0.6)]
+    found = list[int]()
+    for _ in range(3):
+        next_, _ = careful.choose(records, 0, 1000.0, lambda _one: True, odd=False)
+        assert next_ is not None
+        found.append(next_.plan.trainable)
+        records.append(record(len(records), found[-1], 0.5, next_.plan.recipe.epochs))
+    assert found == [20, 2, 5]
+
+
 def test_a_line_that_longer_training_left_as_it_was_twice_is_given_up() -> None:
     ladder = structures()
     line = [record(trial, 5, 0.9, epochs) for trial, epochs in enumerate((4, 8, 16))]

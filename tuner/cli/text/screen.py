@@ -20,7 +20,7 @@ from tuner.results.views import baselines
 from tuner.results.views.answer import answer, are_own, exported, known, of_share, yours
 from tuner.results.views.pick import PICKS, named_picks
 from tuner.results.views.plausible import warnings_of
-from tuner.results.views.reasons import reasons
+from tuner.results.views.reasons import named, reasons
 from tuner.units import format_seconds
 
 #: As many trials as a screen has room for.
@@ -125,7 +125,7 @@ def _size(values: Mapping[str, float]) -> str:
 
 
 def _rows(run: Run) -> tuple[int, ...]:
-    """Return the trials to show: of those worth a look, the ones that no other beats in all that is shown."""
+    """Return the trials to show: those that the texts name, and of those worth a look the ones that no other beats."""
     values = {trial: run.record(trial).values for trial in run.shortlist or run.front}
     columns = [one for _, one in _columns(run, tuple(values)) if all(one.name in own for own in values.values())]
     # what is printed alike is equal: nobody sees what made one of them better
@@ -135,7 +135,9 @@ def _rows(run: Run) -> tuple[int, ...]:
     }
     unbeaten = front(printed, columns)
     kept = {trial: values[trial] for trial in values if trial == run.best or trial in unbeaten}
-    return shortlist(kept, columns, run.scored_samples, run.best, MOST_ROWS)
+    told = named(run)
+    rest = [one for one in shortlist(kept, columns, run.scored_samples, run.best, MOST_ROWS) if one not in told]
+    return tuple(sorted((*told, *rest[: max(0, MOST_ROWS - len(told))])))
 
 
 def _table(run: Run, members: Sequence[int], width: int) -> tuple[Table, bool]:

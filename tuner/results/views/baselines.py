@@ -8,6 +8,7 @@ from tuner.results.records.baseline import UNTOUCHED, Baseline, discordant
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES
+from tuner.results.views.answer import known
 from tuner.results.views.plausible import one_answers, warnings_of
 
 LOCAL, GLOBAL = (objective.name for objective in OBJECTIVES[:2])
@@ -53,7 +54,7 @@ def verdicts(run: Run, trials: Iterable[int]) -> Iterator[str]:
     forgets = {one.name: one.values[GLOBAL] for one in run.info.baselines if GLOBAL in one.values}
     for name, numbers in failing.items():
         verb, told = ("is", "trial") if len(numbers) == 1 else ("are", "trials")
-        price = f"; the {name} has {across.text(forgets[name])} of {across.title}" if name in forgets else ""
+        price = f"; of {known(run)} the {name} has {across.text(forgets[name])}" if name in forgets else ""
         line = f"{told} {', '.join(numbers)} {verb} not better than the {name} on your {run.info.task.noun}"
         yield f"{line}, as far as {scored:,} of them can show{price}"
 

@@ -27,9 +27,14 @@ def reasons(run: Run) -> str:
 
 def members_to_show(run: Run) -> tuple[int, ...]:
     """Return the trials of the front that a table has rows for: those worth a look, and what the texts name besides."""
-    named = {*(trial for _, trial in _told(run)), *named_picks(run).values()}
     worth = run.shortlist or run.front
-    return *worth, *(trial for trial in run.front if trial in named and trial not in worth)
+    return *worth, *(trial for trial in named(run) if trial not in worth)
+
+
+def named(run: Run) -> tuple[int, ...]:
+    """Return the trials of the front that the texts about the pick name, and those of the named picks."""
+    trials = {*(trial for _, trial in _told(run)), *named_picks(run).values()}
+    return tuple(trial for trial in run.front if trial in trials)
 
 
 def _told(run: Run) -> Iterator[Told]:

@@ -118,15 +118,14 @@ class Structures:
     ) -> tuple[Composed | None, Composed | None]:
         """Return the plan to try next, None where plans are to be varied; and what to try where those bring nothing.
 
-        The ladder of structures comes first, and each line that may win is continued once. Then lines are continued
-        further, and plans are varied for a third of the time: with ``odd``, the best training's learning rate.
+        The ladder of structures comes first; then lines are continued for as long as that took. From then on plans are
+        varied for a third of the time: with ``odd``, the best training's learning rate.
         """
-        next_ = self.next(records, rung, left) or self.longer(records, rung, left, admits, first=True)
-        if next_ is not None:
+        if (next_ := self.next(records, rung, left)) is not None:
             return next_, None
         longer = self.longer(records, rung, left, admits)
-        for_longer, for_varied = self.tried_for(records, rung)
-        if longer is not None and for_longer <= 2 * for_varied:
+        for_first, for_longer, for_varied = self.tried_for(records, rung)
+        if longer is not None and for_longer <= for_first + 2 * for_varied:
             return longer, None
         return (self.other_rate(records, rung, left, admits) if odd else None), longer
 
@@ -154,26 +153,20 @@ class Structures:
         return None
 
     def longer(
-        self,
-        records: Sequence[TrialRecord],
-        rung: int,
-        left: float,
-        admits: Admits = lambda _composed: True,
-        *,
-        first: bool = False,
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
     ) -> Composed | None:
         """Return the line to continue: the one that is expected to add most; None where none is worth it.
 
-        One that forgets more than the pick allows comes after all others. With ``first`` only lines that were never
-        continued and are expected to add something: how fast a structure learns is not known before.
+        One that forgets more than the pick allows comes after all others.
         """
         here, least = _known_of(records, rung), self._least_known(rung)
         found = list[tuple[bool, float, Composed]]()
         for line in self.lines(here):
-            if not (first and line.continued) and (one := self._longer(line, here, rung, left)) is not None:
-                found.append((line.last.values.get("global_accuracy", 1.0) >= least, one[1], one[0]))
+            if (one := self._longer(line, here, rung, left)) is not None:
+                composed, gain = one
+                found.append((gain > 0 and line.last.values.get("global_accuracy", 1.0) >= least, gain, composed))
         best = sorted(found, key=lambda one: one[:2], reverse=True)
-        return next((one for _, gain, one in best if (gain > 0 or not first) and admits(one)), None)
+        return next((composed for *_, composed in best if admits(composed)), None)
 
     def hope(
         self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
@@ -214,23 +207,19 @@ class Structures:
                 found.setdefault(self._lines[record.trial], []).append(record)
         return [Line(tuple(sorted(each, key=lambda one: plan_of(one).recipe.epochs))) for each in found.values()]
 
-    def tried_for(self, records: Sequence[TrialRecord], rung: int) -> tuple[float, float]:
-        """Return for how many seconds lines were continued on a rung, and plans varied, as was expected of them.
+    def tried_for(self, records: Sequence[TrialRecord], rung: int) -> tuple[float, float, float]:
+        """Return for how many seconds anchors were tried on a rung, lines continued, and plans varied, as expected.
 
         It follows from the records alone: a study that is resumed goes on as it would have.
         """
         here = [one for one in records if one.rung == rung and one.state != "rejected" and one.same_as is None]
         longer = {record.trial for line in self.lines(here) for record in line.continued}
-        first = [one.values for one in self.anchors]
-        seconds = [0.0, 0.0]
+        first, seconds = [one.values for one in self.anchors], [0.0, 0.0, 0.0]
         for record in here:
-            if record.estimate is None or record.promoted is not None or record.prior is not None:
-                continue
-            if record.trial in longer:
-                seconds[0] += record.estimate.spend_seconds
-            elif record.knobs not in first:
-                seconds[1] += record.estimate.spend_seconds
-        return seconds[0], seconds[1]
+            if record.estimate is not None and record.promoted is None and record.prior is None:
+                kind = 1 if record.trial in longer else 0 if record.knobs in first else 2
+                seconds[kind] += record.estimate.spend_seconds
+        return seconds[0], seconds[1], seconds[2]
 
     def _untried(self, records: Sequence[TrialRecord], rung: int, left: float) -> list[Composed]:
         """Return the anchors whose structure was not tried on a rung, and for which there is time, the cheapest first.
