@@ -86,7 +86,7 @@ def test_a_record_that_does_not_fit_is_refused_and_nothing_else_is_lost(tmp_path
     store = Store(tmp_path, 3000)
     file = fill(store, "a", 10)
     before = on_disk(tmp_path)
-    with pytest.raises(StoreFull, match="do not fit into the store's 3000 bytes: give more --storage"):
+    with pytest.raises(StoreFull, match=r"the features do not fit into the 3\.0 kB of the store: give more --storage"):
         file.append(samples(20, 10), records(20))
     assert on_disk(tmp_path) == before
     np.testing.assert_array_equal(file.read(samples(10)), records(10))

@@ -21,6 +21,7 @@ from tuner.store.files.records import HEADER, RecordFile
 from tuner.store.files.slots import DATA, INDEX
 from tuner.store.usage import FILE as USERS
 from tuner.store.usage import Usage, store_lock
+from tuner.units import format_bytes
 from tuner.untrusted import reason_of, require_plain
 
 #: The order in which an eviction removes the files.
@@ -164,9 +165,8 @@ class Store:
     def admit(self, bytes_needed: int, folder: Path) -> None:
         """Make room for bytes in the file at `folder`, which itself stays."""
         if not self.room(bytes_needed, {folder}):
-            raise StoreFull(
-                f"{bytes_needed} more bytes do not fit into the store's {self.cap_bytes} bytes: give more --storage"
-            )
+            allowed = format_bytes(self.cap_bytes or 0)
+            raise StoreFull(f"the features do not fit into the {allowed} of the store: give more --storage")
 
     def _folders(self) -> Iterator[Path]:
         """Yield the record files' folders alone: a folder that the user has chosen may hold other things."""

@@ -88,6 +88,7 @@ def test_in_a_notebook_one_line_replaces_itself(monkeypatch: pytest.MonkeyPatch)
     progress.trial(record(0, 0.75, 1.0))
     assert cell == ["promoting · 1 done · best local accuracy 75.0 %, trial 0"]
     progress.say("warning: few samples")
+    progress.say("warning: few samples")
     progress.phase(WRITING)  # what comes next in an export; an end has no next
     progress.close()
     assert cell == ["ended · 1 done · best local accuracy 75.0 %, trial 0"]

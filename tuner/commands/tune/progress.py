@@ -99,7 +99,11 @@ class Progress(Listener):
             self._patience = FIRST_SECONDS
 
     def say(self, line: str) -> None:
-        """Print a line above the panel."""
+        """Print a line above the panel; a warning once."""
+        if line.startswith("warning: "):
+            if line in self._announced:
+                return
+            self._announced.add(line)
         self._last_line_at, self._patience = CLOCK.now(), PLAIN_SECONDS
         width = self._console.width if self._console.is_terminal else None  # elsewhere a line stays whole
         self._console.print(wrapped_at(printable(line), width), highlight=False, markup=False, soft_wrap=True)

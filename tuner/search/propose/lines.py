@@ -11,6 +11,9 @@ from tuner.results.records.trial import TrialRecord, plan_of
 
 #: What twice the training may leave of a line's errors at best, and as expected of one that was not continued yet.
 AT_BEST, UNKNOWN_PACE = 0.5, 0.55
+#: That is so of tails with at least this share of the network's FLOPs; the shallower one is, the less it learns by
+#: longer training (clothing, from two to four epochs: with 2 blocks all of the errors stay, with 3 87 %, with 4 74 %).
+LEARNS = 0.35
 
 Structure = tuple[int, int, tuple[str, ...], str, bool]
 
@@ -67,7 +70,8 @@ class Line:
     def pace(self) -> float:
         """What twice the training is expected to leave of its local errors: as the last time, at least `AT_BEST`."""
         if len(self.records) == 1:
-            return UNKNOWN_PACE
+            plan = plan_of(self.last)
+            return 1.0 - (1.0 - UNKNOWN_PACE) * min(1.0, plan.model.share(plan.trainable) / LEARNS)
         before, after = self.records[-2:]
         errors = [1.0 - one.values.get("local_accuracy", 0.0) for one in (before, after)]
         doublings = math.log2(plan_of(after).recipe.epochs / plan_of(before).recipe.epochs)

@@ -157,7 +157,7 @@ def _open(
         try:
             files[at] = access.file(*at)
         except StoreFull as error:
-            access.report({"warning": f"{error}; these features are computed when they are needed"})
+            access.report({"warning": f"{error}; those beyond are computed when they are needed"})
     return files, {at: _absent(access, at, wanted[at]) for at in files}
 
 
@@ -199,7 +199,7 @@ def _write(
             file.append(ids, file.codec.encode(outputs[cut][rows]))
         except StoreFull as error:
             del files[cut, bits]
-            access.report({"warning": f"{error}; these features are computed when they are needed"})
+            access.report({"warning": f"{error}; those beyond are computed when they are needed"})
 
 
 def derive(access: Access, plans: Sequence[TrialPlan]) -> None:
