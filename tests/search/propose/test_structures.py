@@ -243,7 +243,7 @@ def test_a_checkpoint_is_continued_by_longer_training_and_kept_of_the_best_alone
 def test_a_line_is_expected_to_learn_as_fast_as_it_did_the_last_time() -> None:
     ladder = structures()
     paces = {
-        "new": [record(0, 20, 0.8)],
+        "new": [record(9, 20, 0.8)],
         "fast": [record(0, 5, 0.8), record(1, 5, 0.95, 8)],
         "slow": [record(0, 5, 0.8), record(1, 5, 0.85, 8)],
         "stalled": [record(0, 5, 0.8), record(1, 5, 0.8, 8)],
@@ -254,5 +254,5 @@ def test_a_line_is_expected_to_learn_as_fast_as_it_did_the_last_time() -> None:
     longer = structures().longer([deep, shallow, record(2, 2, 0.855, 8)], 0, 1000.0)
     assert longer is not None
     assert longer.plan.trainable == 20, "how fast it learns is not known yet"
-    shallow_pace = ladder.lines([record(0, 1, 0.8)])[0].pace
+    shallow_pace = ladder.lines([record(8, 1, 0.8)])[0].pace
     assert UNKNOWN_PACE < shallow_pace < 1, "the head alone hardly learns more by longer training"
