@@ -59,6 +59,8 @@ def test_what_is_surely_worse_is_not_named_unless_another_domain_gains() -> None
     assert not is_worth_naming(values(0.6), chosen, SAMPLES, OBJECTIVES)
     assert is_worth_naming(values(0.6, 0.8), chosen, SAMPLES, OBJECTIVES)
     assert not is_alike(values(0.6, 0.8), chosen, SAMPLES, OBJECTIVES)
+    assert not is_alike(values(0.92), chosen, SAMPLES, OBJECTIVES), "more than a standard error below"
+    assert is_alike(values(0.94), chosen, SAMPLES, OBJECTIVES)
 
 
 def test_what_forgets_is_not_alike_however_right_it_is_on_the_users_samples() -> None:

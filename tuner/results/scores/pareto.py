@@ -146,8 +146,9 @@ def is_alike(
     samples: Mapping[str, int],
     objectives: Sequence[Objective],
 ) -> bool:
-    """Return whether no accuracy of a member is surely below that of the chosen one."""
-    return all(values[one.name] >= _interval(one, chosen, samples)[0] for one in _scores(objectives, values, chosen))
+    """Return whether no accuracy of a member is below that of the chosen one by more than a standard error."""
+    scores = _scores(objectives, values, chosen)
+    return all(values[one.name] >= chosen[one.name] - _tolerance(one, chosen, samples) for one in scores)
 
 
 def is_worth_naming(
@@ -156,10 +157,10 @@ def is_worth_naming(
     samples: Mapping[str, int],
     objectives: Sequence[Objective],
 ) -> bool:
-    """Return whether a member is alike, or some accuracy of it is surely above that of the chosen one."""
+    """Return whether no accuracy of a member is surely below that of the chosen one, or some is surely above it."""
     scores = _scores(objectives, values, chosen)
     gains = any(_interval(one, values, samples)[0] > chosen[one.name] for one in scores)
-    return gains or is_alike(values, chosen, samples, objectives)
+    return gains or all(values[one.name] >= _interval(one, chosen, samples)[0] for one in scores)
 
 
 def _scores(objectives: Sequence[Objective], *members: Mapping[str, float]) -> list[Objective]:

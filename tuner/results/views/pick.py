@@ -24,8 +24,8 @@ EXAMPLE = "for example 'global_accuracy >= 50 % and min(train_seconds)'"
 PICKS: Mapping[str, str] = {
     "best": "most accurate on yours, of those that keep the known classes",
     "knee": "a balance of all columns",
-    "fastest": "least time to train of those not surely less accurate",
-    "smallest": "smallest file of those not surely less accurate; of equal files, least memory to train",
+    "fastest": "least time to train, within a standard error of the best",
+    "smallest": "smallest file, within a standard error of the best",
     "safest": "keeps most of the known classes, of those worth a look",
 }
 #: Of each named pick that compares members by one value: the value, and 1 where the least counts, -1 where the most.
