@@ -103,7 +103,9 @@ def test_what_is_said_of_the_front_is_the_same_whichever_rows_are_shown() -> Non
     told = [re.findall(r"^.*Trial 0 is picked.*$", text, re.MULTILINE) for text in texts]
     assert told[0] == told[1] != []
     assert "The next faster, trial 2, trains in 1 s instead of 9 s, for 40.0 points less on yours." in told[0][0]
-    assert "with --pick fastest it exports trial 1: least time to train, within a standard error of the best" in texts[0]
+    assert (
+        "with --pick fastest it exports trial 1: least time to train, within a standard error of the best" in texts[0]
+    )
     left = "2 more of the front, which --all shows: 1 near to one that is listed; 1 surely less accurate than the best"
     details = shown(run, details=True)
     assert left in details

@@ -1,7 +1,7 @@
 """The ladder of structures: what is tried next, what is continued, and what may still be gained."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,11 @@ def record(trial: int, blocks: int, local: float, epochs: int = 4, **rest: Any) 
 HEAD = replace(PLAN, split=19, shape=(SOLVED,))
 
 
-def structures() -> Structures:
+def structures(seconds: Callable[[Composed], float] = lambda one: one.plan.trainable) -> Structures:
     """Return a ladder of three cuts and a head, which was tried on rung 0; a cut of n blocks takes n seconds."""
 
     def takes(one: Composed, rung: int) -> float:
-        return math.inf if one.plan == HEAD and rung == 0 else one.plan.trainable
+        return math.inf if one.plan == HEAD and rung == 0 else seconds(one)
 
     made = Structures(setting(), compose, takes)
     made.begin([composed(20), composed(2), composed(1), composed(5), Composed(HEAD, {}, {})])
@@ -99,6 +99,11 @@ def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time
     late = ladder.next([head], 0, 6.5)
     assert late is not None
     assert late.plan.trainable == 5, "it takes 5 of 6.5 s, and a shallower one would bring less"
+    ladder = structures(lambda one: one.plan.trainable * one.plan.recipe.epochs / 22)
+    assert [one.plan.recipe.epochs for one in ladder.anchors if one.plan.trainable == 5] == [22]
+    later = ladder.next([head], 0, 4.0)
+    assert later is not None
+    assert (later.plan.trainable, later.plan.recipe.epochs) == (5, 14), "for as many epochs as there is time for"
     on_another = ladder.next(records, 1, 100.0)
     assert on_another is not None
     assert on_another.plan.trainable == 1

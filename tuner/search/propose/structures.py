@@ -226,8 +226,8 @@ class Structures:
     def _untried(self, records: Sequence[TrialRecord], rung: int, left: float) -> list[Composed]:
         """Return the anchors whose structure was not tried on a rung, and for which there is time, the cheapest first.
 
-        Where there is no time for all, the deepest that there is time for comes first after the heads: shallow ones
-        bring less, and on a busy machine each may take longer than was foreseen.
+        Where there is no time for all, the deepest that there is time for comes first after the heads, if need be for
+        fewer epochs: shallow ones bring less, and on a busy machine each may take longer than was foreseen.
         """
         ended = [one for one in records if one.state != "killed" and not ({DIVERGED, "time"} & one.constraint.keys())]
         plans = [one.plan for one in ended if one.plan and one.rung == rung]
@@ -242,13 +242,22 @@ class Structures:
         chosen, total = list[Composed](), filling
         for one, takes in reversed(seconds):
             is_deep = one.plan.model.share(one.plan.trainable) > PAYS
-            pays = not chosen and not is_deep and takes <= CONTINUE_SHARE * left
+            plan, cost = self._shorter(one, takes, rung, left) if not chosen and not is_deep else (one, takes)
+            pays = not chosen and not is_deep and cost <= CONTINUE_SHARE * left
             most = DEEP_SHARE if is_deep else CLIMB_SHARE
             if pays or (takes <= most * left and total + takes - filling <= LADDER_SHARE * left):
-                chosen, total = [one, *chosen], total + takes - filling
+                chosen, total = [plan, *chosen], total + cost - filling
         if len(chosen) == len(seconds):
             return chosen
         return sorted(chosen, key=lambda one: (not is_head(one.plan), -one.plan.trainable))
+
+    def _shorter(self, composed: Composed, takes: float, rung: int, left: float) -> tuple[Composed, float]:
+        """Return an anchor for as many epochs as there is time for, at least two, and its seconds."""
+        epochs = int(composed.plan.recipe.epochs * min(1.0, CONTINUE_SHARE * left / takes)) if takes > 0 else 0
+        if LEAST_EPOCHS <= epochs < composed.plan.recipe.epochs and can_continue(composed.plan):
+            if (shorter := self._with(composed.values, {EPOCHS: epochs})) is not None:
+                return shorter, self._seconds(shorter, rung)
+        return composed, takes
 
     def _slower(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return a plan whose training diverged, at a lower learning rate; None where there is none left to try."""
