@@ -254,10 +254,9 @@ class Structures:
     def _shorter(self, composed: Composed, takes: float, rung: int, left: float) -> tuple[Composed, float]:
         """Return an anchor for as many epochs as there is time for, at least two, and its seconds."""
         epochs = int(composed.plan.recipe.epochs * min(1.0, CONTINUE_SHARE * left / takes)) if takes > 0 else 0
-        if LEAST_EPOCHS <= epochs < composed.plan.recipe.epochs and can_continue(composed.plan):
-            if (shorter := self._with(composed.values, {EPOCHS: epochs})) is not None:
-                return shorter, self._seconds(shorter, rung)
-        return composed, takes
+        is_shorter = LEAST_EPOCHS <= epochs < composed.plan.recipe.epochs and can_continue(composed.plan)
+        shorter = self._with(composed.values, {EPOCHS: epochs}) if is_shorter else None
+        return (composed, takes) if shorter is None else (shorter, self._seconds(shorter, rung))
 
     def _slower(self, records: Sequence[TrialRecord], rung: int, left: float) -> Composed | None:
         """Return a plan whose training diverged, at a lower learning rate; None where there is none left to try."""
