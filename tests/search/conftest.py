@@ -300,7 +300,7 @@ def begin(
     def start(
         *limits: Budget,
         path: Path | None = None,
-        untouched: Callable[[float], Mapping[str, float]] = lambda _share: UNTOUCHED,
+        untouched: Callable[[float, int], Mapping[str, float]] = lambda _share, _folds: UNTOUCHED,
         queue_of: Callable[[Setting], Queue] | None = None,
         **options: Any,
     ) -> Study:

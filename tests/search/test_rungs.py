@@ -207,8 +207,9 @@ def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
 def test_forgetting_is_judged_on_the_samples_of_the_rung(begin: Begin) -> None:
     asked: list[float] = []
 
-    def untouched(share: float) -> Mapping[str, float]:
+    def untouched(share: float, folds: int) -> Mapping[str, float]:
         asked.append(share)
+        assert not folds
         return {"local_accuracy": 0.0, "global_accuracy": share}
 
     study = begin(Budget(trials=20, forgetting=0.01), untouched=untouched)

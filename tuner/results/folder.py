@@ -155,8 +155,7 @@ class RunInfo:
 
     def samples_of(self, baseline: Baseline) -> dict[str, int]:
         """Return the number of samples, by domain, that a baseline was scored on."""
-        folds = self.config.folds if baseline.share == 1 else 0
-        return replace(self.template, data=DataPlan(share=baseline.share, folds=folds)).scored
+        return replace(self.template, data=DataPlan(share=baseline.share, folds=baseline.folds)).scored
 
 
 def write_run(folder: Path, info: RunInfo) -> None:

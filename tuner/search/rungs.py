@@ -19,6 +19,8 @@ from tuner.search.fill.filling import Filler
 from tuner.search.propose.lines import can_continue
 from tuner.search.setting import CLOSING_SECONDS, Setting
 
+#: The rung above the top one: plans are trained there without each fold of the samples too, which then judges them.
+FINAL, FINAL_FOLDS = -1, 4
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
 SAMPLES, EPOCHS = 1 / 2, 2 / 3
 #: One in `ETA` of a rung's plans is promoted.
@@ -53,10 +55,12 @@ FIRST_TOP_SHARE, EXPLORED_SHARE = 1 / 3, 0.2
 def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """Return what a plan trains on a rung: fewer samples, of validation too, no folds, and fewer epochs.
 
-    A training that can be continued keeps its epochs: it is first tried with few.
+    A training that can be continued keeps its epochs: it is first tried with few. On the final rung it has folds.
     """
     if not rung:
         return plan
+    if rung == FINAL:
+        return replace(plan, data=replace(plan.data, folds=FINAL_FOLDS))
     fewer = replace(plan, data=replace(plan.data, share=SAMPLES**rung, folds=0))
     if can_continue(plan):
         return normal_form(fewer)

@@ -10,7 +10,6 @@ from pathlib import Path
 from tuner.awake import CLOCK
 from tuner.errors import BudgetError, DivergedError, TunerError, trace_of
 from tuner.files import check_room
-from tuner.plan.info import TaskInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import NOMINAL_FLOPS
@@ -24,7 +23,7 @@ from tuner.search.listener import SCORING, Listener
 from tuner.search.processes.guard import SAFE_SHARE, JobResult
 from tuner.search.processes.messages import Failure
 from tuner.search.propose.structures import DIVERGED
-from tuner.search.rungs import SAMPLES
+from tuner.search.rungs import FINAL, FINAL_FOLDS, SAMPLES
 from tuner.search.setting import Setting
 from tuner.units import format_limit
 
@@ -146,27 +145,27 @@ class Baselines:
 
     def __init__(
         self,
-        score: Callable[[float], Mapping[str, float]],
-        compare: Callable[[float], None],
-        task: TaskInfo,
+        score: Callable[[float, int], Mapping[str, float]],
+        compare: Callable[[float, int], None],
+        setting: Setting,
         listener: Listener,
     ) -> None:
-        self._score, self._compare, self._task, self._listener = score, compare, task, listener
+        self._score, self._compare, self._setting, self._listener = score, compare, setting, listener
         self._known: dict[int, Mapping[str, float]] = {}
-        self._compared = 0.0
+        self._compared = 0.0, 0
         self.seconds = 0.0
 
     def floor(self, rung: int) -> float:
         """Return the local accuracy that comes free: the given model's, or that of the most frequent class."""
-        return max(self._task.most_frequent, self.on(rung).get("local_accuracy", 0.0))
+        return max(self._setting.task.most_frequent, self.on(rung).get("local_accuracy", 0.0))
 
     def compare(self, rung: int) -> None:
         """Fit the others on a rung's samples, unless they were; without them where that fails."""
-        if self._compared >= (share := SAMPLES**rung):
+        if self._compared >= (samples := self._samples(rung)):
             return
-        self._compared, started = share, CLOCK.now()
+        self._compared, started = samples, CLOCK.now()
         try:
-            self._compare(share)
+            self._compare(*samples)
         except TunerError as error:
             self._listener.say(f"warning: {error}")
         finally:
@@ -178,10 +177,16 @@ class Baselines:
             started = CLOCK.now()
             self._listener.phase(SCORING)
             try:
-                self._known[rung] = self._score(SAMPLES**rung)
+                self._known[rung] = self._score(*self._samples(rung))
             except BudgetError as error:
                 self._listener.say(f"warning: {error}")
                 return next(iter(self._known.values()), {})
             finally:
                 self.seconds += CLOCK.now() - started
         return self._known[rung]
+
+    def _samples(self, rung: int) -> tuple[float, int]:
+        """Return the share of the samples that a rung's plans have, and the folds that judge them."""
+        if rung == FINAL:
+            return 1.0, FINAL_FOLDS
+        return SAMPLES**rung, 0 if rung else self._setting.folds

@@ -56,6 +56,7 @@ class Setting:
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.
         folds: Folds that judge the plans of the top rung; 0 for none.
+        has_finals: Whether the best of them are judged by folds at the end.
         portfolio: Prior whose plans are tried first where they suit the task.
         kind: Kind of this device, where the study may run on several.
     """
@@ -76,6 +77,7 @@ class Setting:
     earlier: tuple[Mapping[str, Scalar], ...] = ()
     same_task: bool = False
     folds: int = 0
+    has_finals: bool = False
     portfolio: Prior | None = None
     kind: str = ""
 

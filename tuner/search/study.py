@@ -13,37 +13,35 @@ from optuna.trial import Trial as OptunaTrial
 from tuner.awake import CLOCK, GAP_SECONDS
 from tuner.backends.base import Trial
 from tuner.errors import TunerError
-from tuner.plan.parts import SHARED_STAGES
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
-from tuner.plugin.compose import Composed, StrategyError, compose
+from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.host import Host
-from tuner.plugin.knobs import ValueSource
-from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import SCORED, TrialRecord, was_trained
 from tuner.results.scores.pareto import front, least_known
-from tuner.search.admission import Admission, runnable
-from tuner.search.estimate.forecast import Forecast, with_memory_limit
+from tuner.search.admission import Admission
+from tuner.search.estimate.forecast import Forecast
 from tuner.search.estimate.outlook import Outlook
 from tuner.search.fill.filling import Filler
-from tuner.search.folds import train, with_folds
+from tuner.search.folds import train
 from tuner.search.listener import PROMOTING, TRYING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.propose.anchors import anchors, earlier, reachable
 from tuner.search.propose.candidates import Candidates
 from tuner.search.propose.checkpoints import Checkpoints
+from tuner.search.propose.finals import Finals
 from tuner.search.propose.priors import prior_plans
 from tuner.search.propose.structures import Structures
-from tuner.search.rungs import Ladder, at_rung, lowest_rung, prepare_slice
+from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, prepare_slice
 from tuner.search.scoring import Baselines, record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.stopping import Improvement, reason_to_end
 from tuner.search.trials.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
 from tuner.search.trials.queue import Queue
-from tuner.search.trials.strikes import Strikes
+from tuner.search.trials.strikes import Composer, Strikes
 from tuner.store.store import Store
 from tuner.units import format_seconds
 
@@ -65,10 +63,10 @@ class Study:
         queue: Queue,
         sessions: Mapping[str, RemoteSession],
         store: Store,
-        untouched: Callable[[float], Mapping[str, float]],
+        untouched: Callable[[float, int], Mapping[str, float]],
         listener: Listener,
         interrupt: Interrupt,
-        compare: Callable[[float], None] = lambda _share: None,
+        compare: Callable[[float, int], None] = lambda _share, _folds: None,
     ) -> None:
         self._setting, self._host, self._queue = setting, host, queue
         self._sessions, self._store, self._listener, self._interrupt = sessions, store, listener, interrupt
@@ -77,7 +75,8 @@ class Study:
         self._seen = {record.plan.key(): record for record in self.records if record.plan and was_trained(record)}
         self._filler = Filler(setting, sessions, store, listener)
         self._admission = Admission(setting, host, Forecast(setting, sessions), self._filler, self._strikes.barred)
-        self._given = Baselines(untouched, compare, setting.task, listener)
+        self._compose = Composer(setting, host, self._strikes, self._admission.avoidable)
+        self._given = Baselines(untouched, compare, setting, listener)
         self._improvement = Improvement(listener, setting)
         self._reachable: list[TrialPlan] = []
         self._structures = Structures(setting, self._compose, self._seconds_on, self._least_known)
@@ -86,9 +85,8 @@ class Study:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._where, self._asleep = "", CLOCK.asleep
         self._composed: dict[int, Composed] = {}
-        self._ladder = Ladder(
-            setting, lambda record, rung: self._admission.seconds(self._at(record, rung), self.records)
-        )
+        self._ladder = Ladder(setting, self._seconds_at)
+        self._finals = Finals(setting, self._seconds_at, self._least_known)
         self.ended = ""
 
     def prepare(self) -> None:
@@ -135,7 +133,13 @@ class Study:
         if self._strikes.barred >= {strategy.name for strategy in self._setting.strategies}:
             return "every strategy was removed from the study after repeated errors"
         reason = reason_to_end(self._setting, self._queue, self.records, idle, self._improvement.flat_seconds)
-        return reason or (DONE if self._is_done() else "")
+        return reason or (DONE if self._is_done() and self._final() is None else "")
+
+    def _final(self) -> Promotion | None:
+        """Return the plan that folds are to judge now; None before the ladder of structures is climbed."""
+        if self._ladder.lowest or not self._candidates.weighs or self._structures.next(self.records, *self._now):
+            return None
+        return self._finals.next(self.records, self._now[1], self._is_done)
 
     def _is_done(self) -> bool:
         """Return whether what the rest of the time may bring is too little for the validation samples to show."""
@@ -185,25 +189,6 @@ class Study:
         """Return the bytes of the store."""
         return self._store.nbytes
 
-    def _compose(self, source: ValueSource) -> Composed:
-        shared = {one.name for one in self._setting.strategies if one.stage in SHARED_STAGES}
-        try:
-            composed = self._composed_without(source)
-            again = preferred_values(composed.values)
-            composed = runnable(
-                composed, lambda *names: self._composed_without(again, *names), shared, self._admission.avoidable
-            )
-        except StrategyError as error:
-            self._strikes.count_error(error, tried=False)
-            raise
-        plan = with_memory_limit(composed.plan, self._setting)
-        return replace(composed, plan=with_folds(plan, self._setting.folds))
-
-    def _composed_without(self, source: ValueSource, *names: str) -> Composed:
-        setting, barred = self._setting, {*self._strikes.barred, *names}
-        about = setting.wanted, barred, self._host.calls.within(CALL_SECONDS)
-        return compose(setting.strategies, source, setting.model, setting.task, *about)
-
     @property
     def _climbs(self) -> bool:
         """Whether the study decides after each trial which anchor is next; workers that share one take all in order."""
@@ -245,7 +230,8 @@ class Study:
         def is_taken(record: TrialRecord, rung: int) -> bool:
             return self._queue.is_taken(self._at(record, rung))
 
-        if promotion := self._ladder.next([one for one in self.records if self._repeatable(one)], is_taken):
+        repeatable = [one for one in self.records if self._repeatable(one)]
+        if promotion := self._ladder.next(repeatable, is_taken) or self._final():
             composed = self._full(promotion.record)
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
         chosen = self._choose()
@@ -277,6 +263,10 @@ class Study:
         plan = at_rung(composed.plan, rung)
         tried = plan.key() in self._seen or self._queue.is_taken(plan)
         return math.inf if tried else self._admission.seconds(self._checkpoints.due(plan) or plan, self.records)
+
+    def _seconds_at(self, record: TrialRecord, rung: int) -> float:
+        """Return what it takes to try a trial's plan on a rung."""
+        return self._admission.seconds(self._at(record, rung), self.records)
 
     def _least_known(self, rung: int) -> float:
         """Return the global accuracy that the pick asks for on a rung."""
@@ -331,7 +321,7 @@ class Study:
             self._filler.fill_with(plan, self._next_up(plan, rung))
         except TunerError as error:
             return unfilled_record(base, error)
-        self._where = f" on rung {rung}" if rung else ""
+        self._where = f" on rung {rung}" if rung > 0 else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), CLOCK.now()
         self._listener.phase(TRYING if promoted is None else PROMOTING)
         self._outlook.begin(plan, expected.estimate, rung, self.records)

@@ -171,7 +171,7 @@ def _mark(run: Run, trial: int) -> str:
 def format_trial(run: Run, record: TrialRecord) -> str:
     """Return everything that was recorded of a trial, for people; tracebacks last."""
     units = {one.name: one for one in (*run.objectives, LEFT_OUT_ACCURACY.of(run.info.targets))}
-    rung = f" on rung {record.rung}" if record.rung else ""
+    rung = f" on rung {record.rung}" if record.rung > 0 else ""
     lines = [f"trial {record.trial}: {record.state}{rung}, {format_seconds(record.spent_seconds)}"]
     lines += [describe(record.plan)] if record.plan else []
     lines += [f"the same plan as trial {record.same_as}, whose values these are"] if record.same_as is not None else []

@@ -75,7 +75,7 @@ class Progress(Listener):
         self._panel: _Panel | _Line | None = None
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
-        self._front, self._rung, self._areas = "", -1, list[float]()
+        self._front, self._rung, self._areas = "", -2, list[float]()
 
     def begins(self, folder: Path) -> None:
         """Note the run's folder."""
@@ -158,11 +158,11 @@ class Progress(Listener):
         if rung != self._rung:
             self._rung, self._areas = rung, []
         self._areas.append(area)
-        on = "all samples" if rung == 0 else f"1/{2**rung} of the samples"
+        on = "all samples" if rung <= 0 else f"1/{2**rung} of the samples"
         self._front = f"front: hypervolume {area:.3f} on {on}" if self._verbose else ""
         if gain is not None and self._verbose:
             self._front += f", may grow by {gain:.3f} until the end"
-        elif gain is not None and gain < HARDLY and rung == 0:
+        elif gain is not None and gain < HARDLY and rung <= 0:
             self._front = "hardly any gain is expected from here: Ctrl-C ends with what was found"
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from tuner.results.views.plausible import suspicion_of
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.propose.finals import has_finals
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.files.disk import StoreFull
@@ -201,8 +202,16 @@ class Tuning:
             end=end,
             folder=self.folder,
             folds=config.folds,
+            has_finals=has_finals(self.task) and space.rungs and self._is_timed,
             kind=self.access.kind,
         )
+
+    @property
+    def _is_timed(self) -> bool:
+        """Whether one process has a time and nothing else to keep to."""
+        config, limits = self.config, self.config.limits
+        has_end = limits.time_seconds is not None and limits.trials is None
+        return has_end and not (config.folds or config.study or config.deterministic)
 
     def _plans_of_run(self, model: ModelInfo) -> Earlier:
         """Return plans of a run to try first: of the one that was named; without a prior, of this task's newest."""
@@ -281,28 +290,30 @@ class _Compared:
     def __init__(self, tuning: Tuning, session: RemoteSession, setting: Setting, store: Store, info: RunInfo) -> None:
         self._tuning, self._session, self._setting, self._store, self.info = tuning, session, setting, store, info
 
-    def untouched(self, share: float) -> dict[str, float]:
-        """Score the given model on a share of the validation samples."""
+    def untouched(self, share: float, folds: int) -> dict[str, float]:
+        """Score the given model on a share of the validation samples, and on folds of the others."""
         info = self.info
-        if info.baselines and info.untouched.share == share:
+        known = info.untouched.share, info.untouched.folds
+        if info.baselines and known == (share, folds):
             return info.untouched.values
-        given = self._session.untouched(self._store, self._tuning.threads, share=share, folds=self._folds(share))
-        if not info.baselines or share > info.untouched.share:
+        given = self._session.untouched(self._store, self._tuning.threads, share=share, folds=folds)
+        if not info.baselines or (share, folds) > known:
             note = "; ".join(given.notes)
-            self._keep([Baseline(UNTOUCHED, given.values, share, note, classes=given.classes, right=given.right)])
+            scored = Baseline(UNTOUCHED, given.values, share, note, classes=given.classes, right=given.right)
+            self._keep([replace(scored, folds=folds)])
             if warning := suspicion_of(self.info):
                 self._tuning.listener.say(warning)
         return given.values
 
-    def fit(self, share: float) -> None:
+    def fit(self, share: float, folds: int) -> None:
         """Fit what anybody would try first on a share of the samples, unless it was on as large a one."""
-        if any(one.share >= share for one in self.info.baselines if one.name != UNTOUCHED):
+        if any((one.share, one.folds) >= (share, folds) for one in self.info.baselines if one.name != UNTOUCHED):
             return
         setting, within, threads = self._setting, math.inf, self._tuning.threads
         if setting.end is not None and not setting.deterministic:
             of_time = FITTING_SHARE * (setting.end - self._tuning.setup.started)
             within = max(0.0, min(of_time, setting.seconds_left - CLOSING_SECONDS))
-        self._keep(self._session.baselines(self._store, threads, share=share, folds=self._folds(share), within=within))
+        self._keep(self._session.baselines(self._store, threads, share=share, folds=folds, within=within))
 
     def report(self, baselines: Sequence[Baseline]) -> None:
         """Report scores to the listener."""
@@ -316,9 +327,6 @@ class _Compared:
         write_run(self._tuning.folder, self.info)
         self._tuning.access.share_baselines(self.info.baselines)
         self.report(baselines)
-
-    def _folds(self, share: float) -> int:
-        return self._tuning.config.folds if share == 1 else 0
 
 
 #: Fewer validation samples are warned of.

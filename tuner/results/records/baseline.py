@@ -25,6 +25,7 @@ class Baseline:
         seconds: What fitting it took; 0 where nothing was fitted.
         classes: Predictions by domain, counted by class.
         right: Which of the local samples were right; see `tuner.results.records.trial.Outcome`.
+        folds: Folds of the local training samples that it was scored on too.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Baseline:
     seconds: float = 0.0
     classes: dict[str, ClassCounts] = field(default_factory=dict)
     right: tuple[str, ...] = ()
+    folds: int = 0
 
 
 def packed(right: Flags) -> str:

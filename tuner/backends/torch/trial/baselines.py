@@ -109,7 +109,7 @@ def _row(
             for domain, selection in scored.items():
                 answered[domain].append((widened(predict(read(selection))), selection.labels()))
     except TunerError as error:
-        return Baseline(name, share=data.share, note=str(error))
+        return Baseline(name, share=data.share, note=str(error), folds=data.folds)
     for domain, parts in answered.items():
         scores.add(task, domain, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     classes = ", so that it answers no other class" if len(rows) < len(task.labels) and "global" in scored else ""
@@ -117,7 +117,8 @@ def _row(
     right: tuple[str, ...] = ()
     if task.targets.one_class:  # a text for each training that is scored, as of trials
         right = tuple(packed(task.targets.are_right(*part)) for part in answered["local"])
-    return Baseline(name, scores.values, data.share, note, CLOCK.now() - started, scores.classes, right)
+    seconds = CLOCK.now() - started
+    return Baseline(name, scores.values, data.share, note, seconds, scores.classes, right, data.folds)
 
 
 def _widened(rows: RowNumbers, outputs: int, scores: Floats) -> Floats:

@@ -1,0 +1,60 @@
+"""Finals: which plans folds judge, and when."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.plan.plans import PLAN
+from tests.search.settings import setting
+from tuner.results.records.judging import comparable
+from tuner.results.records.trial import TrialRecord, plan_of
+from tuner.search.propose.finals import LATE, Finals
+from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
+from tuner.task.info import TaskInfo
+
+SECONDS = 10.0
+
+
+def record(trial: int, blocks: int, local: float, known: float = 0.8, **rest: Any) -> TrialRecord:
+    values: Mapping[str, float] = {"local_accuracy": local, "global_accuracy": known}
+    return TrialRecord(trial, "done", replace(PLAN, split=20 - blocks), values=dict(values), **rest)
+
+
+RECORDS = [record(0, 2, 0.90), record(1, 2, 0.91), record(2, 5, 0.89), record(3, 3, 0.5), record(4, 8, 0.95, 0.2)]
+
+
+@pytest.fixture
+def finals() -> Finals:
+    task = replace(PLAN.task, local_val=80)
+    assert isinstance(task, TaskInfo)
+    return Finals(replace(setting(), task=task, has_finals=True), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+
+
+def test_the_best_of_each_structure_comes_first_without_what_is_surely_worse_or_forgets(finals: Finals) -> None:
+    order = list[int]()
+    records = [*RECORDS]
+    while (promotion := finals.next(records, 1000.0, lambda: True)) is not None:
+        assert promotion.rung == FINAL
+        order.append(promotion.record.trial)
+        records.append(replace(promotion.record, trial=len(records), rung=FINAL, promoted=promotion.record.trial))
+    assert order == [1, 2, 0]
+
+
+def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where_two_fit(finals: Finals) -> None:
+    whole = 3 * SECONDS
+    assert finals.next(RECORDS, LATE * whole + 1, lambda: False) is None, "the search goes on"
+    assert finals.next(RECORDS, LATE * whole + 1, lambda: True) is not None
+    assert finals.next(RECORDS, LATE * whole - 1, lambda: False) is not None
+    assert finals.next(RECORDS, 2 * SECONDS - 1, lambda: False) is None, "one is compared with nothing"
+    begun = [*RECORDS, record(5, 2, 0.9, rung=FINAL, promoted=1)]
+    assert finals.next(begun, SECONDS + 1, lambda: False) is not None, "begun, they go on"
+
+
+def test_the_front_is_of_the_finals_alone_which_all_samples_judge() -> None:
+    plan = at_rung(plan_of(RECORDS[0]), FINAL)
+    assert plan.data.folds == FINAL_FOLDS
+    assert plan.local_scored == plan.task.local_val + plan.task.local_train
+    final = replace(record(5, 2, 0.85, rung=FINAL, promoted=1), plan=plan)
+    assert comparable([*RECORDS, final]).keys() == {5}

@@ -1,0 +1,75 @@
+"""Finals: where few samples judge, the best plans are judged by all of the user's samples, in folds.
+
+Eighty samples tell apart what differs by five points or more, and of dozens of trials the luckiest is the best. So a
+part of the time is kept to train the best plan of each structure again without each fold of the training samples.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from tuner.results.records.judging import LOCAL, comparable
+from tuner.results.records.trial import TrialRecord, plan_of
+from tuner.search.propose.lines import structure_of
+from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
+from tuner.search.setting import Setting
+from tuner.task.info import TaskOutline
+
+#: With so many validation samples there are no finals.
+ENOUGH = 150
+#: So many plans are in the finals at first, and others as long as there is time; one alone is compared with nothing.
+FIRST, LEAST = 4, 2
+#: They begin when less than so many times what they take is left.
+LATE = 1.5
+#: Plans within so many standard errors of the best take part.
+ERRORS = 2
+
+
+def has_finals(task: TaskOutline) -> bool:
+    """Return whether so few samples validate that finals pay, and whether the others can be divided into folds."""
+    return task.info.local_val < ENOUGH and task.most_folds >= FINAL_FOLDS
+
+
+class Finals:
+    """Decides for one study; ``seconds`` returns what a trial's plan takes on a rung."""
+
+    def __init__(
+        self, setting: Setting, seconds: Callable[[TrialRecord, int], float], least_known: Callable[[int], float]
+    ) -> None:
+        self._setting, self._seconds, self._least_known = setting, seconds, least_known
+
+    def next(self, records: Sequence[TrialRecord], left: float, is_over: Callable[[], bool]) -> Promotion | None:
+        """Return the plan to judge by folds; None where it is not time for that, or there is none.
+
+        ``is_over`` returns whether nothing else is left to gain.
+        """
+        if not self._setting.has_finals or not math.isfinite(left):
+            return None
+        begun = [one.config for one in records if one.rung == FINAL]
+        waiting = [one for one in self._finalists(records) if one.config not in begun]
+        fitting = [(one, takes) for one in waiting[: 2 * FIRST] if (takes := self._seconds(one, FINAL)) < left]
+        total, chosen = 0.0, list[TrialRecord]()
+        for one, takes in fitting:
+            if total + takes < left and len(chosen) < FIRST:
+                total, chosen = total + takes, [*chosen, one]
+        if not chosen or (not begun and (len(chosen) < LEAST or (LATE * total < left and not is_over()))):
+            return None
+        return Promotion(chosen[0], FINAL)
+
+    def _finalists(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Return the trials of the top rung that may be the best, the best of each structure first."""
+        here = {one.trial: one for one in records if one.rung == 0 and one.same_as is None}
+        least = self._least_known(0)
+        scores = {
+            trial: values[LOCAL]
+            for trial, values in comparable(here.values()).items()
+            if LOCAL in values and values.get("global_accuracy", 1.0) >= least
+        }
+        best = max(scores.values(), default=0.0)
+        error = math.sqrt(best * (1 - best) / max(1, self._setting.task.local_val))
+        alike = sorted((one for one in scores if scores[one] >= best - ERRORS * error), key=lambda one: -scores[one])
+        places, order = dict[object, int](), list[tuple[int, int]]()
+        for trial in alike:
+            structure = structure_of(plan_of(here[trial]))
+            places[structure] = places.get(structure, -1) + 1
+            order.append((places[structure], trial))
+        return [here[trial] for _, trial in sorted(order, key=lambda one: (one[0], -scores[one[1]]))]
