@@ -26,7 +26,7 @@ from tuner.search.estimate.forecast import Forecast
 from tuner.search.estimate.outlook import Outlook
 from tuner.search.fill.filling import Filler
 from tuner.search.folds import train
-from tuner.search.listener import PROMOTING, TRYING, Listener
+from tuner.search.listener import JUDGING_BY_FOLDS, PROMOTING, TRYING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.propose.anchors import anchors, earlier, reachable
@@ -35,7 +35,7 @@ from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.finals import Finals
 from tuner.search.propose.priors import prior_plans
 from tuner.search.propose.structures import Structures
-from tuner.search.rungs import Ladder, Promotion, at_rung, lowest_rung, prepare_slice
+from tuner.search.rungs import FINAL, Ladder, Promotion, at_rung, lowest_rung, prepare_slice
 from tuner.search.scoring import Baselines, record_of, refuse_full_disk, uncomposed_record, unfilled_record
 from tuner.search.setting import CLOSING_SECONDS, Setting
 from tuner.search.stopping import Improvement, reason_to_end
@@ -323,7 +323,8 @@ class Study:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung > 0 else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), CLOCK.now()
-        self._listener.phase(TRYING if promoted is None else PROMOTING)
+        climbs = JUDGING_BY_FOLDS if rung == FINAL else PROMOTING
+        self._listener.phase(TRYING if promoted is None else climbs)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, names = self._sessions[plan.runtime.backend], setting.objective_names
         earlier = self._checkpoints.earlier(plan)

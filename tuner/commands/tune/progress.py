@@ -17,7 +17,18 @@ from tuner.printable import printable, wrapped_at
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import SCORES, Objective
-from tuner.search.listener import EXPORT, FILLING, FINISHING, LOOKING, MEASURING, OPENING, SCORING, TRYING, Listener
+from tuner.search.listener import (
+    EXPORT,
+    FILLING,
+    FINISHING,
+    JUDGING_BY_FOLDS,
+    LOOKING,
+    MEASURING,
+    OPENING,
+    SCORING,
+    TRYING,
+    Listener,
+)
 from tuner.units import format_seconds
 
 REFRESH_PER_SECOND = 4
@@ -30,6 +41,7 @@ PHASES = {
     MEASURING: ("how fast it computes features and trains", SCORING),
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
+    JUDGING_BY_FOLDS: ("each is trained without a part of your samples too, which then judge it", FINISHING),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on the known classes (known)", FINISHING),
 }
 _OF_EXPORT = (
