@@ -90,7 +90,7 @@ def test_the_notebook_on_photos_runs_with_few_photos_and_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ROOT / "examples" / "clothing", tmp_path / "examples" / "clothing")
-    text, limit = PHOTOS.read_text(encoding="utf-8"), 'time=\\"2m\\"'
+    text, limit = PHOTOS.read_text(encoding="utf-8"), 'time=\\"4m\\"'
     assert limit in text
     (tmp_path / "short.ipynb").write_text(text.replace(limit, "trials=2"), encoding="utf-8")
     monkeypatch.setenv("TUNER_DATA", str(few_photos(Path(os.environ["TUNER_DATA"]).resolve(), tmp_path / "data")))
