@@ -62,13 +62,22 @@ def test_a_notebook_shows_the_front_as_a_table(name: str) -> None:
     table = Table(run._repr_html_())
     assert table.open == []
     header, untouched, *members = table.rows
-    assert header == ["trial", *(one.name.replace("_", " ") for one in run.objectives), "plan"]
+    assert header == ["trial", *(one.title for one in run.columns), "plan"]
+    assert {len(row) for row in table.rows} == {len(header)}
     assert untouched[0] == "untouched"
     assert [row[0].removeprefix("→ ") for row in members] == list(map(str, run.shortlist))
     assert [row[0] for row in members if row[0].startswith("→")] == [f"→ {run.best}"]
     for trial, row in zip(run.shortlist, members, strict=True):
-        assert row[1:-1] == [run.text(one, run.record(trial).values[one.name]) for one in run.objectives]
+        assert row[1:-1] == [run.text_of(one, run.record(trial).values) for one in run.columns]
         assert row[-1].startswith("train ")
+
+
+def test_rows_of_a_table_are_as_long_as_its_header_where_solved_heads_have_a_score_of_all_samples() -> None:
+    run = tuner.Run.open(OLD / "digits" / "run")
+    members = [replace(one, values=one.values | {"local_loo_accuracy": 0.9}) for one in run.records]
+    rows = Table(replace(run, records=tuple(members))._repr_html_()).rows
+    assert "leave-one-out" in " ".join(rows[0])
+    assert {len(row) for row in rows} == {len(rows[0])}
 
 
 @pytest.mark.parametrize("name", NAMES)

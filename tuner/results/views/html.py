@@ -15,7 +15,7 @@ def as_html(run: Run) -> str:
     info = run.info
     states = ", ".join(f"{number} {state}" for state, number in run.counts.items() if number) or "no trial"
     title = f"{info.task_name} · space {info.space_name} · seed {info.config.seed}"
-    names = "".join(f"<th>{escape(objective.title)}</th>" for objective in run.objectives)
+    names = "".join(f"<th>{escape(objective.title)}</th>" for objective in run.columns)
     told = {UNTOUCHED: "the given model", **{one.name: one.note for one in info.baselines if one.note}}
     rows = [_row(name, cells, told[name]) for name, cells in baseline_rows(run)]
     rows += [_member(run, trial) for trial in run.shortlist]
@@ -31,7 +31,7 @@ def as_html(run: Run) -> str:
 
 def _member(run: Run, trial: int) -> str:
     record = run.record(trial)
-    cells = [run.text_of(objective, record.values) for objective in run.objectives]
+    cells = [run.text_of(objective, record.values) for objective in run.columns]
     mark = "→ " if trial == run.best else ""
     return _row(f"{mark}{trial}", cells, describe(record.plan) if record.plan else "")
 
