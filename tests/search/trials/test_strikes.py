@@ -42,7 +42,7 @@ class Endless(Strategy[float]):
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.plugin.load.calls.LEAST_SECONDS", SHORT)
-    for module in ("tuner.search.study", "tuner.search.propose.anchors", "tuner.plugin.host"):
+    for module in ("tuner.search.trials.strikes", "tuner.search.propose.anchors", "tuner.plugin.host"):
         monkeypatch.setattr(f"{module}.CALL_SECONDS", SHORT)
 
 
