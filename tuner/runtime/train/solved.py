@@ -43,9 +43,13 @@ class SolvingTrainer(Trainer):
     The user's samples that the bundle was made from are there already, as codes of their features; `add` adds others,
     and `forget` removes any, as if they had never been there. Arguments, attributes and errors are those of
     `DeviceTrainer`.
+
+    Attributes:
+        left_out: After `train`, the logits of each of the user's samples by the head without it, float64 [n, labels].
     """
 
     _trainer = "SolvingTrainer"
+    left_out: Doubles
 
     def _open(self, info: TrainInfo) -> None:
         self._weights = read_tensors(self.bundle.file(WEIGHTS), info.weights)
@@ -70,6 +74,11 @@ class SolvingTrainer(Trainer):
         """Number of the user's samples that the head is solved from."""
         return len(self._own)
 
+    @property
+    def labels(self) -> Labels:
+        """Labels of these samples, int64 [n], or with several labels a sample [n, labels]."""
+        return self._own.labels
+
     def forget(self, samples: Sequence[SampleOrFile]) -> int:
         """Remove samples from the sums, bit for bit as if never there; return how many of them the bundle had.
 
@@ -93,7 +102,8 @@ class SolvingTrainer(Trainer):
         """Solve for the head; return its mean loss on the user's samples."""
         # a loss of before would tell of samples that were forgotten since
         self._losses = ()
-        head = union_head(self._file.given, self._own, self._others, self._file.settings).head
+        solved = union_head(self._file.given, self._own, self._others, self._file.settings)
+        self.left_out, head = solved.left_out, solved.head
         values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self._logits(self._own.features.astype(np.float32))[-1].astype(np.float64)
