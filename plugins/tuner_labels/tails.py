@@ -198,9 +198,7 @@ def _write(bundle: Bundle, draft: Draft, out: Path, changed: _Changed) -> None:
         body = changed.tail.body.logits(features, changed.tail.weights)
         answers = changed.head.scores(body).astype(np.float32)
         for written in (logits, Tail(part / TAIL, 1).logits(features, weights)):
-            require_parity(
-                "the bundle of other labels", "its head", largest_difference(written, answers)
-            )
+            require_parity("the bundle of other labels", "its head", largest_difference(written, answers))
         _require_same_step(bundle, part, draft, changed.tail)
 
 
