@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from tuner.cli.options import Json, Memory, Out, Time, document, print_line
+from tuner.cli.options import Json, Memory, Time, document, print_line
 
 if TYPE_CHECKING:
     from tuner_labels.draft import LabelChange
+
+NewBundle = Annotated[
+    Path | None,
+    Parameter(
+        name=["--out", "-o"],
+        help="The new bundle's folder [default: the bundle's own with the next number, such as dogs-2].",
+    ),
+]
 
 labels_app = App(name="labels", help="Change the labels of a bundle, or compare those of local data with the model's.")
 
@@ -21,7 +29,7 @@ def add(
     photos: Annotated[list[Path], Parameter(consume_multiple=True)],
     /,
     *,
-    out: Out = None,
+    out: NewBundle = None,
     json_output: Json = False,
 ) -> None:
     """Teach a bundle a new label from some ten photos, without PyTorch, and write it as a new bundle.
@@ -34,8 +42,6 @@ def add(
         The new label.
     photos
         Files of the kind that the bundle predicts, or folders of them.
-    out
-        The new bundle's folder [default: the bundle's own with the next number, such as dogs-2].
     """
     from tuner_labels.changes import add_label
 
@@ -43,7 +49,7 @@ def add(
 
 
 @labels_app.command
-def rename(bundle: Path, old: str, new: str, /, *, out: Out = None, json_output: Json = False) -> None:
+def rename(bundle: Path, old: str, new: str, /, *, out: NewBundle = None, json_output: Json = False) -> None:
     """Give a label of a bundle another name, and write it as a new bundle.
 
     Parameters
@@ -54,8 +60,6 @@ def rename(bundle: Path, old: str, new: str, /, *, out: Out = None, json_output:
         The label as it is.
     new
         Its new name.
-    out
-        The new bundle's folder [default: the bundle's own with the next number, such as dogs-2].
     """
     from tuner_labels.changes import rename_label
 
@@ -63,7 +67,7 @@ def rename(bundle: Path, old: str, new: str, /, *, out: Out = None, json_output:
 
 
 @labels_app.command
-def remove(bundle: Path, name: str, /, *, out: Out = None, json_output: Json = False) -> None:
+def remove(bundle: Path, name: str, /, *, out: NewBundle = None, json_output: Json = False) -> None:
     """Take a label out of a bundle, with the samples that have no other, and write it as a new bundle.
 
     Parameters
@@ -72,8 +76,6 @@ def remove(bundle: Path, name: str, /, *, out: Out = None, json_output: Json = F
         A bundle's folder, exported with --trainable.
     name
         The label.
-    out
-        The new bundle's folder [default: the bundle's own with the next number, such as dogs-2].
     """
     from tuner_labels.changes import remove_label
 
@@ -81,7 +83,9 @@ def remove(bundle: Path, name: str, /, *, out: Out = None, json_output: Json = F
 
 
 @labels_app.command
-def merge(bundle: Path, first: str, second: str, name: str, /, *, out: Out = None, json_output: Json = False) -> None:
+def merge(
+    bundle: Path, first: str, second: str, name: str, /, *, out: NewBundle = None, json_output: Json = False
+) -> None:
     """Make one label of two, and write it as a new bundle.
 
     Parameters
@@ -94,8 +98,6 @@ def merge(bundle: Path, first: str, second: str, name: str, /, *, out: Out = Non
         The other one.
     name
         Their new name, which may be one of theirs.
-    out
-        The new bundle's folder [default: the bundle's own with the next number, such as dogs-2].
     """
     from tuner_labels.changes import merge_labels
 

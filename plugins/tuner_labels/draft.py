@@ -2,21 +2,32 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
 
-from tuner.arrays import Array, Labels, RowNumbers
-from tuner.bundle.format import FILE, Bundle, new_folder
+from tuner.arrays import Array, Floats, Labels, RowNumbers
+from tuner.bundle.format import FILE, MODEL, WEIGHTS, Bundle, new_folder, successor
+from tuner.bundle.info import UnknownInfo
+from tuner.bundle.replay import Replay
+from tuner.bundle.scores import DeviceScores
+from tuner.bundle.tensors import read_tensors
 from tuner.files import write_private
+from tuner.ort.session import LOGITS
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.union import Domain, regression_head
+from tuner.runtime.train.files import CHECK, REPLAY, replay_of
 from tuner.targets import Targets
 from tuner.targets.strata import moved, presence
+from tuner_labels.onnx_rows import Resize, resized
+
+#: Stored features of the user's own samples, where a bundle has them.
+OWN = "train/own.safetensors"
 
 #: How much a row that stands for two is pulled to their mean, in samples.
 JOINED_RIDGE = 1.0
@@ -84,16 +95,17 @@ class Draft:
         kept = {olds[0] for olds in self.rows if len(olds) == 1}
         return [old for old in range(self.count) if old not in kept], new
 
-    @property
-    def is_merge(self) -> bool:
-        """Whether two labels become one: no sample comes or goes."""
-        return any(len(olds) > 1 for olds in self.rows)
-
     def moved(self, labels: Labels) -> tuple[RowNumbers, Labels]:
         """Return which samples stay, int64 [n], and their new labels; a sample goes with the last label that it has."""
         has, places = presence(labels, np.arange(self.count)), self.places
         stays = has[:, [old for old, new in places.items() if new]].any(axis=1) | ~has.any(axis=1)
         return np.flatnonzero(stays), moved(labels[stays], places, len(self.labels))
+
+    def stored(self, bundle: Bundle) -> dict[str, Replay]:
+        """Return the samples that a bundle stores, with their new labels, by file."""
+        stored = {name: replay_of(bundle, name) for name in (REPLAY, CHECK, OWN) if name in bundle.info.files}
+        kept = {name: self.moved(samples.labels) for name, samples in stored.items()}
+        return {name: replace(stored[name].select(rows), labels=labels) for name, (rows, labels) in kept.items()}
 
     def head(self, head: LinearHead, features: Array, bias: float = 0.0) -> LinearHead:
         """Return a head with these labels; a new one has zeros and a bias.
@@ -129,6 +141,42 @@ def new_labels(bundle: Bundle, draft: Draft) -> dict[str, Any]:
         "label_thresholds": draft.thresholds(info.label_thresholds),
         "label_map": draft.label_map(info.label_map, bundle.labels),
     }
+
+
+@contextmanager
+def relabelled(
+    bundle: Bundle,
+    draft: Draft,
+    out: Path,
+    rows: Mapping[str, Floats],
+    contents: Mapping[str, Callable[[], bytes]],
+    scores: DeviceScores | None = None,
+    unknown: UnknownInfo | None = None,
+) -> Iterator[Path]:
+    """Give a folder with a bundle's files for other labels, to check; see `successor`.
+
+    Args:
+        bundle: The bundle as it is.
+        draft: Its new labels.
+        out: Folder of the new bundle.
+        rows: Weight and bias of its head, by name.
+        contents: What else is replaced.
+        scores: Values before and after; None where the bundle's hold.
+        unknown: From where on a sample is none of the labels, where that stays.
+    """
+    stored, tensors, train = draft.stored(bundle), read_tensors(bundle.file(WEIGHTS), finite=False), bundle.info.train
+    model = Resize(len(draft.labels), {LOGITS: -1}, {f"tail.{name}": value for name, value in rows.items()})
+    files = {
+        MODEL: lambda: resized(bundle.file(MODEL).read_bytes(), model),
+        WEIGHTS: lambda: save({**tensors, **rows}),
+        **contents,
+    }
+    counts = {"replay_samples": len(stored[REPLAY]), "check_samples": len(stored[CHECK])}
+    changes = {**new_labels(bundle, draft), "train": train and replace(train, **counts)}
+    with successor(bundle, out, files, scores, unknown=unknown, **changes) as part:
+        for name, samples in stored.items():
+            samples.save(part / name)
+        yield part
 
 
 def score_of_others(

@@ -6,15 +6,14 @@ solved for at once; rounds of training then move it like any other.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from safetensors.numpy import save
 
 from tuner.arrays import Array, Floats, Labels
-from tuner.bundle.format import MODEL, WEIGHTS, Bundle, successor
+from tuner.bundle.format import MODEL, WEIGHTS, Bundle
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.bundle.tensors import read_tensors
@@ -31,11 +30,9 @@ from tuner.runtime.train.adapters import Adapters, fused_name
 from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, REPLAY, STEP, TAIL, replay_of
 from tuner.runtime.train.tail import Trainer
 from tuner.training.schedule import batches_of
-from tuner_labels.draft import Draft, LabelChange, new_labels, score_of_others, share_found
+from tuner_labels.draft import OWN, Draft, LabelChange, relabelled, score_of_others, share_found
 from tuner_labels.onnx_rows import Resize, counted_nodes, nodes_of, resized
 
-#: Stored features of the user's own samples, where a bundle has them.
-OWN = "train/own.safetensors"
 #: Bias of a label that no sample gets, where two steps are compared: its probability is 0 in float32.
 NEVER = -100.0
 #: Least factor of the trained rows, by which the row of a new label is divided.
@@ -57,10 +54,9 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
     if targets.several:
         raise BundleError(f"{bundle.name} trains a tail for several labels a sample, whose step stays: {_WAY_OUT}")
     trainer, tail = Trainer(bundle), _Tail.of(bundle)
-    stored = {name: replay_of(bundle, name) for name in (REPLAY, CHECK, OWN) if name in bundle.info.files}
-    kept = {name: _relabelled(samples, draft) for name, samples in stored.items()}
-    known = np.concatenate([tail.features(samples) for name, samples in stored.items() if name != CHECK])
-    labels = np.concatenate([samples.labels for name, samples in stored.items() if name != CHECK])
+    stored = [replay_of(bundle, name) for name in (REPLAY, OWN) if name in bundle.info.files]
+    known = np.concatenate([tail.features(samples) for samples in stored])
+    labels = np.concatenate([samples.labels for samples in stored])
     head, (rows, moved) = draft.head(tail.head, known), draft.moved(labels)
     logits, found = head.scores(known[rows]), None
     samples = int(np.isin(labels, old).sum())
@@ -70,10 +66,9 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
         head, logits = _with_last_row(head, solved), solved.known_left_out
         found = share_found(targets, solved.left_out, np.full(samples, new[0]), new)[0]
     after, others = score_of_others(targets, logits, moved, new)
-    checked = head.scores(tail.features(kept[CHECK]))
-    known_after = targets.score(checked, kept[CHECK].labels) if len(checked) else None
-    scores = DeviceScores(trainer.before, known_after, (), len(photos))
-    _write(bundle, draft, out, _Changed(tail, head, kept, scores))
+    check = draft.stored(bundle)[CHECK]
+    known_after = targets.score(head.scores(tail.features(check)), check.labels) if len(check) else None
+    _write(bundle, draft, out, tail, head, DeviceScores(trainer.before, known_after, (), len(photos)))
     before = score_of_others(targets, tail.head.scores(known), labels, old)[0]
     values = (samples, found, before, after, others, trainer.before, known_after, time.monotonic() - began)
     return LabelChange(str(out), bundle.name, draft.labels, *values)
@@ -125,28 +120,6 @@ class _Tail:
         return np.concatenate([nothing, *(self.body.logits(samples.read(rows), self.weights) for rows in batches)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    """What a new bundle has of its own."""
-
-    tail: _Tail
-    head: LinearHead
-    stored: Mapping[str, Replay]
-    scores: DeviceScores
-
-    @property
-    def rows(self) -> dict[str, Floats]:
-        """Weight and bias of the head, by name."""
-        return dict(
-            zip(self.tail.names, (part.astype(np.float32) for part in (self.head.weight, self.head.bias)), strict=True)
-        )
-
-
-def _relabelled(samples: Replay, draft: Draft) -> Replay:
-    rows, labels = draft.moved(samples.labels)
-    return replace(samples.select(rows), labels=labels)
-
-
 def _solved(head: LinearHead, added: Floats, known: tuple[Floats, Labels]) -> UnionHead:
     """Solve for the row of a new label, the head's last; all samples of it count as those of any other label."""
     features, labels = known
@@ -167,39 +140,28 @@ def _with_last_row(head: LinearHead, solved: UnionHead) -> LinearHead:
     return LinearHead(np.concatenate([head.weight[:-1], weight]), np.concatenate([head.bias[:-1], bias]))
 
 
-def _write(bundle: Bundle, draft: Draft, out: Path, changed: _Changed) -> None:
+def _write(bundle: Bundle, draft: Draft, out: Path, tail: _Tail, head: LinearHead, scores: DeviceScores) -> None:
     """Write the bundle, and check that its files compute what they are to."""
-    count, rows, info = len(draft.labels), changed.rows, bundle.info
-    weights = {**changed.tail.weights, **rows}
-    step, tail = bundle.file(STEP).read_bytes(), bundle.file(TAIL).read_bytes()
+    parts = (head.weight.astype(np.float32), head.bias.astype(np.float32))
+    rows: dict[str, Floats] = dict(zip(tail.names, parts, strict=True))
+    step, inference = bundle.file(STEP).read_bytes(), bundle.file(TAIL).read_bytes()
     ports = {f"{state}{name}": 0 for name in rows for state in ("", *_STATES)}
     axes = {LOGITS: -1, **ports, **{f"next.{name}": 0 for name in ports}}
-    model = Resize(count, {LOGITS: -1}, {f"tail.{name}": value for name, value in rows.items()})
-    training = Resize(count, axes, counted=counted_nodes(step, draft.count))
+    counted = counted_nodes(step, draft.count)
     contents = {
-        MODEL: lambda: resized((bundle.folder / MODEL).read_bytes(), model),
-        WEIGHTS: lambda: save({**read_tensors(bundle.file(WEIGHTS), finite=False), **rows}),
-        TAIL: lambda: resized(tail, Resize(count, axes)),
-        STEP: lambda: resized(step, training),
+        TAIL: lambda: resized(inference, Resize(len(draft.labels), axes)),
+        STEP: lambda: resized(step, Resize(len(draft.labels), axes, counted=counted)),
     }
-    stored, train = changed.stored, info.train
-    if train is None:
-        raise BundleError(f"{bundle.name} cannot be trained: {_WAY_OUT}")
-    train = replace(train, replay_samples=len(stored[REPLAY]), check_samples=len(stored[CHECK]))
-    # what the distance to the user's samples was measured on has no sample of a new label, and all of one that goes
-    unknown = info.unknown if draft.is_merge else None
-    changes = {**new_labels(bundle, draft), "train": train}
-    with successor(bundle, out, contents, changed.scores, unknown=unknown, **changes) as part:
-        for name, samples in stored.items():
-            samples.save(part / name)
+    # the distance to the user's samples stays true where none comes or goes: where two labels become one
+    unknown = bundle.info.unknown if any(len(olds) > 1 for olds in draft.rows) else None
+    with relabelled(bundle, draft, out, rows, contents, scores, unknown) as part:
         pixels = np.random.default_rng(0).standard_normal((2, *bundle.input_shape), np.float32)
-        names = (FEATURES, LOGITS) if train.cut else (LOGITS,)
-        features, logits = ([pixels, *Session(part / MODEL, 1).run(pixels, *names)])[-2:]
-        body = changed.tail.body.logits(features, changed.tail.weights)
-        answers = changed.head.scores(body).astype(np.float32)
-        for written in (logits, Tail(part / TAIL, 1).logits(features, weights)):
+        model = Session(part / MODEL, 1)
+        features = model.features(pixels) if FEATURES in model.outputs else pixels
+        answers = head.scores(tail.body.logits(features, tail.weights)).astype(np.float32)
+        for written in (model.logits(pixels), Tail(part / TAIL, 1).logits(features, {**tail.weights, **rows})):
             require_parity("the bundle of other labels", "its head", largest_difference(written, answers))
-        _require_same_step(bundle, part, draft, changed.tail)
+        _require_same_step(bundle, part, draft, tail)
 
 
 def _require_same_step(bundle: Bundle, part: Path, draft: Draft, tail: _Tail) -> None:
