@@ -171,9 +171,8 @@ def relabelled(
         WEIGHTS: lambda: save({**tensors, **rows}),
         **contents,
     }
-    counts = {"replay_samples": len(stored[REPLAY]), "check_samples": len(stored[CHECK])}
-    changes = {**new_labels(bundle, draft), "train": train and replace(train, **counts)}
-    with successor(bundle, out, files, scores, unknown=unknown, **changes) as part:
+    train = train and replace(train, replay_samples=len(stored[REPLAY]), check_samples=len(stored[CHECK]))
+    with successor(bundle, out, files, scores, unknown=unknown, train=train, **new_labels(bundle, draft)) as part:
         for name, samples in stored.items():
             samples.save(part / name)
         yield part
@@ -191,8 +190,8 @@ def share_found(targets: Targets, logits: Array, labels: Labels, new: Sequence[i
     """Return the share of a new label's samples that get it, and their number; None where there is no new label."""
     numbers = np.arange(logits.shape[1])
     has = presence(labels, numbers)[:, new].any(axis=1)
-    got = presence(targets.answers(logits), numbers)[:, new].any(axis=1)
-    return (float(got[has].mean()) if has.any() else None), int(has.sum())
+    got = np.asarray(presence(targets.answers(logits[has]), numbers)[:, new].any(axis=1))
+    return (float(got.mean()) if len(got) else None), int(has.sum())
 
 
 @contextmanager
