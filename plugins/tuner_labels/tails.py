@@ -30,7 +30,7 @@ from tuner.runtime.train.adapters import Adapters, fused_name
 from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, REPLAY, STEP, TAIL, replay_of
 from tuner.runtime.train.tail import Trainer
 from tuner.training.schedule import batches_of
-from tuner_labels.draft import OWN, Draft, LabelChange, relabelled, score_of_others, share_found
+from tuner_labels.draft import OWN, Draft, LabelChange, made_from, relabelled, score_of_others, share_found
 from tuner_labels.onnx_rows import Resize, counted_nodes, nodes_of, resized
 
 #: Bias of a label that no sample gets, where two steps are compared: its probability is 0 in float32.
@@ -68,7 +68,15 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
     after, others = score_of_others(targets, logits, moved, new)
     check = draft.stored(bundle)[CHECK]
     known_after = targets.score(head.scores(tail.features(check)), check.labels) if len(check) else None
-    _write(bundle, draft, out, tail, head, DeviceScores(trainer.before, known_after, (), len(photos)))
+    change, scores = (bundle, draft, tail, head), DeviceScores(trainer.before, known_after, (), len(photos))
+    if photos:
+        with made_from(bundle, out) as part:
+            _write(*change, part / "draft", scores)
+            learned = Trainer(Bundle.read(part / "draft"))
+            learned.add(photos, [draft.labels[-1]] * len(photos))  # its bundle keeps what a trainer was given
+            learned.save(part / "made")
+    else:
+        _write(*change, out, scores)
     before = score_of_others(targets, tail.head.scores(known), labels, old)[0]
     values = (samples, found, before, after, others, trainer.before, known_after, time.monotonic() - began)
     return LabelChange(str(out), bundle.name, draft.labels, *values)
@@ -140,7 +148,7 @@ def _with_last_row(head: LinearHead, solved: UnionHead) -> LinearHead:
     return LinearHead(np.concatenate([head.weight[:-1], weight]), np.concatenate([head.bias[:-1], bias]))
 
 
-def _write(bundle: Bundle, draft: Draft, out: Path, tail: _Tail, head: LinearHead, scores: DeviceScores) -> None:
+def _write(bundle: Bundle, draft: Draft, tail: _Tail, head: LinearHead, out: Path, scores: DeviceScores) -> None:
     """Write the bundle, and check that its files compute what they are to."""
     parts = (head.weight.astype(np.float32), head.bias.astype(np.float32))
     rows: dict[str, Floats] = dict(zip(tail.names, parts, strict=True))

@@ -43,13 +43,10 @@ class SolvingTrainer(Trainer):
     The user's samples that the bundle was made from are there already, as codes of their features; `add` adds others,
     and `forget` removes any, as if they had never been there. Arguments, attributes and errors are those of
     `DeviceTrainer`.
-
-    Attributes:
-        left_out: After `train`, the logits of each of the user's samples by the head without it, float64 [n, labels].
     """
 
     _trainer = "SolvingTrainer"
-    left_out: Doubles
+    _left_out: Doubles
 
     def _open(self, info: TrainInfo) -> None:
         self._weights = read_tensors(self.bundle.file(WEIGHTS), info.weights)
@@ -79,6 +76,11 @@ class SolvingTrainer(Trainer):
         """Labels of these samples, int64 [n], or with several labels a sample [n, labels]."""
         return self._own.labels
 
+    @property
+    def left_out(self) -> Doubles:
+        """After `train`, the logits of each of these samples by the head without it, float64 [n, labels]."""
+        return self._left_out
+
     def forget(self, samples: Sequence[SampleOrFile]) -> int:
         """Remove samples from the sums, bit for bit as if never there; return how many of them the bundle had.
 
@@ -103,7 +105,7 @@ class SolvingTrainer(Trainer):
         # a loss of before would tell of samples that were forgotten since
         self._losses = ()
         solved = union_head(self._file.given, self._own, self._others, self._file.settings)
-        self.left_out, head = solved.left_out, solved.head
+        head, self._left_out = solved.head, solved.left_out
         values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self._logits(self._own.features.astype(np.float32))[-1].astype(np.float64)
