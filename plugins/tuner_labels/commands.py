@@ -192,7 +192,7 @@ def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> Non
     text = Bundle.read(Path(change.bundle)).targets.text
     parts = [what, f"{change.samples:,} samples"] if change.samples else [what]
     if change.found is not None:
-        parts.append(f"{text(change.found)} of them are found, each without having been learned")
+        parts.append(f"heads without them find {text(change.found)} of them")
     if change.before is not None and change.after is not None:
         parts.append(
             f"other labels {text(change.before)} before, {text(change.after)} after ({change.others:,} samples)"
