@@ -1,6 +1,8 @@
 """Labels of a bundle are added, renamed, removed and merged where it runs."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,13 @@ def test_maps_thresholds_and_samples_of_several_labels_follow() -> None:
     given = {"tabby": ("cat",), "dog": ("dog", "bird"), "van": ("car",)}
     assert draft.label_map(given, ("cat", "dog", "bird", "car")) == {"tabby": ("pet",), "pet": ("pet", "bird")}
     assert draft.thresholds((0.2, 0.4, 0.7, 0.1)) == pytest.approx((0.3, 0.7))
+
+
+def test_labels_change_where_only_the_base_package_is() -> None:
+    code = (
+        "import sys, tuner_labels.changes; sys.exit(not {'torch', 'onnx', 'optuna', 'scipy'}.isdisjoint(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
