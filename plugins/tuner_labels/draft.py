@@ -102,10 +102,16 @@ class Draft:
         return np.flatnonzero(stays), moved(labels[stays], places, len(self.labels))
 
     def stored(self, bundle: Bundle) -> dict[str, Replay]:
-        """Return the samples that a bundle stores, with their new labels, by file."""
-        stored = {name: replay_of(bundle, name) for name in (REPLAY, CHECK, OWN) if name in bundle.info.files}
-        kept = {name: self.moved(samples.labels) for name, samples in stored.items()}
-        return {name: replace(stored[name].select(rows), labels=labels) for name, (rows, labels) in kept.items()}
+        """Return the samples that a bundle stores, with their new labels, by file.
+
+        One that may have several labels stays without any: it is none of the others.
+        """
+        made = dict[str, Replay]()
+        for name in {REPLAY, CHECK, OWN} & bundle.info.files.keys():
+            samples = replay_of(bundle, name)
+            kept = samples if bundle.targets.several else samples.select(self.moved(samples.labels)[0])
+            made[name] = replace(kept, labels=moved(kept.labels, self.places, len(self.labels)))
+        return made
 
     def head(self, head: LinearHead, features: Array, bias: float = 0.0) -> LinearHead:
         """Return a head with these labels; a new one has zeros and a bias.
@@ -149,6 +155,7 @@ def relabelled(
     draft: Draft,
     out: Path,
     rows: Mapping[str, Floats],
+    stored: Mapping[str, Replay],
     contents: Mapping[str, Callable[[], bytes]],
     scores: DeviceScores | None = None,
     unknown: UnknownInfo | None = None,
@@ -160,11 +167,12 @@ def relabelled(
         draft: Its new labels.
         out: Folder of the new bundle.
         rows: Weight and bias of its head, by name.
+        stored: Samples that it stores, by file; see `Draft.stored`.
         contents: What else is replaced.
         scores: Values before and after; None where the bundle's hold.
         unknown: From where on a sample is none of the labels, where that stays.
     """
-    stored, tensors, train = draft.stored(bundle), read_tensors(bundle.file(WEIGHTS), finite=False), bundle.info.train
+    tensors, train = read_tensors(bundle.file(WEIGHTS), finite=False), bundle.info.train
     model = Resize(len(draft.labels), {LOGITS: -1}, {f"tail.{name}": value for name, value in rows.items()})
     files = {
         MODEL: lambda: resized(bundle.file(MODEL).read_bytes(), model),
@@ -181,7 +189,13 @@ def relabelled(
 def score_of_others(
     targets: Targets, logits: Array, labels: Labels, changed: Sequence[int]
 ) -> tuple[float | None, int]:
-    """Return the score of the samples that have none of the labels that change, and their number."""
+    """Return the score of the samples that have none of the labels that change, and their number.
+
+    Where samples have several labels, it is of those that stay, on all samples.
+    """
+    if targets.several:
+        kept = np.setdiff1d(np.arange(logits.shape[1]), changed)
+        return (targets.score(logits[:, kept], labels[:, kept]) if len(labels) else None), len(labels)
     rows = np.logical_not(presence(labels, np.arange(logits.shape[1]))[:, changed].any(axis=1))
     return (targets.score(logits[rows], labels[rows]) if rows.any() else None), int(rows.sum())
 

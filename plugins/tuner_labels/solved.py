@@ -11,8 +11,10 @@ from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
 from tuner.ridge.solve import LinearHead
+from tuner.ridge.sums import coded
 from tuner.runtime.train.files import REPLAY, SOLVED, replay_of, train_info
 from tuner.runtime.train.solved import SolvedFile, SolvingTrainer
+from tuner.targets.strata import presence
 from tuner_labels.draft import Draft, LabelChange, made_from, relabelled, score_of_others, share_found
 
 #: Bias of a label that nothing was learned of yet: no sample gets it.
@@ -58,6 +60,15 @@ def _write_unsolved(bundle: Bundle, draft: Draft, folder: Path) -> None:
     now = draft.head(LinearHead(*(given[name].astype(np.float64) for name in info.weights)), features, NEVER)
     parts = (now.weight.astype(np.float32), now.bias.astype(np.float32))
     rows: dict[str, Floats] = dict(zip(info.weights, parts, strict=True))
-    solved = SolvedFile(draft.head(file.given, features), file.codes[kept], labels, file.step, file.settings)
-    with relabelled(bundle, draft, folder, rows, {SOLVED: solved.content}, unknown=bundle.info.unknown):
+    codes, stored = file.codes[kept], draft.stored(bundle)
+    # what the user and the global data have of one label now is of one domain: else the gate would tell them apart
+    numbers = np.arange(len(draft.labels))
+    both = [new for new in draft.changed[1] if presence(labels, numbers)[:, new].any()]
+    joins = np.asarray(presence(stored[REPLAY].labels, numbers)[:, both].any(axis=1))
+    joined = stored[REPLAY].select(np.flatnonzero(joins))
+    stored[REPLAY] = stored[REPLAY].select(np.flatnonzero(~joins))
+    codes = np.concatenate([codes, coded(joined.read(np.arange(len(joined))), file.step)])
+    labels = np.concatenate([labels, joined.labels.astype(labels.dtype)])
+    solved = SolvedFile(draft.head(file.given, features), codes, labels, file.step, file.settings)
+    with relabelled(bundle, draft, folder, rows, stored, {SOLVED: solved.content}, unknown=bundle.info.unknown):
         pass

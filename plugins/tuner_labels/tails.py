@@ -66,9 +66,10 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
         head, logits = _with_last_row(head, solved), solved.known_left_out
         found = share_found(targets, solved.left_out, np.full(samples, new[0]), new)[0]
     after, others = score_of_others(targets, logits, moved, new)
-    check = draft.stored(bundle)[CHECK]
+    kept = draft.stored(bundle)
+    check = kept[CHECK]
     known_after = targets.score(head.scores(tail.features(check)), check.labels) if len(check) else None
-    change, scores = (bundle, draft, tail, head), DeviceScores(trainer.before, known_after, (), len(photos))
+    change, scores = (bundle, draft, tail, head, kept), DeviceScores(trainer.before, known_after, (), len(photos))
     if photos:
         with made_from(bundle, out) as part:
             _write(*change, part / "draft", scores)
@@ -148,7 +149,15 @@ def _with_last_row(head: LinearHead, solved: UnionHead) -> LinearHead:
     return LinearHead(np.concatenate([head.weight[:-1], weight]), np.concatenate([head.bias[:-1], bias]))
 
 
-def _write(bundle: Bundle, draft: Draft, tail: _Tail, head: LinearHead, out: Path, scores: DeviceScores) -> None:
+def _write(
+    bundle: Bundle,
+    draft: Draft,
+    tail: _Tail,
+    head: LinearHead,
+    stored: Mapping[str, Replay],
+    out: Path,
+    scores: DeviceScores,
+) -> None:
     """Write the bundle, and check that its files compute what they are to."""
     parts = (head.weight.astype(np.float32), head.bias.astype(np.float32))
     rows: dict[str, Floats] = dict(zip(tail.names, parts, strict=True))
@@ -162,7 +171,7 @@ def _write(bundle: Bundle, draft: Draft, tail: _Tail, head: LinearHead, out: Pat
     }
     # the distance to the user's samples stays true where none comes or goes: where two labels become one
     unknown = bundle.info.unknown if any(len(olds) > 1 for olds in draft.rows) else None
-    with relabelled(bundle, draft, out, rows, contents, scores, unknown) as part:
+    with relabelled(bundle, draft, out, rows, stored, contents, scores, unknown) as part:
         pixels = np.random.default_rng(0).standard_normal((2, *bundle.input_shape), np.float32)
         model = Session(part / MODEL, 1)
         features = model.features(pixels) if FEATURES in model.outputs else pixels
