@@ -29,6 +29,7 @@ from tuner.results.views.estimates import EstimateErrors
 from tuner_check.findings import Findings
 from tuner_fleet.process import Worker
 from tuner_init.prepare import Prepared
+from tuner_labels.draft import LabelChange
 from tuner_labels.suggestions import Contradiction, Suggestion
 from tuner_report.diff import RunDiff
 from tuner_testing.check import PluginReport
@@ -210,7 +211,7 @@ PREDICTIONS = keys(
         "left_out": each(keys({"folder": TEXT, "kinds": TEXT})),
     }
 )
-#: An event of `tuner watch`: a prediction, a refused file, a round, a problem, files to label, or those left out.
+#: An event of `tuner watch`: a prediction, a refused file, a round, a problem, those left out, or what was done.
 EVENT = keys(
     {},
     {
@@ -222,6 +223,10 @@ EVENT = keys(
         "round": {"enum": ["accepted", "refused"]},
         "reason": TEXT,
         "problem": TEXT,
+        "predicted": WHOLE,
+        "not_predicted": WHOLE,
+        "kept": WHOLE,
+        "outlook": TEXT,
         "label_next": each(TEXT),
         "left_out": WHOLE,
         "kinds": TEXT,
@@ -265,6 +270,7 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
     "plugins/tuner_init": {"init-1": of(Prepared)},
     "plugins/tuner_labels": {
         "labels-suggest-1": keys({"suggestions": each(of(Suggestion))}),
+        "labels-change-1": of(LabelChange),
         "labels-check-1": keys({"contradictions": each(of(Contradiction))}),
     },
     "plugins/tuner_priors": {

@@ -1,14 +1,108 @@
-"""The commands on labels: labels suggest, labels check."""
+"""The commands on labels: of a bundle add, rename, remove and merge; of local data suggest and check."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from tuner.cli.options import Json, Memory, Time, document, print_line
 
-labels_app = App(name="labels", help="Compare the labels of local data with those of the model.")
+if TYPE_CHECKING:
+    from tuner_labels.draft import LabelChange
+
+NewBundle = Annotated[
+    Path | None,
+    Parameter(
+        name=["--out", "-o"],
+        help="The new bundle's folder [default: the bundle's own with the next number, such as dogs-2].",
+    ),
+]
+
+labels_app = App(name="labels", help="Change the labels of a bundle, or compare those of local data with the model's.")
+
+
+@labels_app.command
+def add(
+    bundle: Path,
+    name: str,
+    photos: Annotated[list[Path], Parameter(consume_multiple=True)],
+    /,
+    *,
+    out: NewBundle = None,
+    json_output: Json = False,
+) -> None:
+    """Teach a bundle a new label from some ten photos, without PyTorch, and write it as a new bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder, exported with --trainable.
+    name
+        The new label.
+    photos
+        Files of the kind that the bundle predicts, or folders of them.
+    """
+    from tuner_labels.changes import add_label
+
+    _print_change(f"{name!r} added", add_label(bundle, name, photos, out), json_output=json_output)
+
+
+@labels_app.command
+def rename(bundle: Path, old: str, new: str, /, *, out: NewBundle = None, json_output: Json = False) -> None:
+    """Give a label of a bundle another name, and write it as a new bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder.
+    old
+        The label as it is.
+    new
+        Its new name.
+    """
+    from tuner_labels.changes import rename_label
+
+    _print_change(f"{old!r} is {new!r} now", rename_label(bundle, old, new, out), json_output=json_output)
+
+
+@labels_app.command
+def remove(bundle: Path, name: str, /, *, out: NewBundle = None, json_output: Json = False) -> None:
+    """Take a label out of a bundle, with the samples that have no other, and write it as a new bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder, exported with --trainable.
+    name
+        The label.
+    """
+    from tuner_labels.changes import remove_label
+
+    _print_change(f"{name!r} removed", remove_label(bundle, name, out), json_output=json_output)
+
+
+@labels_app.command
+def merge(
+    bundle: Path, first: str, second: str, name: str, /, *, out: NewBundle = None, json_output: Json = False
+) -> None:
+    """Make one label of two, and write it as a new bundle.
+
+    Parameters
+    ----------
+    bundle
+        A bundle's folder, exported with --trainable.
+    first
+        One of the labels.
+    second
+        The other one.
+    name
+        Their new name, which may be one of theirs.
+    """
+    from tuner_labels.changes import merge_labels
+
+    change = merge_labels(bundle, first, second, name, out)
+    _print_change(f"{first!r} and {second!r} are {name!r} now", change, json_output=json_output)
 
 
 @labels_app.command
@@ -85,3 +179,24 @@ def check(task: str, /, *, time: Time = None, memory: Memory = None, json_output
             f"{printable(one.file)}: {printable(one.label)} {100 * one.probability:.0f} %; "
             f"the model finds {printable(one.instead)} {100 * one.instead_probability:.0f} %"
         )
+
+
+def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> None:
+    """Print in one line what a change of labels came to."""
+    if json_output:
+        print_line(document("labels-change-1", asdict(change)))
+        return
+    from tuner.printable import printable
+    from tuner.runtime import Bundle
+
+    text = Bundle.read(Path(change.bundle)).targets.text
+    parts = [what, f"{change.samples:,} samples"] if change.samples else [what]
+    if change.found is not None:
+        parts.append(f"heads without them find {text(change.found)} of them")
+    if change.before is not None and change.after is not None:
+        parts.append(
+            f"other labels {text(change.before)} before, {text(change.after)} after ({change.others:,} samples)"
+        )
+    if change.known_before is not None and change.known_after is not None:
+        parts.append(f"global check samples {text(change.known_before)} before, {text(change.known_after)} after")
+    print_line(printable(f"{change.bundle}: {'; '.join(parts)}; {change.seconds:.1f} s"))

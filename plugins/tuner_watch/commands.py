@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,10 +32,10 @@ def watch(
     exploration: float = 0.05,
     window: str | None = None,
     battery_full: bool = False,
-    any_time: bool = False,
+    any_time: Annotated[bool, Parameter(name=["--any-time", "--now"])] = False,
     round_time: Duration = "10m",
     keep: Size = "256MB",
-    label_next: int = 0,
+    label_next: int = 5,
     json_output: Annotated[
         bool, Parameter(name="--json", help="Print one JSON object a line, for each event.")
     ] = False,
@@ -64,7 +65,8 @@ def watch(
     keep
         Largest size of the samples kept, such as 256MB; the oldest are removed.
     label_next
-        At the end, name so many files without a label that are none of your classes, or whose label is least sure.
+        At the end, name so many files without a label that are none of your classes, or whose label is least sure; 0
+        for none.
     """
     from importlib.util import find_spec
 
@@ -72,6 +74,7 @@ def watch(
     from tuner.distribution import install_command
     from tuner.errors import UsageError
     from tuner.reading import kind_of
+    from tuner.runtime import Bundle
     from tuner.runtime.train.gate import Rules
     from tuner.units import parse_seconds, parse_size
     from tuner_watch.conditions import ANY_TIME, Conditions, read_window
@@ -90,7 +93,8 @@ def watch(
     conditions = ANY_TIME if any_time else Conditions(window=hours, full=battery_full)
     rules = Rules(seconds=parse_seconds(round_time, "--round-time"))
     policy = Policy(Watch(exploration=exploration, enough=enough), rules, conditions)
-    listener = _print_json if json_output else _print_event
+    exits = not json_output and Bundle.read(bundle).exits is not None
+    listener = _print_json if json_output else partial(_print_event, exits=exits)
     most_bytes = parse_size(keep, "--keep")
     if kind_of(samples) == "folder" and not once and find_spec("inotify_simple") is None:
         hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
@@ -136,19 +140,23 @@ def _print_json(event: Mapping[str, Any]) -> None:
     print_line(document("watch-1", event))
 
 
-def _print_event(event: Mapping[str, Any]) -> None:
+def _print_event(event: Mapping[str, Any], *, exits: bool) -> None:
     begin = f"@{event['begin']}" if "begin" in event else ""
     if "label" in event:
         labels = event.get("labels") or {event["label"]: event["probability"]}
         listed = "), ".join(f"{printable(label)} ({100 * share:.0f} %" for label, share in labels.items())
-        print_line(f"{printable(event['file'])}{begin}: {listed}, exit {event['exit']})")
+        left = f", exit {event['exit']}" if exits else ""
+        print_line(f"{printable(event['file'])}{begin}: {listed}{left})")
     elif "values" in event:
         from tuner.cli.text.predictions import format_values
 
         print_line(f"{printable(event['file'])}{begin}: {format_values(tuple(event['values'].items()))}")
-    elif "label_next" in event:
-        for file in event["label_next"]:
+    elif "outlook" in event:
+        for file in event.get("label_next", ()):
             print_line(f"label next: {printable(file)}")
+        refused = f", {event['not_predicted']:,} refused" if event["not_predicted"] else ""
+        done = f"{event['predicted']:,} files predicted{refused}; {event['kept']:,} samples kept"
+        print_line(f"{done}; {event['outlook']}")
     elif "round" in event:
         print_line(f"round {event['round']}: {event['reason']}")
     elif "left_out" in event:
@@ -163,7 +171,8 @@ def format_status(status: "ServiceStatus") -> str:
     in_use = "as it was exported" if status.round == EXPORTED else f"round {status.round}"
     speed = "" if status.mean_seconds is None else f", {1000 * status.mean_seconds:.2f} ms each"
     lines = [f"{status.name} · {in_use} · {status.answers:,} predictions{speed}"]
-    lines += [_exit(exit_, status.explored) for exit_ in status.exits]
+    if len(status.exits) > 1:
+        lines += [_exit(exit_, status.explored) for exit_ in status.exits]
     lines += [
         f"  drift of {one.stream}: statistic {one.statistic:.2f} (alarm above {one.limit:g}), "
         f"mean {one.mean:.3f} over {one.samples:,} samples"
@@ -174,6 +183,8 @@ def format_status(status: "ServiceStatus") -> str:
     lines.append(_due(status))
     for round_ in status.rounds:
         verdict = "accepted" if round_.accepted else "refused"
+        if round_.name and round_.name not in (status.round, *status.earlier):
+            verdict = f"accepted as {round_.name}, which is not in use any more"
         lines.append(f"  {_ago(round_.when)}: a round on {round_.samples:,} samples was {verdict}: {round_.reason}")
     lines += [f"  {_ago(problem.when)}: {problem.line}" for problem in status.problems]
     return "\n".join(lines)

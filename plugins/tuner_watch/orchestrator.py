@@ -214,6 +214,18 @@ class Orchestrator:
             return None
         return NO_TRAINER if self._training is None else unmet(self._policy.conditions, self._world.readings())
 
+    def outlook(self) -> str:
+        """Return when the next round comes, for people."""
+        if self._training is None:
+            return f"no round comes: {NO_TRAINER}"
+        if self._round is not None:
+            return "a round is training"
+        if self._due() is None:
+            new, enough = min(self.state.new_samples, len(self.ring)), self._policy.watch.enough
+            return f"a round comes after {enough - new:,} more new ones (--enough {enough})"
+        waits = self.waiting()
+        return "a round is due" if waits is None else f"a round is due, but {waits}; with --now it does not wait"
+
     def save(self) -> None:
         """Write the state; a full disk is a problem, not the end."""
         due, waits = self._due(), self.waiting()
@@ -247,20 +259,19 @@ class Orchestrator:
         self._round = _Running(reason, self.state.new_samples, rounds, still, future)
 
     def _finish(self, running: "_Running", result: RoundResult) -> Verdict:
-        verdict = result.verdict
+        verdict, name = result.verdict, ""
         try:
             if verdict.accepted and result.made is not None:
                 identities = running.learned.union(sample.identity for sample in result.used)
                 self.ring.note_learned(file_hash(result.made / FILE), identities)  # first: what it saw never judges it
-                install_round(self.folder, result.made, running.rounds)
+                name = install_round(self.folder, result.made, running.rounds)
         except (OSError, TunerError) as error:
             verdict = refused(f"the new bundle cannot be put in place ({error}): the old one stays")
         finally:
             if result.made is not None:
                 shutil.rmtree(result.made, ignore_errors=True)
-        latest = Round(
-            self._world.clock(), len(result.used), running.asked, verdict.accepted, verdict.reason, verdict.evidence
-        )
+        about = (len(result.used), running.asked, verdict.accepted, verdict.reason, verdict.evidence, name)
+        latest = Round(self._world.clock(), *about)
         self._memory.state = replace(
             after_round(self.state, swapped=False),
             rounds=(*self.state.rounds, latest)[-SHOWN:],

@@ -46,7 +46,7 @@ class ServingModel:
         for name in names[names.index(after) + 1 :] if after in names else names:
             state = self._memory.state
             if name != state.round:
-                state = replace(after_round(state, swapped=True), round=name)
+                state = replace(after_round(state, swapped=True), round=name, new_samples=state.new_samples)
             try:
                 bundle = Bundle.read(folder_of(self._folder, name))
                 if not state.fits(len(bundle.models)):

@@ -33,6 +33,7 @@ class Round:
         accepted: Whether the new model was accepted.
         reason: The gate's reason.
         evidence: Measured values that it rests on; None where nothing was measured.
+        name: Name of the round that was put in place; empty where none was.
     """
 
     when: float
@@ -41,6 +42,7 @@ class Round:
     accepted: bool
     reason: str
     evidence: Evidence | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
@@ -34,6 +33,8 @@ from tuner_watch.serving import UnusableError
 from tuner_watch.state import Problem, Round, ServiceState, read_state
 
 STREAM = "-"
+#: Files that are named at the end as worth a label.
+LABEL_NEXT = 5
 Event = dict[str, Any]
 
 
@@ -122,7 +123,7 @@ def watch(
     once: bool = False,
     policy: Policy | None = None,
     most_bytes: int | None = None,
-    label_next: int = 0,
+    label_next: int = LABEL_NEXT,
 ) -> None:
     """Predict files as they come, until there are no more or the user interrupts.
 
@@ -131,31 +132,69 @@ def watch(
     Args:
         bundle: Folder of the bundle.
         samples: A folder of files, or ``-`` for paths on standard input.
-        listener: Called with an event for each prediction, refused file, finished round, and problem.
+        listener: Called with an event for each prediction, refused file, finished round, and problem; at the end, also
+            where the user ends it, with what was done and when the next round comes.
         once: Whether to end when every existing file has been predicted, instead of waiting for more.
         policy: How to decide.
         most_bytes: Largest size of the samples that are kept.
-        label_next: Number of files without a label to name in an event at the end: those that are none of the user's
+        label_next: Number of files without a label to name in the last event: those that are none of the user's
             classes, where the bundle can tell, then those whose label is least sure.
     """
-    world, unsure = World(unknown=label_next > 0), dict[str, float]()
-    with (
-        _naming(unsure, listener),
-        Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service,
-    ):
-        last_reported = None
-        for file in _incoming(service, samples, listener, once=once):
-            if file is not None:
-                doubt = _predict(service, file, listener)
-                kept = nlargest(label_next, [*unsure.items(), (str(file.path), doubt)], key=itemgetter(1))
-                unsure.clear()
-                unsure.update(pair for pair in kept if pair[1] > 0)
-            _report_round(service.tend(), listener)
-            last = service.state.problems[-1] if service.state.problems else None
-            if last is not None and last != last_reported:
-                listener({"problem": last.line})
-            last_reported = last
-        _report_round(service.tend(wait=True), listener)  # the last samples may have made one due
+    tally, world = _Tally(label_next), World(unknown=label_next > 0)
+    with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service:
+        try:
+            _serve(service, _incoming(service, samples, listener, once=once), tally, listener)
+        except KeyboardInterrupt:
+            listener(tally.summary(service))
+            raise
+        listener(tally.summary(service))
+
+
+def _serve(
+    service: Orchestrator,
+    files: Iterator[IncomingFile | None],
+    tally: "_Tally",
+    listener: Callable[[Event], None],
+) -> None:
+    last_reported = None
+    for file in files:
+        if file is not None:
+            tally.add(file, _predict(service, file, listener))
+        _report_round(service.tend(), listener)
+        last = service.state.problems[-1] if service.state.problems else None
+        if last is not None and last != last_reported:
+            listener({"problem": last.line})
+        last_reported = last
+    _report_round(service.tend(wait=True), listener)  # the last samples may have made one due
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was done since the start.
+
+    Attributes:
+        label_next: Number of files to name as worth a label.
+        predicted: Number of files that were predicted; `refused` of those that could not be.
+        unsure: How much a label of these files would tell, by path.
+    """
+
+    label_next: int
+    predicted: int = 0
+    refused: int = 0
+    unsure: dict[str, float] = field(default_factory=dict)
+
+    def add(self, file: IncomingFile, doubt: float | None) -> None:
+        """Count a file; `doubt` is what `_predict` returns."""
+        self.predicted += doubt is not None
+        self.refused += doubt is None
+        pairs = [*self.unsure.items(), (str(file.path), doubt or 0.0)]
+        self.unsure = {path: value for path, value in nlargest(self.label_next, pairs, key=itemgetter(1)) if value > 0}
+
+    def summary(self, service: Orchestrator) -> Event:
+        """Return the last event."""
+        kept = len(service.ring)
+        event = {"predicted": self.predicted, "not_predicted": self.refused, "kept": kept, "outlook": service.outlook()}
+        return event | ({"label_next": list(self.unsure)} if self.unsure else {})
 
 
 def status(bundle: Path) -> ServiceStatus:
@@ -165,6 +204,8 @@ def status(bundle: Path) -> ServiceStatus:
     state, ring = read_state(bundle), ring_of(bundle)
     if state.round != names[0] or not state.fits(len(in_use.models)):
         state = ServiceState(rounds=state.rounds, problems=state.problems, new_samples=state.new_samples)
+    if not len(ring):  # they were forgotten since the state was written: nothing is left that a round could learn
+        state = replace(state, asked=None, due=None, waits=None)
     return ServiceStatus(
         bundle=str(bundle),
         name=in_use.name,
@@ -208,18 +249,11 @@ def _report_round(verdict: Verdict | None, listener: Callable[[Event], None]) ->
         listener({"round": "accepted" if verdict.accepted else "refused", "reason": verdict.reason})
 
 
-@contextmanager
-def _naming(unsure: Mapping[str, float], listener: Callable[[Event], None]) -> Iterator[None]:
-    """Name what to label next when the watching ends, also where the user ends it."""
-    try:
-        yield
-    finally:
-        if unsure:
-            listener({"label_next": list(unsure)})
+def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Event], None]) -> float | None:
+    """Predict a file; return how much its label would tell: above 1 where it is unknown, 0 where it has one.
 
-
-def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Event], None]) -> float:
-    """Predict a file; return how much its label would tell: above 1 where it is unknown, 0 where it has one."""
+    None where it cannot be predicted.
+    """
     name, label, predictions = str(file.path), None, list[Prediction]()
 
     def infer(sample: Sample, recording: str = "", **begin: int) -> None:
@@ -238,6 +272,7 @@ def _predict(service: Orchestrator, file: IncomingFile, listener: Callable[[Even
         raise
     except TunerError as error:
         listener({"file": name, "refused": str(error)})
+        return None
     finally:
         if file.changed_ns:
             service.predicted.add(file)

@@ -191,6 +191,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     Raises:
         BundleError: `out` exists already and is not an empty folder, or cannot be made.
     """
+    out = out.absolute()  # the folder `.` has a name too
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         if (out.exists() or out.is_symlink()) and (not out.is_dir() or any(out.iterdir())):
@@ -215,9 +216,10 @@ def successor(
     parent: Bundle,
     out: Path,
     replaced: Mapping[str, Callable[[], bytes | bytearray]],
-    scores: DeviceScores,
+    scores: DeviceScores | None,
     exits: ExitPolicy | None = None,
     unknown: UnknownInfo | None = None,
+    **changes: Any,
 ) -> Iterator[Path]:
     """Give a folder with a bundle's files, some of them replaced, to check; it is then sealed and put in place.
 
@@ -225,19 +227,21 @@ def successor(
         parent: The bundle that training started from.
         out: As for `new_folder`, whose errors are raised.
         replaced: Functions that return new contents, by file; called in turn, so that one content is in memory.
-        scores: Values before and after training.
+        scores: Values before and after training; None where nothing was trained, and the parent's hold.
         exits: New exits; the parent's where they are not given.
         unknown: From where on a sample is none of the user's classes, where `UNKNOWN` is replaced; else it is left out:
             what it was measured on is no longer what the head reads.
+        **changes: Other fields of ``bundle.json`` that differ from the parent's.
     """
     info = replace(
         parent.info,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         tuner=installed_version(),
         parent=parent.identity,
-        scores=Scores(untouched=parent.info.scores.untouched, device=scores),
+        scores=Scores(untouched=parent.info.scores.untouched, device=scores) if scores else parent.info.scores,
         exits=exits or parent.exits,
         unknown=unknown,
+        **changes,
     )
     with new_folder(out) as part:
         for name in parent.info.files:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -46,12 +47,16 @@ def samples(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command: its exit code, the JSON it printed, and what went to stderr."""
+    """Return a function that runs a command: its exit code, the JSON it printed, and what went to stderr.
+
+    What `watch` says of the whole at its end is left out.
+    """
 
     def command(*arguments: object) -> tuple[int, list[dict[str, Any]], str]:
         code = call([*map(str, arguments), "--json"])
         captured = capsys.readouterr()
-        return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+        events = [json.loads(line) for line in captured.out.splitlines()]
+        return code, [event for event in events if "outlook" not in event], captured.err
 
     return command
 
@@ -70,11 +75,34 @@ def test_a_folder_is_answered_once(bundle: Path, samples: Path, run: Run) -> Non
     assert sorted(str(sample.label) for sample in ring_of(bundle).load()) == ["None", "None", "None", "b"]
 
 
-def test_what_is_least_sure_is_to_be_labelled_next(bundle: Path, samples: Path, run: Run) -> None:
+def test_the_end_says_what_was_done_when_a_round_comes_and_what_to_label_next(
+    bundle: Path, samples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.save(samples / "between.npy", np.array([1, 0.9, 0], np.float32))
     np.save(samples / "b" / "labelled.npy", np.array([1, 1, 1], np.float32))
-    *_, last = run("watch", bundle, "--samples", samples, "--once", "--label-next", 1)[1]
-    assert last == {"schema": "watch-1", "label_next": [str(samples / "between.npy")]}
+    np.save(samples / "wide.npy", np.zeros(7))
+    command = ["watch", str(bundle), "--samples", str(samples), "--once", "--label-next", "1"]
+    assert call([*command, "--json"]) == 0
+    last, outlook = json.loads(capsys.readouterr().out.splitlines()[-1]), f"no round comes: {NO_TRAINER}"
+    counts = {"predicted": 5, "not_predicted": 1, "kept": 5, "outlook": outlook}
+    assert last == {"schema": "watch-1", **counts, "label_next": [str(samples / "between.npy")]}
+    for path in samples.rglob("*.npy"):
+        path.touch()  # new to the next watch
+    assert call(command) == 0
+    *events, next_, end = capsys.readouterr().out.splitlines()
+    assert not [line for line in events if "exit" in line]  # the bundle has none
+    assert (next_, end) == (
+        f"label next: {samples / 'between.npy'}",
+        f"5 files predicted, 1 refused; 5 samples kept; {outlook}",
+    )
+
+
+def test_a_copy_of_a_bundle_has_samples_of_its_own(bundle: Path, samples: Path, run: Run, tmp_path: Path) -> None:
+    run("watch", bundle, "--samples", samples, "--once")
+    shutil.copytree(bundle, tmp_path / "copy")
+    assert (len(ring_of(bundle)), len(ring_of(tmp_path / "copy"))) == (3, 0)
+    run("forget", tmp_path / "copy")
+    assert len(ring_of(bundle)) == 3
 
 
 def test_a_clock_that_is_set_back_hides_no_file(
@@ -186,7 +214,12 @@ def test_a_round_that_is_due_says_what_it_waits_for_and_a_damaged_state_is_repor
     _, (content,), _ = run("status", bundle)
     assert (content["due"], content["waits"]) == ("3 new samples are kept", NO_TRAINER)
     assert call(["status", str(bundle)]) == 0
-    assert f"a round is due: 3 new samples are kept; it waits: {NO_TRAINER}" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert f"a round is due: 3 new samples are kept; it waits: {NO_TRAINER}" in text
+    assert "exit" not in text.replace("exported", "").replace(NO_TRAINER, "")
+    run("forget", bundle)
+    _, (content,), _ = run("status", bundle)
+    assert (content["due"], content["waits"], content["kept"]["new"]) == (None, None, 0)
     (bundle / "device/state.json").write_text("{}")
     for command in (["status", bundle], ["watch", bundle, "--samples", samples, "--once"]):
         code, _, line = run(*command)

@@ -2,14 +2,17 @@
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.plugins.watch.lived import Copying, Make, lived
+from tests.plugins.watch.lived import ALWAYS, Copying, Make, lived
 from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
+from tuner_watch.commands import format_status
 from tuner_watch.serving import UnusableError
+from tuner_watch.watch import status
 
 
 def test_a_broken_round_is_passed_over(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
@@ -43,6 +46,30 @@ def test_a_bundle_that_never_works_is_reported(make: Make, pointing: Make, serve
         pytest.raises(UnusableError, match="neither a round nor the exported bundle can be used"),
     ):
         service.infer(sample(2, strength=0.1))
+
+
+def test_after_a_rollback_the_status_is_true_and_new_samples_count(
+    make: Make, pointing: Make, sample: Make, serve: Make
+) -> None:
+    bundle, better = make("old", [pointing(2.0)]), make("new", [pointing(2.0, (1, 0, 2))])
+    with serve(bundle, Copying(better)) as service:
+        lived(service, sample, 90, labels="bac")
+        service.tend(wait=True)
+        lived(service, sample, 7, labels="bac", first=90)
+    assert "a round on 90 samples was accepted: " in format_status(status(bundle))
+    roll_back(bundle)
+    shown = status(bundle)
+    assert (shown.round, shown.rounds[0].name) == (EXPORTED, "0001")
+    assert "was accepted as 0001, which is not in use any more: " in format_status(shown)
+    with serve(bundle, Copying(better)) as service:
+        assert service.state.new_samples == 7
+        assert service.outlook() == "a round comes after 53 more new ones (--enough 60)"
+    with serve(bundle, Copying(better), readings=replace(ALWAYS, load=2.5)) as service:
+        lived(service, sample, 53, labels="bac", first=97)
+        assert service.outlook() == (
+            "a round is due, but the device is busy: load 2.50 per processor, a round starts at 0.50 or less; "
+            "with --now it does not wait"
+        )
 
 
 def test_a_rollback_is_noticed(make: Make, pointing: Make, sample: Make, serve: Make) -> None:

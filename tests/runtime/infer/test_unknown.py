@@ -14,6 +14,7 @@ from tuner.errors import BundleError
 from tuner.ort.unknown import distance_nodes
 from tuner.ridge.unknown import Familiar
 from tuner.runtime import Bundle, Personaliser
+from tuner_watch.watch import ring_of
 
 Make = Callable[..., Any]
 DRAW = np.random.default_rng(0)
@@ -59,6 +60,19 @@ def test_the_command_answers_unknown(bundle: Path, tmp_path: Path, capsys: pytes
     assert "nearest is c (" in text
     assert call(["predict", str(bundle), str(tmp_path / "x.npy")]) == 0
     assert "x.npy: c (" in capsys.readouterr().out
+
+
+def test_a_watched_sample_that_is_none_of_the_classes_is_kept_and_named_first(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "new").mkdir()
+    for name, values in {"unsure": (5, 4.9, 0), "known": (5, 0, 0), "none of these": (0, 0, 5)}.items():
+        np.save(tmp_path / "new" / f"{name}.npy", np.array(values, np.float32))
+    assert call(["watch", str(bundle), "--samples", str(tmp_path / "new"), "--once", "--label-next", "2"]) == 0
+    named = [line for line in capsys.readouterr().out.splitlines() if line.startswith("label next: ")]
+    assert [Path(line).name for line in named] == ["none of these.npy", "unsure.npy"]
+    assert [sample.label for sample in ring_of(bundle).load()] == [None] * 3
 
 
 def test_a_bundle_that_cannot_tell_says_so(bundle: Path, make: Make, pointing: Make, tmp_path: Path) -> None:

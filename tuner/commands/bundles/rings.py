@@ -17,9 +17,13 @@ LEARNED = "learned.json"
 
 
 def ring_folder(bundle: Path) -> Path:
-    """Return the folder of a bundle's samples: in the user's cache, never in the bundle's folder."""
+    """Return the folder of a bundle's samples: in the user's cache, never in the bundle's folder.
+
+    It belongs to the place of the bundle too: a copy, perhaps of another user of the device, has samples of its own.
+    """
     exported = Bundle.read(bundle)
-    return cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}"
+    mark = content_id(str(bundle.resolve()).encode())[:8]
+    return cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}-{mark}"
 
 
 def ring_folders(task: str) -> list[Path]:

@@ -46,6 +46,7 @@ class SolvingTrainer(Trainer):
     """
 
     _trainer = "SolvingTrainer"
+    _left_out: Doubles
 
     def _open(self, info: TrainInfo) -> None:
         self._weights = read_tensors(self.bundle.file(WEIGHTS), info.weights)
@@ -70,6 +71,16 @@ class SolvingTrainer(Trainer):
         """Number of the user's samples that the head is solved from."""
         return len(self._own)
 
+    @property
+    def labels(self) -> Labels:
+        """Labels of these samples, int64 [n], or with several labels a sample [n, labels]."""
+        return self._own.labels
+
+    @property
+    def left_out(self) -> Doubles:
+        """After `train`, the logits of each of these samples by the head without it, float64 [n, labels]."""
+        return self._left_out
+
     def forget(self, samples: Sequence[SampleOrFile]) -> int:
         """Remove samples from the sums, bit for bit as if never there; return how many of them the bundle had.
 
@@ -93,7 +104,8 @@ class SolvingTrainer(Trainer):
         """Solve for the head; return its mean loss on the user's samples."""
         # a loss of before would tell of samples that were forgotten since
         self._losses = ()
-        head = union_head(self._file.given, self._own, self._others, self._file.settings).head
+        solved = union_head(self._file.given, self._own, self._others, self._file.settings)
+        head, self._left_out = solved.head, solved.left_out
         values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self._logits(self._own.features.astype(np.float32))[-1].astype(np.float64)
