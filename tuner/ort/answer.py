@@ -83,10 +83,10 @@ def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more
 
 def appended(nodes: Sequence[bytes], constants: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, str]) -> bytes:
     """Return the message that adds nodes to a model's content; `outputs` have the type of each further output."""
-    parts = [_field(_NODE, one) for one in nodes]
-    parts += [_field(_INITIALISER, _tensor(name, value)) for name, value in constants.items()]
-    parts += [_field(_OUTPUT, _output(name, dtype)) for name, dtype in outputs.items()]
-    return _field(_GRAPH, b"".join(parts))
+    parts = [field(_NODE, one) for one in nodes]
+    parts += [field(_INITIALISER, tensor(name, value)) for name, value in constants.items()]
+    parts += [field(_OUTPUT, _output(name, dtype)) for name, dtype in outputs.items()]
+    return field(_GRAPH, b"".join(parts))
 
 
 def _values(constants: dict[str, npt.NDArray[Any]], kind: Targets) -> list[bytes]:
@@ -100,27 +100,30 @@ def _values(constants: dict[str, npt.NDArray[Any]], kind: Targets) -> list[bytes
 
 def node(operator: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:
     """Return a node's message."""
-    parts = [_field(1, name.encode()) for name in inputs] + [_field(2, name.encode()) for name in outputs]
-    parts += [_field(3, f"{outputs[0]}.node".encode()), _field(4, operator.encode())]
+    parts = [field(1, name.encode()) for name in inputs] + [field(2, name.encode()) for name in outputs]
+    parts += [field(3, f"{outputs[0]}.node".encode()), field(4, operator.encode())]
     if operator == "Softmax":  # its axis is another one by default in operator sets before 13
-        parts.append(_field(5, _field(1, b"axis") + _integer(3, 1) + _integer(20, _INT)))
+        parts.append(field(5, field(1, b"axis") + integer(3, 1) + integer(20, _INT)))
     return b"".join(parts)
 
 
-def _tensor(name: str, value: npt.NDArray[Any]) -> bytes:
-    extents = b"".join(_integer(1, extent) for extent in value.shape)
-    return extents + _integer(2, _TYPES[value.dtype.name]) + _field(8, name.encode()) + _field(9, value.tobytes())
+def tensor(name: str, value: npt.NDArray[Any]) -> bytes:
+    """Return the message of a tensor, such as an initialiser."""
+    extents = b"".join(integer(1, extent) for extent in value.shape)
+    return extents + integer(2, _TYPES[value.dtype.name]) + field(8, name.encode()) + field(9, value.tobytes())
 
 
 def _output(name: str, dtype: str) -> bytes:
-    return _field(1, name.encode()) + _field(2, _field(1, _integer(1, _TYPES[dtype])))
+    return field(1, name.encode()) + field(2, field(1, integer(1, _TYPES[dtype])))
 
 
-def _field(number: int, content: bytes) -> bytes:
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of a message whose value has a length: text, bytes, or a message itself."""
     return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
 
 
-def _integer(number: int, value: int) -> bytes:
+def integer(number: int, value: int) -> bytes:
+    """Return a field of a message that is a whole number, at least 0."""
     return _varint(number << 3) + _varint(value)
 
 

@@ -1,0 +1,103 @@
+"""The command ``tuner instant``."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tuner.cli.options import Json, Memory, OutFile, Time, document, print_line, progress, stdout_console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tuner_instant.heads import Instant
+
+
+def instant(
+    data: Path,
+    /,
+    *,
+    out: OutFile,
+    model: Path | None = None,
+    global_: Annotated[Path | None, Parameter(name="--global")] = None,
+    classes: Path | None = None,
+    trainable: bool = False,
+    time: Time = None,
+    memory: Memory = None,
+    json_output: Json = False,
+) -> None:
+    """Solve for the last layer of an ONNX classifier on photos, in seconds and without PyTorch, and write a bundle.
+
+    Parameters
+    ----------
+    data
+        A folder with a folder of photos for each class; or with train, and maybe val and test, that hold these. Or a
+        task.toml, which may name signals or arrays.
+    out
+        The bundle's folder, which must be empty or not exist yet.
+    model
+        An ONNX file that ends in one linear layer.
+    global_
+        Photos of classes that the model knows: these are kept, and what it forgets is measured.
+    classes
+        File with the rows of these classes in the model's head [default: classes.tsv next to the photos].
+    trainable
+        Let the bundle learn further photos and forget some; it then holds features of all photos.
+    """
+    from tuner.cli.fence import guarded
+    from tuner.commands.limits import CommandLimits
+    from tuner_instant.heads import instant as make
+
+    with closing(progress()) as listener, guarded("tuner instant", CommandLimits.read(time, memory)):
+        listener.phase("running the model")
+        made = make(data, out, model, global_, classes, trainable=trainable, step=listener.step)
+    if json_output:
+        print_line(document("instant-1", asdict(made)))
+        return
+    stdout_console().print(table(made))
+    for line in lines(made):
+        print_line(line)
+
+
+def table(made: "Instant") -> "Table":
+    """Return the heads that were tried, the picked one marked."""
+    from tuner.cli.text.screen import table_of
+    from tuner.metrics import percent
+    from tuner.units import format_bytes, format_seconds
+
+    local, others = made.samples["local.val"], made.samples.get("global.val", 0)
+    rows = [
+        [
+            f"{'→ ' if at == made.picked else ''}{one.kind}",
+            f"{one.known:,}",
+            percent(one.local_accuracy, local),
+            "–" if one.global_accuracy is None else percent(one.global_accuracy, others),
+            format_seconds(one.seconds),
+            format_bytes(one.bytes),
+        ]
+        for at, one in enumerate(made.heads)
+    ]
+    return table_of(["head", "known photos", "your classes", "known classes", "time", "size"], rows)
+
+
+def lines(made: "Instant") -> Iterator[str]:
+    """Return the rest of what is said to people."""
+    from tuner.metrics import percent
+    from tuner.printable import printable
+    from tuner.task.data.readable import by_reason
+    from tuner.units import format_seconds
+
+    yield from map(printable, made.notes)
+    if made.left_out:
+        yield f"warning: left out, as they cannot be read: {printable(by_reason(made.left_out))}"
+    yield f"The model is given {made.assumed}: a task.toml may say otherwise."
+    if made.untouched is not None:
+        yield f"Known classes before: {percent(made.untouched, made.samples['global.val'])}."
+    if made.test_accuracy is not None:
+        yield f"Your classes, on test photos: {percent(made.test_accuracy, made.samples['local.test'])}."
+    place = printable(made.bundle)
+    yield f"{place}: {made.sentence}; {format_seconds(made.seconds)} in all"
+    yield f"Then: tuner predict {place} PHOTO"
