@@ -1,5 +1,6 @@
 """The command ``tuner instant``."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -68,36 +69,37 @@ def table(made: "Instant") -> "Table":
     from tuner.metrics import percent
     from tuner.units import format_bytes, format_seconds
 
-    local, others = made.samples["local.val"], made.samples.get("global.val", 0)
+    def share(values: "dict[str, float]", domain: str) -> str:
+        name = f"{domain}_accuracy"
+        return percent(values[name], made.samples[f"{domain}.val"]) if name in values else "–"
+
     rows = [
         [
-            f"{'→ ' if at == made.picked else ''}{one.kind}",
+            f"{'→ ' if at == made.picked else '  '}{one.kind}",
             f"{one.known:,}",
-            percent(one.local_accuracy, local),
-            "–" if one.global_accuracy is None else percent(one.global_accuracy, others),
-            format_seconds(one.seconds),
+            share(one.values, "local"),
+            share(one.values, "global"),
+            format_seconds(one.values["train_seconds"]),
             format_bytes(one.bytes),
         ]
         for at, one in enumerate(made.heads)
     ]
-    return table_of(["head", "known photos", "your classes", "known classes", "time", "size"], rows)
+    return table_of(["head", "known samples", "your classes", "known classes", "time", "size"], rows)
 
 
 def lines(made: "Instant") -> Iterator[str]:
     """Return the rest of what is said to people."""
-    from tuner.metrics import percent
-    from tuner.printable import printable
-    from tuner.task.data.readable import by_reason
+    from tuner.cli.text.bundles import format_bundle
+    from tuner.runtime import Bundle
+    from tuner.task.data.readable import left_out
     from tuner.units import format_seconds
 
-    yield from map(printable, made.notes)
+    scored = {f"{name}_accuracy": made.samples.get(f"{name}.val", 0) for name in ("local", "global")}
+    yield from made.notes
     if made.left_out:
-        yield f"warning: left out, as they cannot be read: {printable(by_reason(made.left_out))}"
-    yield f"The model is given {made.assumed}: a task.toml may say otherwise."
-    if made.untouched is not None:
-        yield f"Known classes before: {percent(made.untouched, made.samples['global.val'])}."
-    if made.test_accuracy is not None:
-        yield f"Your classes, on test photos: {percent(made.test_accuracy, made.samples['local.test'])}."
-    place = printable(made.bundle)
-    yield f"{place}: {made.sentence}; {format_seconds(made.seconds)} in all"
-    yield f"Then: tuner predict {place} PHOTO"
+        yield left_out(made.left_out)
+    spec = made.input
+    if spec["mean"]:
+        yield f"pixels: side {spec['size']}, mean {spec['mean']}, std {spec['std']}; a task.toml may give others"
+    yield format_bundle(Path(made.bundle), Bundle.open(made.bundle).info, scored)
+    yield f"made in {format_seconds(made.seconds)}; then: tuner predict {shlex.quote(made.bundle)} PHOTO"

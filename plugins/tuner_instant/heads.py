@@ -1,14 +1,15 @@
 """Heads in closed form of features that were computed once: a few are solved, and the best is written as a bundle."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from tuner.arrays import Doubles, Labels
+from tuner.arrays import Floats, Labels
 from tuner.bundle.format import MODEL, PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import BundleInfo, Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
@@ -16,7 +17,7 @@ from tuner.bundle.scores import Scores
 from tuner.distribution import installed_version
 from tuner.errors import TaskError
 from tuner.ort.parity import largest_difference, require_parity
-from tuner.ort.session import Session
+from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import DataPlan, EditTraits, RuntimePlan, TailEdit
 from tuner.plan.text import describe
@@ -34,35 +35,33 @@ from tuner.targets.base import LEFT_OUT
 from tuner.task.info import task_info
 from tuner.task.mixing import mixed_indices
 from tuner.task.task import Task
-from tuner_instant.classifier import BIAS, WEIGHT, Classifier
+from tuner_instant.classifier import BIAS, INPUT, WEIGHT, Classifier
 from tuner_instant.samples import Read, chosen_rows, features_of, task_of
 
-#: Parts of the known samples that are tried, and what all local ones count in a joint head that is for them first.
-SHARES, PERSONAL = (0.0, 0.5, 1.0), 16.0
-#: Width of stored features, in bits; and samples that the written model is checked on.
-BITS, CHECKED = 16, 4
+#: What all local samples count, where the known ones count one, in a joint head that is for them first.
+PERSONAL = 16.0
+#: Width of stored features, in bits; number of samples that the written model is checked on; and the logit of a class
+#: that the given model does not know.
+BITS, CHECKED, UNLIKELY = 16, 2, -1e9
 
 
 @dataclass(frozen=True, slots=True)
-class HeadScore:
+class Head:
     """A head that was tried.
 
     Attributes:
         kind: What was solved, for people.
-        known: Number of known samples that it was solved with.
-        local_accuracy: On the user's validation samples.
-        global_accuracy: On known validation samples; None without any.
-        left_out_accuracy: On all of the user's samples, each answered by a head without it.
-        seconds: Time to solve for it.
+        share: Part of the known samples that it was solved with.
+        known: Number of these.
+        values: Scores and seconds, as trials have them.
         bytes: Size of the head, and of the samples that a trainable bundle keeps for it.
     """
 
     kind: str
+    settings: UnionSettings
+    share: float
     known: int
-    local_accuracy: float
-    global_accuracy: float | None
-    left_out_accuracy: float
-    seconds: float
+    values: dict[str, float]
     bytes: int
 
 
@@ -71,14 +70,13 @@ class Instant:
     """A bundle that was made, and what was tried for it.
 
     Attributes:
+        bundle: Its folder.
         sentence: What was solved, with which samples.
-        labels: Labels that it answers with; the first `known` of these are those that the model knew.
-        samples: Number of samples by partition; those of known classes are a part of what is there.
-        left_out: Samples that cannot be read.
+        labels: Its labels; the first `known` are those that the model knew.
+        samples: Number of samples that were read, by partition.
+        left_out: Names of those that cannot be read.
         heads: Heads that were tried; `picked` is the place of the one that was written.
-        untouched: Accuracy of the given model on the known validation samples; None without any.
-        test_accuracy: Accuracy of the bundle on test samples; None without any.
-        assumed: How samples become the model's input.
+        input: How samples become the model's input.
         notes: Lines on the data.
         seconds: Time from the beginning to the bundle.
     """
@@ -89,11 +87,9 @@ class Instant:
     known: int
     samples: dict[str, int]
     left_out: tuple[str, ...]
-    heads: tuple[HeadScore, ...]
+    heads: tuple[Head, ...]
     picked: int
-    untouched: float | None
-    test_accuracy: float | None
-    assumed: str
+    input: dict[str, Any]
     notes: tuple[str, ...]
     seconds: float
 
@@ -108,14 +104,14 @@ def instant(
     trainable: bool = False,
     step: Callable[[str, float, float], object] = lambda _what, _done, _of: None,
 ) -> Instant:
-    """Solve for the head of an ONNX classifier, and write it as a bundle; the other arguments are those of `task_of`.
+    """Solve for the head of an ONNX classifier, and write it as a bundle.
 
     Args:
-        data: The user's samples.
+        data: Folder of the user's photos, or a task file; see `task_of`.
         out: Folder of the bundle, which must be empty or not exist yet.
         model: ONNX file of the classifier.
-        known: Samples of classes that it knows.
-        classes: Their rows in its head.
+        known: Folder of photos of classes that it knows.
+        classes: File with their rows in its head.
         trainable: Whether the bundle can learn from further samples, and forget some.
         step: Called with how many samples were run.
 
@@ -128,77 +124,28 @@ def instant(
         if not task.labelled or not task.targets.has_classes:
             raise TaskError(f"{data}: a head is solved for classes, and these samples have none: use tuner run")
         classifier = Classifier.open(path)
-        alpha, rows = chosen_rows(task)
-        read, left_out = features_of(task, classifier, rows, step)
-        heads = _Heads(task, classifier, read, alpha, path.stem)
-        heads.solve()
-        picked = heads.picked
-        final = heads.refitted(picked)
-        info = heads.write(part, picked, final, trainable=trainable)
-    scores = info.scores
-    size = len(info.labels) * (final.weight.shape[1] + 1) * 4
-    kept = 2 * final.weight.shape[1] if trainable else 0
-    return Instant(
-        str(out),
-        info.sentence,
-        info.labels,
-        len(task.head_rows),
-        {name: len(labels) for name, (_, labels) in read.items()},
-        left_out,
-        tuple(
-            HeadScore(
-                one.settings.text,
-                one.known,
-                one.values["local_accuracy"],
-                one.values.get("global_accuracy"),
-                one.values[f"{LEFT_OUT}_accuracy"],
-                one.values["train_seconds"],
-                size + kept * (len(heads.local) + one.known),
-            )
-            for one in heads.tried
-        ),
-        picked,
-        scores.untouched.get("global_accuracy"),
-        scores.from_pixels.get("test_accuracy"),
-        _assumed(task),
-        (*task.findings, *task.notes, *task.cautions),
-        time.monotonic() - began,
-    )
-
-
-def _assumed(task: Task) -> str:
-    spec = task.input
-    size = f"{spec.size} × {spec.size} pixels" if spec.size else " × ".join(map(str, task.input_shape))
-    scale = [
-        f"{name} {', '.join(f'{one:g}' for one in values)}"
-        for name, values in (("mean", spec.mean), ("std", spec.std))
-        if values
-    ]
-    return ", ".join((size, *scale))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Tried:
-    """A head that was solved for."""
-
-    settings: UnionSettings
-    share: float
-    known: int
-    values: dict[str, float]
+        read, left_out = features_of(task, classifier, chosen_rows(task), step)
+        heads = _Heads(task, classifier, read)
+        tried = heads.tried(trainable=trainable)
+        picked = heads.best_of(tried)
+        info = heads.write(part, tried[picked], path.stem, trainable=trainable)
+    samples = {name: len(labels) for name, (_, labels) in read.items()}
+    seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
+    return Instant(str(out), *seen, (*task.findings, *task.notes, *task.cautions), time.monotonic() - began)
 
 
 class _Heads:
-    """The heads of some features: `solve` tries them, `refitted` learns all local samples, `write` writes one."""
+    """The heads of some samples, whose features are `read`."""
 
-    def __init__(self, task: Task, classifier: Classifier, read: dict[str, Read], alpha: float, name: str) -> None:
-        self._task, self._classifier, self._read, self._alpha, self._name = task, classifier, read, alpha, name
-        given, outputs = classifier.head, len(task.labels)
-        if task.head_rows and max(task.head_rows) >= len(given.bias):
+    def __init__(self, task: Task, classifier: Classifier, read: Mapping[str, Read]) -> None:
+        self._task, self._classifier, self._read = task, classifier, read
+        given, rows = classifier.head, list(task.head_rows)
+        if max(rows, default=0) >= len(given.bias):
             raise TaskError(
-                f"the known classes have rows up to {max(task.head_rows)}, but the model's head has {len(given.bias)}: "
-                "give the file of their rows with --classes"
+                f"the known classes have rows up to {max(rows)}, but the model's head has {len(given.bias)}: give the "
+                "file of their rows with --classes"
             )
-        features, rows = given.weight.shape[1], list(task.head_rows)
+        features, outputs = given.weight.shape[1], len(task.labels)
         weight, bias = np.zeros((outputs, features)), np.zeros(outputs)
         weight[: len(rows)], bias[: len(rows)] = given.weight[rows], given.bias[rows]
         self._given, codec = LinearHead(weight, bias), Codec(BITS, (features,))
@@ -208,135 +155,129 @@ class _Heads:
             for values, labels in (read.get(name, none) for name in ("global.train", "global.val"))
         )
         known = self._replay.read(np.arange(len(self._replay)))
-        self._step = step_of(np.concatenate([read["local.train"][0], read["local.val"][0], known]))
+        self._step = max(map(step_of, (read["local.train"][0], read["local.val"][0], known)))
         empty = Domain.empty(features, outputs, self._step, multi=task.targets.several)
-        self.local = empty.added(self._coded("local.train"), read["local.train"][1])
         self._known = empty.added(coded(known, self._step), self._replay.labels)
-        self.tried: list[_Tried] = []
+        self._train, val = (
+            empty.added(coded(read[name][0], self._step), read[name][1]) for name in ("local.train", "local.val")
+        )
+        self._local = self._train.added(val.codes, val.labels)
+        side = task.input.size  # the first photo may be one that cannot be read
+        self._shape = (3, side, side) if task.input.kind == "images" and side else task.input_shape
+        self._untouched = self._scores_of_given() if len(self._check) else {}
 
-    def solve(self) -> None:
+    def tried(self, *, trainable: bool) -> tuple[Head, ...]:
         """Solve for heads of several kinds, with several numbers of known samples; leave-one-out sets the rest."""
-        union = chosen(self.local, self._known, UnionSettings())
+        union = chosen(self._train, self._known, UnionSettings())
         plans = [(replace(union, gate="none"), 0.0)]
         if len(self._known):
-            plans += [(union, share) for share in SHARES[1:]]
+            plans += [(union, 0.5), (union, 1.0)]
             if self._task.targets.one_class:
-                joint = chosen(self.local, self._known, UnionSettings(scores="joint"))
-                plans += [(joint, SHARES[-1]), (replace(joint, local_weight=PERSONAL), SHARES[-1])]
+                joint = chosen(self._train, self._known, UnionSettings(scores="joint"))
+                plans += [(joint, 1.0), (replace(joint, local_weight=PERSONAL), 1.0)]
+        outputs, features = self._given.weight.shape
+        heads = list[Head]()
         for settings, share in plans:
             began, known = time.monotonic(), self._mixed(share)
-            solved = union_head(self._given, self.local, known, settings)
-            seconds = time.monotonic() - began
-            self.tried.append(_Tried(settings, share, len(known), self._scored(solved) | {"train_seconds": seconds}))
+            solved = union_head(self._given, self._train, known, settings)
+            values = {"train_seconds": time.monotonic() - began, **self._scored(solved)}
+            kept = BITS // 8 * features * (len(self._local) + len(known)) if trainable else 0
+            heads.append(Head(settings.text, settings, share, len(known), values, 4 * outputs * (features + 1) + kept))
+        return tuple(heads)
 
-    @property
-    def picked(self) -> int:
-        """Place of the head that `tuner run` would pick of these."""
+    def best_of(self, heads: Sequence[Head]) -> int:
+        """Return the place of the head that `tuner run` would pick of these."""
         samples = {"local": len(self._read["local.val"][1]), "global": len(self._check)}
-        place = best({at: one.values for at, one in enumerate(self.tried)}, self._untouched(), samples)
-        return 0 if place is None else place
+        return best({at: one.values for at, one in enumerate(heads)}, self._untouched, samples) or 0
 
-    def refitted(self, place: int) -> LinearHead:
-        """Return the head of all local samples, those that judged it too."""
-        one = self.tried[place]
-        return union_head(self._given, self._every_local(), self._mixed(one.share), one.settings).head
+    def write(self, folder: Path, one: Head, name: str, *, trainable: bool) -> BundleInfo:
+        """Write a bundle into a folder, check it, and return what it says of itself.
 
-    def write(self, folder: Path, place: int, head: LinearHead, *, trainable: bool) -> BundleInfo:
-        """Write a bundle of a head into a folder, check it, and return what it says of itself."""
-        task, one = self._task, self.tried[place]
+        Its head is solved for again with all local samples, those that judged it included.
+        """
+        task = self._task
+        head = union_head(self._given, self._local, self._mixed(one.share), one.settings).head
         (folder / MODEL).write_bytes(self._classifier.with_head(head))
         save_file({WEIGHT: head.weight.astype(np.float32), BIAS: head.bias.astype(np.float32)}, folder / WEIGHTS)
-        plan = self._plan(one)
+        plan = self._plan(one, name)
         (folder / PLAN).write_text(to_toml(plan), encoding="utf-8")
-        written = Session(folder / MODEL, 1).logits(
-            task.batch(task.local.val, range(min(CHECKED, len(task.local.val))))
-        )
-        values = self._read["local.val"][0][: len(written)]
-        require_parity("the written model", "numpy", largest_difference(written, head.scores(values)))
-        pixels = {
-            name: value for name, value in one.values.items() if name.startswith("local_") and LEFT_OUT not in name
-        }
-        for name, domain in (("global.val", "global"), ("local.test", "test")):
-            if name in self._read:
-                features, labels = self._read[name]
-                pixels |= task.targets.scores(domain, head.scores(features).astype(np.float32), labels, labelled=True)
-        refit = len(self._read["local.val"][1])
+        noise = np.random.default_rng(0).standard_normal((CHECKED, *self._shape), np.float32)
+        written = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
+        require_parity("the written model", "numpy", largest_difference(written[1], head.scores(written[0])))
+        scores = {key: value for key, value in one.values.items() if key.startswith("local") and LEFT_OUT not in key}
+        for partition, domain in (("global.val", "global"), ("local.test", "test")):
+            if partition in self._read:
+                scores |= self._scores(domain, head, *self._read[partition])
         info = BundleInfo(
             name=task.name,
             labels=task.labels,
             input=task.input,
-            input_shape=task.input_shape,
+            input_shape=self._shape,
             loss=task.loss,
             made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             tuner=installed_version(),
             sentence=describe(plan),
-            scores=Scores(one.values, self._untouched(), pixels, refit_samples=refit),
+            scores=Scores(one.values, self._untouched, scores, refit_samples=len(self._read["local.val"][1])),
             train=self._write_samples(folder, one) if trainable else None,
             label_map=dict(task.label_map),
         )
         return seal(folder, info.to_dict())
 
-    def _write_samples(self, folder: Path, one: _Tried) -> TrainInfo:
+    def _write_samples(self, folder: Path, one: Head) -> TrainInfo:
         """Write what the head is solved for again from, when samples are added or forgotten."""
         (folder / Section.TRAIN).mkdir(mode=0o700)
-        local, replay = self._every_local(), self._replay.select(self._mixed_rows(one.share))
-        SolvedFile(self._given, local.codes, local.labels, self._step, one.settings).save(folder)
+        replay = self._replay.select(mixed_indices(self._known.labels, one.share))
+        SolvedFile(self._given, self._local.codes, self._local.labels, self._step, one.settings).save(folder)
         replay.save(folder / REPLAY)
         self._check.save(folder / CHECK)
-        size = sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir())
-        samples = {"replay_samples": len(replay), "check_samples": len(self._check)}
-        return TrainInfo(TrainKind.CLOSED_FORM, **samples, bits=BITS, bytes=size, weights=(WEIGHT, BIAS), cut=1)
+        return TrainInfo(
+            TrainKind.CLOSED_FORM,
+            replay_samples=len(replay),
+            check_samples=len(self._check),
+            bits=BITS,
+            bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
+            weights=(WEIGHT, BIAS),
+            cut=1,
+        )
 
-    def _plan(self, one: _Tried) -> TrialPlan:
+    def _plan(self, one: Head, name: str) -> TrialPlan:
         """Return the plan: a network of two blocks, of which the second is solved for."""
-        task, size = self._task, self._given.weight.shape[1]
-        info = replace(task_info(task), global_val=len(self._check))
-        blocks = (
-            BlockInfo("network", "input", task.input_shape, 0, 0, 0),
-            BlockInfo(
-                "head", self._classifier.reads, (size,), 2 * self._given.weight.size, self._given.weight.size, 4 * size
-            ),
-        )
-        model = ModelInfo(self._name, info.fingerprint, len(task.labels), blocks)
-        edit = TailEdit.of(
-            "closed-form", EditTraits(solves=True), **({"joint": True} if one.settings.scores == "joint" else {})
-        )
-        data = DataPlan(self._alpha * one.share, weight=1 / one.settings.local_weight, refit=True)
+        task, weights, reads = self._task, self._given.weight, self._classifier.reads
+        val = len(self._read["local.val"][1])
+        info = replace(task_info(task), local_train=len(self._train), local_val=val, global_val=len(self._check))
+        network = BlockInfo("network", INPUT, self._shape, 0, 0, 0)
+        head = BlockInfo("head", reads, weights.shape[1:], 2 * weights.size, weights.size + len(weights), 0)
+        joint = {"joint": True} if one.settings.scores == "joint" else {}
+        share = len(self._known) / max(1, sum(info.global_per_class)) * one.share
         return normal_form(
-            TrialPlan(model, info, data, split=1, shape=(edit,), runtime=RuntimePlan(backend="onnxruntime"))
+            TrialPlan(
+                ModelInfo(name, info.fingerprint, len(task.labels), (network, head)),
+                info,
+                DataPlan(share, weight=1 / one.settings.local_weight, refit=True),
+                split=1,
+                shape=(TailEdit.of("closed-form", EditTraits(solves=True), **joint),),
+                runtime=RuntimePlan(backend="onnxruntime"),
+            )
         )
 
     def _scored(self, solved: UnionHead) -> dict[str, float]:
-        targets, head = self._task.targets, solved.head
         features, labels = self._read["local.val"]
-        logits = head.scores(features).astype(np.float32)
-        both = np.concatenate([logits, solved.left_out.astype(np.float32)])
-        values = targets.scores("local", logits, labels, labelled=True)
-        values |= targets.scores(LEFT_OUT, both, np.concatenate([labels, self.local.labels]), labelled=True)
-        if len(self._check):
-            features, labels = self._read["global.val"]
-            values |= targets.scores("global", head.scores(features).astype(np.float32), labels, labelled=True)
-        return values
+        values = self._scores("local", solved.head, features, labels)
+        both = np.concatenate([solved.head.scores(features), solved.left_out]).astype(np.float32)
+        every = np.concatenate([labels, self._train.labels])
+        values |= self._task.targets.scores(LEFT_OUT, both, every, labelled=True)
+        return values | (self._scores("global", solved.head, *self._read["global.val"]) if len(self._check) else {})
 
-    def _untouched(self) -> dict[str, float]:
+    def _scores(self, domain: str, head: LinearHead, features: Floats, labels: Labels) -> dict[str, float]:
+        return self._task.targets.scores(domain, head.scores(features).astype(np.float32), labels, labelled=True)
+
+    def _scores_of_given(self) -> dict[str, float]:
         """Return the given model's accuracies: it knows the first rows only."""
-        if not len(self._check):
-            return {}
         unknown = np.arange(len(self._given.bias)) >= len(self._task.head_rows)
-        given = LinearHead(self._given.weight, np.where(unknown, -1e9, self._given.bias))
-        parts = ((domain, *self._read[f"{domain}.val"]) for domain in ("local", "global"))
-        score = self._task.targets.score
-        return {f"{domain}_accuracy": score(given.scores(features), labels) for domain, features, labels in parts}
-
-    def _every_local(self) -> Domain:
-        return self.local.added(self._coded("local.val"), self._read["local.val"][1])
-
-    def _coded(self, name: str) -> Doubles:
-        return coded(self._read[name][0], self._step)
-
-    def _mixed_rows(self, share: float) -> Labels:
-        return mixed_indices(self._known.labels, share)
+        given = LinearHead(self._given.weight, np.where(unknown, UNLIKELY, self._given.bias))
+        local = self._scores("local", given, *self._read["local.val"])
+        return local | self._scores("global", given, *self._read["global.val"])
 
     def _mixed(self, share: float) -> Domain:
-        rows = self._mixed_rows(share)
-        return Domain(self._known.codes[rows], self._known.labels[rows], self._known.outputs, self._step)
+        rows = mixed_indices(self._known.labels, share)
+        return replace(self._known, codes=self._known.codes[rows], labels=self._known.labels[rows])

@@ -87,15 +87,13 @@ def _entries(folder: Path) -> dict[str, str]:
     return found
 
 
-def chosen_rows(task: Task) -> tuple[float, dict[str, RowNumbers]]:
-    """Return the fraction of the known samples that is learned from, and the places of those that are read."""
-    rows = {name: np.arange(len(samples)) for name, samples in task.partitions()}
-    rows.pop("global.test", None)
-    if task.global_ is None:
-        return 0.0, rows
-    alpha = min(1.0, MOST_KNOWN / len(task.global_.train))
-    learned = mixed_indices(task.global_.train.labels, alpha)
-    return alpha, rows | {"global.train": learned, "global.val": filling_order(task.global_.val.labels)[:MOST_KNOWN]}
+def chosen_rows(task: Task) -> dict[str, RowNumbers]:
+    """Return the places of the samples that are read of each partition; of known ones, some of every class."""
+    rows = {name: np.arange(len(samples)) for name, samples in task.partitions() if name != "global.test"}
+    if task.global_ is not None:
+        rows["global.train"] = mixed_indices(task.global_.train.labels, min(1.0, MOST_KNOWN / len(task.global_.train)))
+        rows["global.val"] = filling_order(task.global_.val.labels)[:MOST_KNOWN]
+    return rows
 
 
 def features_of(
@@ -110,7 +108,7 @@ def features_of(
         step: Called with how many were run.
 
     Returns:
-        Features and labels by partition; and the names of samples that could not be read, which are left out.
+        Features and labels by partition; and the samples that cannot be read, each with the reason: they are left out.
 
     Raises:
         TunerError: The model cannot run them, or a partition has none that can be read.
@@ -145,6 +143,6 @@ def features_of(
 def _batch(task: Task, samples: Samples, place: int, left_out: list[str]) -> Floats | None:
     try:
         return task.batch(samples, (place,))
-    except TaskError:
-        left_out.append(samples.name(place))
+    except TaskError as error:
+        left_out.append(str(error).rpartition(": ")[0])  # without the way out
         return None
