@@ -75,7 +75,7 @@ def table(made: "Instant") -> "Table":
 
     rows = [
         [
-            f"{'→ ' if at == made.picked else '  '}{one.kind}",
+            f"{'→ ' if at == made.picked else ''}{one.settings.scores}, gate {one.settings.gate}",
             f"{one.known:,}",
             share(one.values, "local"),
             share(one.values, "global"),

@@ -38,8 +38,8 @@ from tuner.task.task import Task
 from tuner_instant.classifier import BIAS, INPUT, WEIGHT, Classifier
 from tuner_instant.samples import Read, chosen_rows, features_of, task_of
 
-#: What all local samples count, where the known ones count one, in a joint head that is for them first.
-PERSONAL = 16.0
+#: Parts of the known samples that are mixed in; none is tried too.
+SHARES = (0.5, 1.0)
 #: Width of stored features, in bits; number of samples that the written model is checked on; and the logit of a class
 #: that the given model does not know.
 BITS, CHECKED, UNLIKELY = 16, 2, -1e9
@@ -50,14 +50,13 @@ class Head:
     """A head that was tried.
 
     Attributes:
-        kind: What was solved, for people.
+        settings: What was solved.
         share: Part of the known samples that it was solved with.
         known: Number of these.
         values: Scores and seconds, as trials have them.
         bytes: Size of the head, and of the samples that a trainable bundle keeps for it.
     """
 
-    kind: str
     settings: UnionSettings
     share: float
     known: int
@@ -120,15 +119,14 @@ def instant(
     """
     began = time.monotonic()
     with new_folder(out) as part:
-        task, path = task_of(data, model, known, classes)
+        task, classifier = task_of(data, model, known, classes)
         if not task.labelled or not task.targets.has_classes:
             raise TaskError(f"{data}: a head is solved for classes, and these samples have none: use tuner run")
-        classifier = Classifier.open(path)
         read, left_out = features_of(task, classifier, chosen_rows(task), step)
         heads = _Heads(task, classifier, read)
         tried = heads.tried(trainable=trainable)
         picked = heads.best_of(tried)
-        info = heads.write(part, tried[picked], path.stem, trainable=trainable)
+        info = heads.write(part, tried[picked], trainable=trainable)
     samples = {name: len(labels) for name, (_, labels) in read.items()}
     seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
     return Instant(str(out), *seen, (*task.findings, *task.notes, *task.cautions), time.monotonic() - began)
@@ -158,23 +156,19 @@ class _Heads:
         self._step = max(map(step_of, (read["local.train"][0], read["local.val"][0], known)))
         empty = Domain.empty(features, outputs, self._step, multi=task.targets.several)
         self._known = empty.added(coded(known, self._step), self._replay.labels)
-        self._train, val = (
-            empty.added(coded(read[name][0], self._step), read[name][1]) for name in ("local.train", "local.val")
-        )
-        self._local = self._train.added(val.codes, val.labels)
+        self._local = empty
+        for name in ("local.train", "local.val"):
+            self._local = self._local.added(coded(read[name][0], self._step), read[name][1])
+        count = len(read["local.train"][1])
+        self._train = replace(self._local, codes=self._local.codes[:count], labels=self._local.labels[:count])
         side = task.input.size  # the first photo may be one that cannot be read
         self._shape = (3, side, side) if task.input.kind == "images" and side else task.input_shape
         self._untouched = self._scores_of_given() if len(self._check) else {}
 
     def tried(self, *, trainable: bool) -> tuple[Head, ...]:
-        """Solve for heads of several kinds, with several numbers of known samples; leave-one-out sets the rest."""
+        """Solve for heads with several numbers of known samples; leave-one-out says of which kind, and how."""
         union = chosen(self._train, self._known, UnionSettings())
-        plans = [(replace(union, gate="none"), 0.0)]
-        if len(self._known):
-            plans += [(union, 0.5), (union, 1.0)]
-            if self._task.targets.one_class:
-                joint = chosen(self._train, self._known, UnionSettings(scores="joint"))
-                plans += [(joint, 1.0), (replace(joint, local_weight=PERSONAL), 1.0)]
+        plans = [(replace(union, gate="none"), 0.0), *((union, share) for share in SHARES if len(self._known))]
         outputs, features = self._given.weight.shape
         heads = list[Head]()
         for settings, share in plans:
@@ -182,7 +176,7 @@ class _Heads:
             solved = union_head(self._given, self._train, known, settings)
             values = {"train_seconds": time.monotonic() - began, **self._scored(solved)}
             kept = BITS // 8 * features * (len(self._local) + len(known)) if trainable else 0
-            heads.append(Head(settings.text, settings, share, len(known), values, 4 * outputs * (features + 1) + kept))
+            heads.append(Head(settings, share, len(known), values, 4 * outputs * (features + 1) + kept))
         return tuple(heads)
 
     def best_of(self, heads: Sequence[Head]) -> int:
@@ -190,7 +184,7 @@ class _Heads:
         samples = {"local": len(self._read["local.val"][1]), "global": len(self._check)}
         return best({at: one.values for at, one in enumerate(heads)}, self._untouched, samples) or 0
 
-    def write(self, folder: Path, one: Head, name: str, *, trainable: bool) -> BundleInfo:
+    def write(self, folder: Path, one: Head, *, trainable: bool) -> BundleInfo:
         """Write a bundle into a folder, check it, and return what it says of itself.
 
         Its head is solved for again with all local samples, those that judged it included.
@@ -199,7 +193,7 @@ class _Heads:
         head = union_head(self._given, self._local, self._mixed(one.share), one.settings).head
         (folder / MODEL).write_bytes(self._classifier.with_head(head))
         save_file({WEIGHT: head.weight.astype(np.float32), BIAS: head.bias.astype(np.float32)}, folder / WEIGHTS)
-        plan = self._plan(one, name)
+        plan = self._plan(one)
         (folder / PLAN).write_text(to_toml(plan), encoding="utf-8")
         noise = np.random.default_rng(0).standard_normal((CHECKED, *self._shape), np.float32)
         written = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
@@ -240,22 +234,21 @@ class _Heads:
             cut=1,
         )
 
-    def _plan(self, one: Head, name: str) -> TrialPlan:
+    def _plan(self, one: Head) -> TrialPlan:
         """Return the plan: a network of two blocks, of which the second is solved for."""
         task, weights, reads = self._task, self._given.weight, self._classifier.reads
         val = len(self._read["local.val"][1])
         info = replace(task_info(task), local_train=len(self._train), local_val=val, global_val=len(self._check))
         network = BlockInfo("network", INPUT, self._shape, 0, 0, 0)
         head = BlockInfo("head", reads, weights.shape[1:], 2 * weights.size, weights.size + len(weights), 0)
-        joint = {"joint": True} if one.settings.scores == "joint" else {}
         share = len(self._known) / max(1, sum(info.global_per_class)) * one.share
         return normal_form(
             TrialPlan(
-                ModelInfo(name, info.fingerprint, len(task.labels), (network, head)),
+                ModelInfo(task.model.name, info.fingerprint, len(task.labels), (network, head)),
                 info,
-                DataPlan(share, weight=1 / one.settings.local_weight, refit=True),
+                DataPlan(share, refit=True),
                 split=1,
-                shape=(TailEdit.of("closed-form", EditTraits(solves=True), **joint),),
+                shape=(TailEdit.of("closed-form", EditTraits(solves=True)),),
                 runtime=RuntimePlan(backend="onnxruntime"),
             )
         )

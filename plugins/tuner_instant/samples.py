@@ -33,8 +33,8 @@ CLASSES = ("classes.tsv", "classes.csv")
 Read = tuple[Floats, Labels]
 
 
-def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | None) -> tuple[Task, Path]:
-    """Return the task of a user's photos, or of a task file, and the ONNX file of its model.
+def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | None) -> tuple[Task, Classifier]:
+    """Return the task of a user's photos, or of a task file, and its model.
 
     Args:
         data: Folder of class folders, or of partitions of such; or a task file, which says all but the model.
@@ -52,12 +52,13 @@ def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | 
         kind, name = task.model.source or ("", "")
         if model is None and kind != "onnx":
             raise TaskError(f"{data} names no ONNX file as its model: give one with --model")
-        return task, model or Path(name)
+        return task, Classifier.open(model or Path(name))
     if model is None:
         raise TaskError("the model is missing: give the ONNX file of a classifier with --model")
     if classes is not None and known is None:
         raise TaskError("--classes says which rows the known classes have: give photos of these with --global")
-    size = Classifier.open(model).shape[-1]
+    classifier = Classifier.open(model)
+    size = classifier.shape[-1]
     local, others = _entries(data), None if known is None else _entries(known)
     source = EntrySource(Path(local["train"]), "train", InputSpec(local["kind"]), SINGLE_LABEL)
     settings: dict[str, Any] = {**input_kind(local["kind"]).proposed(source), "skip_unreadable": True}
@@ -70,7 +71,8 @@ def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | 
         settings["recording"] = "exif"
     values: dict[str, Any] = {"model": {"weights": str(model.absolute())}, "local": local, "input": settings}
     values |= {} if others is None else {"global": others}
-    return task_from_values({"name": data.resolve().name, **values}, data.absolute() / "task.toml", look=False), model
+    values["name"] = data.resolve().name
+    return task_from_values(values, data.absolute() / "task.toml", look=False), classifier
 
 
 def _entries(folder: Path) -> dict[str, str]:
