@@ -23,6 +23,7 @@ from tuner.plan.parts import DataPlan, EditTraits, RuntimePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, normal_form
+from tuner.process_memory import return_freed
 from tuner.results.scores.pareto import best
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead
@@ -118,6 +119,7 @@ def instant(
         TunerError: The data or the model cannot be used, or the folder is in use.
     """
     began = time.monotonic()
+    return_freed()
     with new_folder(out) as part:
         task, classifier = task_of(data, model, known, classes)
         if not task.labelled or not task.targets.has_classes:
@@ -197,7 +199,9 @@ class _Heads:
         (folder / PLAN).write_text(to_toml(plan), encoding="utf-8")
         noise = np.random.default_rng(0).standard_normal((CHECKED, *self._shape), np.float32)
         written = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
-        require_parity("the written model", "numpy", largest_difference(written[1], head.scores(written[0])))
+        require_parity(
+            "the written model", "numpy", largest_difference(written[1], head.scores(written[0]).astype(np.float32))
+        )
         scores = {key: value for key, value in one.values.items() if key.startswith("local") and LEFT_OUT not in key}
         for partition, domain in (("global.val", "global"), ("local.test", "test")):
             if partition in self._read:
