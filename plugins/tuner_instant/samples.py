@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.errors import TaskError
+from tuner.errors import BundleError, TaskError
 from tuner.ort.session import Session
 from tuner.processors import usable_processors
 from tuner.reading import kind_of
@@ -124,7 +124,10 @@ def features_of(
         pixels = [(place, one) for place in places if (one := _batch(task, samples, int(place), left_out)) is not None]
         if not pixels:
             return np.zeros((0, classifier.head.weight.shape[1]), np.float32), places[:0]
-        features = session.features(np.concatenate([one for _, one in pixels]))
+        try:
+            features = session.features(np.concatenate([one for _, one in pixels]))
+        except BundleError as error:
+            raise TaskError(f"{error}: export it with an open size of the batch (dynamic_shapes)") from None
         return features, np.array([place for place, _ in pixels])
 
     with ThreadPoolExecutor(usable_processors()) as pool:

@@ -1,5 +1,6 @@
 """`tuner instant`: a bundle of an ONNX classifier and photos, with the base package alone."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from tests.schemas import check
 from tuner.bundle.format import Bundle
+from tuner.cli.app import call
+from tuner.commands.bundles.card import card_of
 from tuner.errors import TunerError
 from tuner.ort.session import Session
 from tuner.runtime import Personaliser, SolvingTrainer
@@ -90,6 +94,7 @@ def test_a_bundle_predicts_what_was_solved_and_keeps_the_known_classes(place: Pa
     (line,) = made.left_out
     assert "broken.png: not an image" in line
     bundle = Bundle.open(place / "bundle")
+    assert card_of(bundle.folder).local_samples == len(OWN) * 12
     session = Session(bundle.folder / "model.onnx", 1)
     files = sorted((place / "mine").rglob("[0-9].png")) + sorted((place / "known" / "val").rglob("*.png"))
     batch = normalise(np.stack([decode_image(file, bundle.input) for file in files]), bundle.input)
@@ -138,13 +143,27 @@ def test_the_last_layer_is_found(tmp_path: Path, gemm: bool, batch: int | str) -
 def test_the_command_needs_the_base_package_alone(place: Path, tmp_path: Path) -> None:
     """Importing anything of an extra raises."""
     extras = ("torch", "torchvision", "optuna", "scipy", "onnx", "onnxscript", "sklearn")
-    command = ["instant", place / "mine", "--model", place / "model.onnx", "--out", tmp_path / "bundle", "--json"]
+    command = ["instant", place / "mine", "--model", place / "model.onnx", "--out", tmp_path / "bundle"]
     code = f"""import sys; sys.modules.update(dict.fromkeys({extras}))
 from tuner.cli.app import call
 sys.exit(call({[*map(str, command)]}) or call(["show", {str(tmp_path / "bundle")!r}]))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert '"labels": ["blue", "green", "red"]' in done.stdout.splitlines()[0]
+    assert "→ " in done.stdout
+    assert "classes: 3 (blue, green, red)" in done.stdout
+
+
+def test_a_task_file_may_name_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier(tmp_path / "net.onnx", gemm=True)
+    y = np.repeat([0, 1, 2], 12)
+    x = np.random.default_rng(0).normal(size=(len(y), 3, SIDE, SIDE)) + y[:, None, None, None]
+    np.savez(tmp_path / "mine.npz", x_train=x.astype(np.float32), y_train=y)
+    (tmp_path / "task.toml").write_text('[model]\nweights = "net.onnx"\n[local]\nkind = "arrays"\ntrain = "mine.npz"\n')
+    assert call(["-q", "instant", str(tmp_path), "--out", str(tmp_path / "bundle"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    check(printed)
+    (head,) = printed["heads"]
+    assert (printed["labels"], head["values"]["local_accuracy"]) == (["0", "1", "2"], 1.0)
 
 
 def test_what_cannot_be_used_is_said(place: Path, tmp_path: Path) -> None:
