@@ -155,7 +155,8 @@ class _Heads:
             for values, labels in (read.get(name, none) for name in ("global.train", "global.val"))
         )
         known = self._replay.read(np.arange(len(self._replay)))
-        self._step = max(map(step_of, (read["local.train"][0], read["local.val"][0], known)))
+        every = (read["local.train"][0], read["local.val"][0], known)
+        self._step = step_of(np.array([np.abs(one).max(initial=0.0) for one in every]))
         empty = Domain.empty(features, outputs, self._step, multi=task.targets.several)
         self._known = empty.added(coded(known, self._step), self._replay.labels)
         self._local = empty

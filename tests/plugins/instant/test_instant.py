@@ -19,6 +19,7 @@ from tuner.commands.bundles.card import card_of
 from tuner.errors import TunerError
 from tuner.ort.session import Session
 from tuner.runtime import Personaliser, SolvingTrainer
+from tuner.runtime.train.solved import SolvedFile
 from tuner.task.data.images import decode_image, normalise
 from tuner_instant.classifier import Classifier
 from tuner_instant.heads import Instant, instant
@@ -159,11 +160,15 @@ def test_a_task_file_may_name_arrays(tmp_path: Path, capsys: pytest.CaptureFixtu
     x = np.random.default_rng(0).normal(size=(len(y), 3, SIDE, SIDE)) + y[:, None, None, None]
     np.savez(tmp_path / "mine.npz", x_train=x.astype(np.float32), y_train=y)
     (tmp_path / "task.toml").write_text('[model]\nweights = "net.onnx"\n[local]\nkind = "arrays"\ntrain = "mine.npz"\n')
-    assert call(["-q", "instant", str(tmp_path), "--out", str(tmp_path / "bundle"), "--json"]) == 0
+    assert call(["-q", "instant", str(tmp_path), "--out", str(tmp_path / "bundle"), "--trainable", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     check(printed)
     (head,) = printed["heads"]
     assert (printed["labels"], head["values"]["local_accuracy"]) == (["0", "1", "2"], 1.0)
+    kept = SolvedFile.load(Bundle.open(tmp_path / "bundle"))
+    pooled = x.reshape(len(x), 3, 4, 2, 4, 2).mean(axis=(3, 5)).reshape(len(x), FEATURES)
+    codes = kept.codes * kept.step  # of those that judged the head too, which come last
+    np.testing.assert_allclose(codes[codes[:, 0].argsort()], pooled[pooled[:, 0].argsort()], atol=1e-3)
 
 
 def test_what_cannot_be_used_is_said(place: Path, tmp_path: Path) -> None:
