@@ -48,6 +48,7 @@ GUESTS = {
     "tuner_fleet",
     "tuner_forest",
     "tuner_init",
+    "tuner_instant",
     "tuner_labels",
     "tuner_mcp",
     "tuner_nntrainer",

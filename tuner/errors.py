@@ -209,7 +209,8 @@ def missing_extra(error: ModuleNotFoundError) -> TunerError | None:
     library = (error.name or "").split(".")[0]
     if library not in EXTRAS:
         return None
-    return TunerError(f"this needs {library}, which is not installed: {install_command(EXTRAS[library])}")
+    instead = "; tuner instant needs no PyTorch" if EXTRAS[library] == "tune" else ""
+    return TunerError(f"this needs {library}, which is not installed: {install_command(EXTRAS[library])}{instead}")
 
 
 #: Way out where the system does not let a file be written.

@@ -113,7 +113,7 @@ class TrialPlan(Part):
     @property
     def local_used(self) -> int:
         """Number of local samples that are used, for training and for validation."""
-        return self.local_samples + share_of(self.task.local_val, self.data.share)
+        return self.local_samples + (0 if self.data.refit else share_of(self.task.local_val, self.data.share))
 
     @property
     def global_scored(self) -> int:

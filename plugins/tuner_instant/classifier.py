@@ -1,0 +1,258 @@
+"""An ONNX classifier by its bytes: its last linear layer, what that reads, and the same network with another head.
+
+Field numbers are those of onnx.proto3 (ONNX 1.23).
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.arrays import Array
+from tuner.bundle.format import MOST_FILE_BYTES
+from tuner.bundle.onnx_bytes import ByteRange, fields, varint
+from tuner.bundle.onnx_check import check_model
+from tuner.errors import BundleError, TaskError
+from tuner.ort import answer
+from tuner.ort.session import FEATURES, LOGITS
+from tuner.reading import kind_of, read_bytes
+from tuner.ridge.solve import LinearHead
+
+_GRAPH = 7  # of ModelProto
+_NODE, _INITIALISER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # of GraphProto
+_INPUTS, _OUTPUTS, _OPERATOR, _ATTRIBUTE = 1, 2, 4, 5  # of NodeProto
+_DIMS, _TYPE, _FLOATS, _NAME, _RAW = 1, 2, 4, 8, 9  # of TensorProto
+_FLOAT32, _INT64 = 1, 7  # of TensorProto.DataType
+_SIZES = (2, 1, 2)  # from a ValueInfoProto to the sizes of its shape
+#: Operators after the head that change no order of the classes.
+_AFTER = frozenset({"Identity", "LogSoftmax", "Sigmoid", "Softmax"})
+#: Name of a bundle's input. Names of the head's weights in a bundle's files; in its model they have `PART` in front.
+INPUT, WEIGHT, BIAS, PART = "input", "weight", "bias", "tail"
+WAY_OUT = "give a classifier that ends in one linear layer (Gemm, or MatMul and Add)"
+#: A message: the number of each field, and its value.
+Parts = list[tuple[int, int | bytes]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classifier:
+    """An ONNX file that ends in a linear layer.
+
+    Attributes:
+        model: The file's own fields, with `graph` in the place of its graph.
+        graph: The fields of its graph, up to what enters the head; it takes batches of any size.
+        reads: Name of what enters the head, float32 [n, features].
+        head: The head as it was given.
+        shape: Shape of one sample; None for a size that the file leaves open.
+    """
+
+    model: Parts
+    graph: Parts
+    reads: str
+    head: LinearHead
+    shape: tuple[int | None, ...]
+
+    @classmethod
+    def open(cls, path: Path) -> "Classifier":
+        """Read a file.
+
+        Raises:
+            TaskError: There is none, or it is no classifier whose last layer is linear.
+        """
+        if kind_of(path) != "file":
+            raise TaskError(f"--model {path}: no such file: give an ONNX file of a classifier")
+        try:
+            check_model(path)
+            model = _parts(read_bytes(path, MOST_FILE_BYTES))
+            graph = _parts(_all(model, _GRAPH)[0])
+            reads, head = _Nodes(graph).head()
+            graph, shape = _taken(_before(graph, reads))
+        except (BundleError, OSError) as error:
+            reason = str(error).removeprefix(f"{path}: ").replace(": export again", "")
+            more = ": save it in one file (external_data=False)" if "outside the file" in reason else ""
+            raise TaskError(f"--model {path}: {reason}{more}") from None
+        return cls(model, graph, reads, head, shape)
+
+    def features(self) -> bytes:
+        """Return the file without its head: its output is `FEATURES`."""
+        return self._with([], {}, FEATURES)
+
+    def with_head(self, head: LinearHead) -> bytes:
+        """Return the file with another head: its outputs are `FEATURES` and `LOGITS`."""
+        weight, bias, turned, product = (f"{PART}.{name}" for name in (WEIGHT, BIAS, "turned", "product"))
+        nodes = [
+            answer.node("Transpose", (weight,), (turned,)),
+            answer.node("MatMul", (self.reads, turned), (product,)),
+            answer.node("Add", (product, bias), (LOGITS,)),
+        ]
+        return self._with(nodes, {weight: head.weight, bias: head.bias}, FEATURES, LOGITS)
+
+    def _with(self, nodes: Sequence[bytes], constants: Mapping[str, Array], *outputs: str) -> bytes:
+        named = [] if self.reads == FEATURES else [answer.node("Identity", (self.reads,), (FEATURES,))]
+        values = {name: np.ascontiguousarray(value, np.float32) for name, value in constants.items()}
+        added = _parts(answer.appended([*named, *nodes], values, dict.fromkeys(outputs, "float32")))
+        graph = _joined(self.graph) + _all(added, _GRAPH)[0]
+        return _joined([(number, graph if number == _GRAPH else value) for number, value in self.model])
+
+
+class _Nodes:
+    """A graph's nodes by what they make, and its initialisers, both by name."""
+
+    def __init__(self, graph: Parts) -> None:
+        self.makers = {name: node for node in _all(graph, _NODE) for name in _texts(node, _OUTPUTS)}
+        self.tensors = {_texts(tensor, _NAME)[0]: tensor for tensor in _all(graph, _INITIALISER)}
+        self.outputs = [_texts(value, 1)[0] for value in _all(graph, _OUTPUT)]
+
+    def head(self) -> tuple[str, LinearHead]:
+        """Return the name of what the last linear layer reads, and the layer."""
+        name = LOGITS if LOGITS in self.outputs else self.outputs[0]
+        while self._operator(name) in _AFTER:
+            name = self._inputs(name)[0]
+        operator, bias, scales = self._operator(name), np.zeros(1), dict[str, float]()
+        if operator == "Add":
+            name, other = sorted(self._inputs(name), key=lambda one: one in self.tensors)
+            operator, bias = self._operator(name), self._values(other) if other in self.tensors else bias
+        if operator not in {"Gemm", "MatMul"}:
+            layer = {"Conv": "a convolution", "": "no layer"}.get(operator, f"the operator {operator}")
+            raise BundleError(f"its last layer is {layer}, and not linear: {WAY_OUT}")
+        reads, matrix, *more = self._inputs(name)
+        if operator == "Gemm":
+            scales = _numbers(self.makers[name])
+            bias = scales.get("beta", 1.0) * self._values(more[0]) if more else bias
+        weight = scales.get("alpha", 1.0) * self._matrix(matrix)
+        weight = weight if scales.get("transB") else weight.T
+        if scales.get("transA") or bias.size not in {1, len(weight)}:
+            raise BundleError(f"its last layer has a bias of shape {list(bias.shape)}, or is transposed: {WAY_OUT}")
+        return reads, LinearHead(weight, np.broadcast_to(bias.ravel(), len(weight)).copy())
+
+    def needed(self, name: str) -> set[str]:
+        """Return the names of all that a value is computed from, and its own."""
+        found, pending = set[str](), [name]
+        while pending:
+            one = pending.pop()
+            if one not in found:
+                found.add(one)
+                pending += self._inputs(one)
+        return found
+
+    def _operator(self, name: str) -> str:
+        return _texts(self.makers[name], _OPERATOR)[0] if name in self.makers else ""
+
+    def _inputs(self, name: str) -> list[str]:
+        return _texts(self.makers[name], _INPUTS) if name in self.makers else []
+
+    def _matrix(self, name: str) -> Array:
+        if self._operator(name) == "Transpose":
+            return self._matrix(self._inputs(name)[0]).T
+        values = self._values(name)
+        if values.ndim != 2:  # noqa: PLR2004 - a matrix
+            raise BundleError(f"the weight of its last layer has shape {list(values.shape)}: {WAY_OUT}")
+        return values
+
+    def _values(self, name: str) -> Array:
+        kind, dims, data = _tensor(self.tensors.get(name, b""))
+        if kind != _FLOAT32:
+            raise BundleError(f"the weights of its last layer ({name}) are not stored in it in float32: {WAY_OUT}")
+        return np.frombuffer(data, "<f4").reshape(dims).astype(np.float64)
+
+
+def _before(graph: Parts, name: str) -> Parts:
+    """Return a graph with only what a value is computed from, and without outputs."""
+    kept = _Nodes(graph).needed(name)
+    clash = sorted(kept & {FEATURES, LOGITS, f"{PART}.{WEIGHT}", f"{PART}.{BIAS}"} - {name})
+    if clash:
+        raise BundleError(f"it has a value named {clash[0]!r} before its head: rename that")
+    named = {_NODE: _OUTPUTS, _INITIALISER: _NAME}
+    return [
+        (number, value)
+        for number, value in graph
+        if number not in {_OUTPUT, _VALUE_INFO}
+        and (number not in named or (isinstance(value, bytes) and kept.intersection(_texts(value, named[number]))))
+    ]
+
+
+def _taken(graph: Parts) -> tuple[Parts, tuple[int | None, ...]]:
+    """Return a graph that takes batches of any size, by the name `INPUT`, and the shape of a sample."""
+    nodes = _Nodes(graph)
+    inputs = [value for value in _all(graph, _INPUT) if _texts(value, 1)[0] not in nodes.tensors]
+    if len(inputs) != 1:
+        raise BundleError(f"it has {len(inputs)} inputs, not one: {WAY_OUT}")
+    (value,), changed = inputs, dict[int | bytes, bytes]()
+    name, (batch, *shape) = _texts(value, 1)[0], _sizes(value) or [None]
+    if batch is not None:
+        reshapes = [node for node in nodes.makers.values() if _texts(node, _OPERATOR) == ["Reshape"]]
+        shapes = {nodes.tensors[one] for node in reshapes for one in _texts(node, _INPUTS)[1:] if one in nodes.tensors}
+        changed = {tensor: _reshaped(tensor, batch) for tensor in shapes}
+    renamed = _joined([(number, INPUT.encode() if number == 1 else part) for number, part in _parts(value)])
+    changed[value] = renamed if batch is None else _opened(renamed, _SIZES)
+    first: Parts = [] if name == INPUT else [(_NODE, answer.node("Identity", (INPUT,), (name,)))]
+    return first + [(number, changed.get(part, part)) for number, part in graph], tuple(shape)
+
+
+def _opened(message: bytes, path: tuple[int, ...]) -> bytes:
+    """Return a ValueInfoProto, or a part of it, whose first size is open."""
+    parts, wanted = _parts(message), path[0] if path else 1
+    at = next(at for at, (number, _) in enumerate(parts) if number == wanted)
+    inner = parts[at][1]
+    parts[at] = wanted, _opened(inner, path[1:]) if path and isinstance(inner, bytes) else answer.field(2, b"n")
+    return _joined(parts)
+
+
+def _reshaped(tensor: bytes, batch: int) -> bytes:
+    """Return the shape that something is brought to; if it begins with the batch's size, that is open."""
+    kind, _, data = _tensor(tensor)
+    sizes = np.frombuffer(data, "<i8") if kind == _INT64 else np.zeros(0, np.int64)
+    if not len(sizes) or sizes[0] != batch or (sizes < 0).any():
+        return tensor
+    return answer.tensor(_texts(tensor, _NAME)[0], np.array([-1, *sizes[1:]], np.int64))
+
+
+def _sizes(value: bytes) -> list[int | None]:
+    """Return the sizes of a ValueInfoProto's shape, None where one is open."""
+    for wanted in _SIZES:
+        value = next(iter(_all(_parts(value), wanted)), b"")
+    dims = [dict(_parts(part)).get(1) for part in _all(_parts(value), 1)]
+    return [size if isinstance(size, int) and size > 0 else None for size in dims]
+
+
+def _tensor(message: bytes) -> tuple[int | bytes, tuple[int, ...], bytes]:
+    """Return a tensor's type, sizes and values."""
+    dims, own = list[int](), dict(_parts(message))
+    for number, value in _parts(message):
+        if number == _DIMS and isinstance(value, int):
+            dims.append(value)
+        elif number == _DIMS and isinstance(value, bytes):
+            at = 0
+            while at < len(value):
+                size, at = varint(value, at, len(value))
+                dims.append(size)
+    data = own.get(_RAW, own.get(_FLOATS, b""))
+    return own.get(_TYPE, 0), tuple(dims), data if isinstance(data, bytes) else b""
+
+
+def _numbers(node: bytes) -> dict[str, float]:
+    """Return a node's attributes that are single numbers."""
+    found = dict[str, float]()
+    for own in (dict(_parts(value)) for value in _all(_parts(node), _ATTRIBUTE)):
+        name, real, whole = own.get(1), own.get(2), own.get(3)
+        if isinstance(name, bytes):
+            found[name.decode()] = struct.unpack("<f", real)[0] if isinstance(real, bytes) else int(whole or 0)
+    return found
+
+
+def _parts(message: bytes) -> Parts:
+    values = fields(message, ByteRange(0, len(message)))
+    return [(number, one if isinstance(one, int) else message[one.begin : one.end]) for number, one in values]
+
+
+def _joined(parts: Parts) -> bytes:
+    return b"".join(answer.integer(at, one) if isinstance(one, int) else answer.field(at, one) for at, one in parts)
+
+
+def _texts(message: bytes, number: int) -> list[str]:
+    return [value.decode() for value in _all(_parts(message), number)]
+
+
+def _all(parts: Parts, number: int) -> list[bytes]:
+    return [value for own, value in parts if own == number and isinstance(value, bytes)]

@@ -1,0 +1,153 @@
+"""The samples of a user, and what an ONNX classifier's head reads of them: each is decoded and run once."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.errors import BundleError, TaskError
+from tuner.ort.session import Session
+from tuner.processors import usable_processors
+from tuner.reading import kind_of
+from tuner.targets import SINGLE_LABEL
+from tuner.task.data.entry import EntrySource
+from tuner.task.data.samples import Samples
+from tuner.task.file.load import open_task
+from tuner.task.file.toml import task_from_values
+from tuner.task.inputs import input_kind
+from tuner.task.mixing import filling_order, mixed_indices
+from tuner.task.spec import InputSpec
+from tuner.task.task import Task
+from tuner_instant.classifier import Classifier
+
+#: Known samples that are read to learn from, and as many to see what was forgotten.
+MOST_KNOWN = 400
+#: Samples that a thread runs at once: more take memory, and no less time.
+AT_ONCE = 2
+PARTITIONS = {"val": ("val", "valid", "validation"), "test": ("test",)}
+CLASSES = ("classes.tsv", "classes.csv")
+#: Features and labels of a partition's samples.
+Read = tuple[Floats, Labels]
+
+
+def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | None) -> tuple[Task, Classifier]:
+    """Return the task of a user's photos, or of a task file, and its model.
+
+    Args:
+        data: Folder of class folders, or of partitions of such; or a task file, which says all but the model.
+        model: The ONNX file; a task file may name it.
+        known: Folder of photos of classes that the model knows.
+        classes: File that gives the row of each of these in the model's head; by default one next to the photos.
+
+    Raises:
+        TaskError: There are no such data, or no model.
+    """
+    if kind_of(data) == "file" or kind_of(data / "task.toml") == "file":
+        if known is not None or classes is not None:
+            raise TaskError(f"{data} is a task, which names the known classes itself: leave --global and --classes out")
+        task = open_task(str(data), look=False)
+        kind, name = task.model.source or ("", "")
+        if model is None and kind != "onnx":
+            raise TaskError(f"{data} names no ONNX file as its model: give one with --model")
+        return task, Classifier.open(model or Path(name))
+    if model is None:
+        raise TaskError("the model is missing: give the ONNX file of a classifier with --model")
+    if classes is not None and known is None:
+        raise TaskError("--classes says which rows the known classes have: give photos of these with --global")
+    classifier = Classifier.open(model)
+    size = classifier.shape[-1]
+    local, others = _entries(data), None if known is None else _entries(known)
+    source = EntrySource(Path(local["train"]), "train", InputSpec(local["kind"]), SINGLE_LABEL)
+    settings: dict[str, Any] = {**input_kind(local["kind"]).proposed(source), "skip_unreadable": True}
+    settings |= {} if size is None else {"size": size}
+    if known is not None and others is not None:
+        beside = [place / name for place in (known, Path(others["train"]).parent) for name in CLASSES]
+        listed = classes or next((path for path in beside if kind_of(path) == "file"), None)
+        others |= {} if listed is None else {"classes": str(listed.absolute())}
+    if any("val" not in one for one in (local, others or local)):  # photos of the same minute stay on one side
+        settings["recording"] = "exif"
+    values: dict[str, Any] = {"model": {"weights": str(model.absolute())}, "local": local, "input": settings}
+    values |= {} if others is None else {"global": others}
+    values["name"] = data.resolve().name
+    return task_from_values(values, data.absolute() / "task.toml", look=False), classifier
+
+
+def _entries(folder: Path) -> dict[str, str]:
+    """Return the entries of a task file for a folder of photos."""
+    if kind_of(folder) != "folder":
+        raise TaskError(f"{folder}: no such folder: give a folder of photos with a folder for each class")
+    train = folder / "train"
+    if kind_of(train) != "folder":
+        return {"kind": "images", "train": str(folder.absolute())}
+    found = {"kind": "images", "train": str(train.absolute())}
+    for part, names in PARTITIONS.items():
+        there = next((folder / name for name in names if kind_of(folder / name) == "folder"), None)
+        found |= {} if there is None else {part: str(there.absolute())}
+    return found
+
+
+def chosen_rows(task: Task) -> dict[str, RowNumbers]:
+    """Return the places of the samples that are read of each partition; of known ones, some of every class."""
+    rows = {name: np.arange(len(samples)) for name, samples in task.partitions() if name != "global.test"}
+    if task.global_ is not None:
+        rows["global.train"] = mixed_indices(task.global_.train.labels, min(1.0, MOST_KNOWN / len(task.global_.train)))
+        rows["global.val"] = filling_order(task.global_.val.labels)[:MOST_KNOWN]
+    return rows
+
+
+def features_of(
+    task: Task, classifier: Classifier, rows: Mapping[str, RowNumbers], step: Callable[[str, float, float], object]
+) -> tuple[dict[str, Read], tuple[str, ...]]:
+    """Run samples through the network up to its head, on every processor at once, each in one thread.
+
+    Args:
+        task: The task.
+        classifier: Its model.
+        rows: Places of the samples in each partition.
+        step: Called with how many were run.
+
+    Returns:
+        Features and labels by partition; and the samples that cannot be read, each with the reason: they are left out.
+
+    Raises:
+        TunerError: The model cannot run them, or a partition has none that can be read.
+    """
+    session, partitions = Session(classifier.features(), 1), dict(task.partitions())
+    done, of = 0, sum(map(len, rows.values()))
+    read, left_out = dict[str, Read](), list[str]()
+
+    def run(job: tuple[Samples, RowNumbers]) -> tuple[Floats, RowNumbers]:
+        samples, places = job
+        pixels = [(place, one) for place in places if (one := _batch(task, samples, int(place), left_out)) is not None]
+        if not pixels:
+            return np.zeros((0, classifier.head.weight.shape[1]), np.float32), places[:0]
+        try:
+            features = session.features(np.concatenate([one for _, one in pixels]))
+        except BundleError as error:
+            raise TaskError(f"{error}: export it with an open size of the batch (dynamic_shapes)") from None
+        return features, np.array([place for place, _ in pixels])
+
+    with ThreadPoolExecutor(usable_processors()) as pool:
+        for name, places in rows.items():
+            samples, parts = partitions[name], list[tuple[Floats, RowNumbers]]()
+            jobs = [(samples, places[at : at + AT_ONCE]) for at in range(0, len(places), AT_ONCE)]
+            for part in pool.map(run, jobs):
+                parts.append(part)
+                done += AT_ONCE
+                step("samples", min(done, of), of)
+            kept = np.concatenate([found for _, found in parts])
+            if not len(kept):
+                raise TaskError(f"{name}: none of its {len(places)} samples can be read, such as {left_out[-1]}")
+            read[name] = np.concatenate([features for features, _ in parts]), samples.labels[kept]
+    return read, tuple(left_out)
+
+
+def _batch(task: Task, samples: Samples, place: int, left_out: list[str]) -> Floats | None:
+    try:
+        return task.batch(samples, (place,))
+    except TaskError as error:
+        left_out.append(str(error).rpartition(": ")[0])  # without the way out
+        return None
