@@ -76,8 +76,9 @@ def apply_bundle(
                     "parent": bundle.identity,
                 }
                 listener.phase(FINISHING)
-                trainable = bundle.info.train is not None
-                write_bundle(session, plan, weights, part, origin, trainable=trainable)
+                train = bundle.info.train
+                kept = {} if train is None or train.own_bytes is None else {"replay": train.own_bytes}
+                write_bundle(session, plan, weights, part, origin, trainable=train is not None, **kept)
     finally:
         listener.close()
     return out
