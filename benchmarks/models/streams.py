@@ -9,26 +9,28 @@ without them, and a head in closed form. Next to them is the same plan trained o
 """
 
 import math
+import shutil
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.alternatives.problem import Problem
+from benchmarks.alternatives.problem import drawn
 from benchmarks.alternatives.tasks import ORDINARY
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.lib.setup import exported_bundle, open_session
-from tuner.arrays import Flags, Floats, RowNumbers
+from tuner.arrays import Flags, Floats, Labels, RowNumbers
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.bundle.format import WEIGHTS, Bundle
+from tuner.bundle.format import FILE, WEIGHTS, Bundle, seal
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.processors import usable_processors
 from tuner.runtime import Personaliser
 from tuner.runtime.infer.mcnemar import least_drop
+from tuner.runtime.train.files import OWN
 from tuner.runtime.train.gate import Rules
 from tuner.store.store import Store
 from tuner.task import Domain, Samples, Subset, Task, stratified_holdout
@@ -42,9 +44,11 @@ TASKS, STREAMS = ("digits", "sign", "emg", "spoken", "objects"), ("class", "grou
 BUNDLES = ("tail", "tail without", "solved")
 #: Share of the user's samples that comes as a stream, and samples in a round; of short streams, a third.
 STREAMED, ROUND, LEAST_ROUNDS = 0.5, 120, 3
+#: Most samples that say what came of a stream.
+HELD_OUT = 1000
 #: Blocks of the tail, and share of the global samples that is mixed in, where there are some.
 TAIL, ALPHA = 3, 0.1
-RECIPE = RecipePlan(epochs=10, batch_size=16, optimiser="adamw", learning_rate=5e-4)
+RECIPE = RecipePlan(epochs=10, batch_size=32, optimiser="adamw", learning_rate=3e-4)
 #: Bounds: loss of a stream, certain loss of an accepted round, share of the gain.
 LOST, ROUND_LOST, GAINED = 0.005, 0.01, 0.9
 
@@ -92,26 +96,27 @@ def main() -> None:
 
 def lived_through(name: str, streams: Sequence[str], folder: Path) -> list[Lived]:
     """Let the bundles of a task live through streams."""
-    problem = ORDINARY[name](0)
-    own = problem.own
+    problem, store = ORDINARY[name](0), Store(folder / "store")
+    own, test = problem.own, drawn(problem.test, HELD_OUT, 0)
     first, coming = (Subset(own, rows) for rows in stratified_holdout(own.labels, STREAMED))
     orders = {stream: ordered(coming, stream) for stream in streams}
-    figures, store = list[Lived](), Store(folder / "store")
+    figures = list[Lived]()
     for kind in ("tail", "solved"):
-        given = replace(problem.task, local=Domain(first, problem.task.local.val))
-        made = bundles_of(given, kind, folder / kind, store)
-        whole = replace(problem.task, local=Domain(own, problem.task.local.val))
-        everything = bundles_of(whole, kind, folder / f"{kind}-everything", store)[kind]
-        held_out = [problem.test.load(at) for at in range(len(problem.test))]
-        features = trainer_of(Bundle.read(everything)).features(held_out)
-        most = float(right(everything, features, problem).mean())
+        whole, given = (replace(problem.task, local=Domain(samples, test)) for samples in (own, first))
+        most, _, _ = trained(whole, kind, folder / f"{kind}-everything", store)
+        _, plan, weights = trained(given, kind, folder / kind, store)
+        made = {kind: exported_bundle(given, plan, weights, folder / kind / "bundle")}
+        if kind == "tail":
+            made["tail without"] = without_own(made[kind], folder / kind / "without")
+        features = trainer_of(Bundle.read(made[kind]), 1).features([test.load(at) for at in range(len(test))])
         for bundle, start in made.items():
             for stream, order in orders.items():
                 if order is None:
                     continue
                 names, place = (name, stream, bundle), folder / f"{bundle}-{stream}"
-                figures.append(lived(names, start, Subset(coming, order), features, problem, most, place))
-                print(shown(figures[-1]), figures[-1].reason, flush=True)
+                samples = Subset(coming, order)
+                figures.append(lived(names, start, samples, given.labels, (features, test.labels), most, place))
+                print(shown(figures[-1]), figures[-1].reason, file=sys.stderr, flush=True)
     return figures
 
 
@@ -128,56 +133,61 @@ def ordered(samples: Samples, stream: str) -> RowNumbers | None:
     return np.array(sorted(rows, key=lambda at: names[at]), np.int64)
 
 
-def bundles_of(task: Task, kind: str, folder: Path, store: Store) -> Mapping[str, Path]:
-    """Train a tail, or solve for the head, and export it; a tail with the user's earlier samples and without."""
+def trained(task: Task, kind: str, folder: Path, store: Store) -> tuple[float, TrialPlan, Path]:
+    """Train a tail, or solve for the head; return its accuracy on `local.val`, the plan and the weights."""
     session = open_session(TorchBackend(), task)
     data, blocks = DataPlan(ALPHA if task.global_ is not None else 0.0), session.model.num_blocks
     plan = TrialPlan(
         session.model, task_info(task), data, max(1, blocks - TAIL) if kind == "tail" else blocks - 1,
-        cache=CachePlan("cache", 8), recipe=RECIPE, runtime=RuntimePlan("torch", usable_processors()),
+        cache=CachePlan("cache", 8), recipe=RECIPE, runtime=RuntimePlan("torch", 1),
     )  # fmt: skip
     plan = normal_form(plan if kind == "tail" else ClosedForm().apply(plan, Knobs()))
     folder.mkdir()
-    weights = folder / WEIGHTS
     session.fill([plan], store)
-    session.train(Trial(plan, 0, store, weights))
-    made = {kind: exported_bundle(task, plan, weights, folder / kind)}
-    if kind == "tail":
-        made["tail without"] = exported_bundle(task, plan, weights, folder / "without", replay=0)
-    return made
+    outcome = session.train(Trial(plan, 0, store, folder / WEIGHTS))
+    return outcome.values["local_accuracy"], plan, folder / WEIGHTS
 
 
-def right(bundle: Path, features: Floats, problem: Problem) -> Flags:
-    """Return whether each held-out sample is answered right."""
-    trainer = trainer_of(Bundle.read(bundle))
-    return trainer.bundle.targets.are_right(trainer.logits(features), problem.test.labels)
+def without_own(bundle: Path, out: Path) -> Path:
+    """Return the same bundle as ``--replay 0`` writes it."""
+    shutil.copytree(bundle, out)
+    (out / OWN).unlink()
+    info = Bundle.read(bundle).info
+    (out / FILE).unlink()
+    seal(out, replace(info, train=info.train and replace(info.train, own_samples=0, own_bytes=0)).to_dict())
+    return out
 
 
 def lived(
     names: tuple[str, str, str],
     start: Path,
     samples: Samples,
-    features: Floats,
-    problem: Problem,
+    labels: Sequence[str],
+    held_out: tuple[Floats, Labels],
     everything: float,
     folder: Path,
 ) -> Lived:
-    """Let a bundle live through a stream, and measure what became of it."""
-    training, labels = local_training(start), problem.task.labels
+    """Let a bundle live through a stream, and measure what became of it on features and labels of held-out samples."""
+    training = local_training(start, threads=1)
     if training is None:
         raise ValueError("the bundle can be trained")
-    given = current = right(start, features, problem)
+
+    def right(bundle: Path) -> Flags:
+        trainer = trainer_of(Bundle.read(bundle), 1)
+        return trainer.bundle.targets.are_right(trainer.logits(held_out[0]), held_out[1])
+
+    given = current = right(start)
     use, counts, worst, reason = start, [0, 0], -math.inf, ""
     size = min(ROUND, -(-len(samples) // LEAST_ROUNDS))
     folder.mkdir()
     for begin in range(0, len(samples), size):
         ring = [ring_sample(samples, at, labels) for at in range(begin, min(begin + size, len(samples)))]
-        result = run_round(Personaliser(Bundle.read(use)), ring, training, Rules())
+        result = run_round(Personaliser(Bundle.read(use), 1), ring, training, Rules())
         counts[not result.verdict.accepted] += 1
         reason = result.verdict.reason
         if result.verdict.accepted and result.made is not None:
             use = result.made.rename(folder / str(begin))
-            now = right(use, features, problem)
+            now = right(use)
             lost, won = int((current & ~now).sum()), int((now & ~current).sum())
             worst = max(worst, least_drop(lost, won, len(now), Rules().confidence))
             current = now
