@@ -2,10 +2,10 @@
 
 A bundle is trained on a part of the user's samples. The others come in an order: one class at a time, one recording or
 person at a time, in the order in which they were taken, or at random. Every so many of them are a round, with
-`run_round` and its default rules, on these samples alone, as on a device that keeps few; an accepted model is the one
-that the next round starts from. Held-out samples, which nobody trains on, say what came of it. Three bundles live
-through each stream: a tail that trains by steps with the user's earlier samples (`tuner export --replay`), the same
-without them, and a head in closed form. Next to them is the same plan trained on all samples at once.
+`run_round` and its default rules; the next one starts from an accepted model. Samples are kept until a model has
+learned them, as on a device with little room. Held-out samples, which nobody trains on, say what came of it. Three
+bundles live through each stream: a tail that trains by steps with the user's earlier samples (`tuner export --replay`),
+the same without them, and a head in closed form. Next to them is the same plan trained on all samples at once.
 """
 
 import math
@@ -58,12 +58,10 @@ class Lived:
     """What a stream did to a bundle.
 
     Attributes:
-        task, stream, bundle: Their names.
         before, after: Accuracy on held-out samples, before the stream and after its last round.
         everything: The same of the plan trained on all samples at once.
         accepted, refused: Numbers of rounds.
         certain_loss: The largest loss of an accepted round that is certain at 95 %; at most zero where none is.
-        reason: The gate's last reason.
     """
 
     task: str
@@ -75,7 +73,6 @@ class Lived:
     accepted: int
     refused: int
     certain_loss: float
-    reason: str
 
 
 def main() -> None:
@@ -116,7 +113,6 @@ def lived_through(name: str, streams: Sequence[str], folder: Path) -> list[Lived
                 names, place = (name, stream, bundle), folder / f"{bundle}-{stream}"
                 samples = Subset(coming, order)
                 figures.append(lived(names, start, samples, given.labels, (features, test.labels), most, place))
-                print(shown(figures[-1]), figures[-1].reason, file=sys.stderr, flush=True)
     return figures
 
 
@@ -177,21 +173,21 @@ def lived(
         return trainer.bundle.targets.are_right(trainer.logits(held_out[0]), held_out[1])
 
     given = current = right(start)
-    use, counts, worst, reason = start, [0, 0], -math.inf, ""
+    use, counts, worst, kept = start, [0, 0], -math.inf, list[RingSample]()
     size = min(ROUND, -(-len(samples) // LEAST_ROUNDS))
     folder.mkdir()
     for begin in range(0, len(samples), size):
-        ring = [ring_sample(samples, at, labels) for at in range(begin, min(begin + size, len(samples)))]
-        result = run_round(Personaliser(Bundle.read(use), 1), ring, training, Rules())
+        kept += [ring_sample(samples, at, labels) for at in range(begin, min(begin + size, len(samples)))]
+        result = run_round(Personaliser(Bundle.read(use), 1), kept, training, Rules())
         counts[not result.verdict.accepted] += 1
-        reason = result.verdict.reason
+        print(*names, f"{100 * current.mean():.1f} %:", result.verdict, file=sys.stderr, flush=True)
         if result.verdict.accepted and result.made is not None:
             use = result.made.rename(folder / str(begin))
             now = right(use)
             lost, won = int((current & ~now).sum()), int((now & ~current).sum())
             worst = max(worst, least_drop(lost, won, len(now), Rules().confidence))
-            current = now
-    return Lived(*names, float(given.mean()), float(current.mean()), everything, *counts, worst, reason)
+            current, kept = now, []
+    return Lived(*names, float(given.mean()), float(current.mean()), everything, *counts, worst)
 
 
 def ring_sample(samples: Samples, at: int, labels: Sequence[str]) -> RingSample:
