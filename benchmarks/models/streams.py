@@ -118,9 +118,9 @@ def lived_through(name: str, streams: Sequence[str], folder: Path) -> list[Lived
 
 def ordered(samples: Samples, stream: str) -> RowNumbers | None:
     """Return the order in which samples come; None where the data does not say by whom they are."""
-    rows = np.arange(len(samples))
+    rows = range(len(samples))
     if stream == "random":
-        return np.random.default_rng(0).permutation(rows)
+        return np.random.default_rng(0).permutation(len(samples))
     if stream == "class":
         return np.argsort(samples.labels, kind="stable")
     names = [samples.origin(at) if stream == "group" else samples.name(at) for at in rows]
@@ -173,21 +173,22 @@ def lived(
         return trainer.bundle.targets.are_right(trainer.logits(held_out[0]), held_out[1])
 
     given = current = right(start)
-    use, counts, worst, kept = start, [0, 0], -math.inf, list[RingSample]()
+    use, accepted, refused, worst, kept = start, 0, 0, -math.inf, list[RingSample]()
     size = min(ROUND, -(-len(samples) // LEAST_ROUNDS))
     folder.mkdir()
     for begin in range(0, len(samples), size):
         kept += [ring_sample(samples, at, labels) for at in range(begin, min(begin + size, len(samples)))]
         result = run_round(Personaliser(Bundle.read(use), 1), kept, training, Rules())
-        counts[not result.verdict.accepted] += 1
         print(*names, f"{100 * current.mean():.1f} %:", result.verdict, file=sys.stderr, flush=True)
+        refused += not result.verdict.accepted
         if result.verdict.accepted and result.made is not None:
+            accepted += 1
             use = result.made.rename(folder / str(begin))
             now = right(use)
             lost, won = int((current & ~now).sum()), int((now & ~current).sum())
             worst = max(worst, least_drop(lost, won, len(now), Rules().confidence))
             current, kept = now, []
-    return Lived(*names, float(given.mean()), float(current.mean()), everything, *counts, worst)
+    return Lived(*names, float(given.mean()), float(current.mean()), everything, accepted, refused, worst)
 
 
 def ring_sample(samples: Samples, at: int, labels: Sequence[str]) -> RingSample:

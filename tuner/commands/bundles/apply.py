@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
@@ -77,7 +78,7 @@ def apply_bundle(
                 }
                 listener.phase(FINISHING)
                 train = bundle.info.train
-                kept = {} if train is None or train.own_bytes is None else {"replay": train.own_bytes}
+                kept: dict[str, Any] = {} if train is None or train.own_bytes is None else {"replay": train.own_bytes}
                 write_bundle(session, plan, weights, part, origin, trainable=train is not None, **kept)
     finally:
         listener.close()

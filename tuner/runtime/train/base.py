@@ -130,7 +130,7 @@ class DeviceTrainer(ABC):
 
     def _own_samples(self) -> int | None:
         """Return `TrainInfo.own_samples` of a new bundle."""
-        return self.bundle.info.train and self.bundle.info.train.own_samples
+        return self.bundle.info.train.own_samples if self.bundle.info.train else None
 
     def __len__(self) -> int:
         """Return the number of new samples; of recordings, windows."""
