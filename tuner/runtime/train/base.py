@@ -238,10 +238,9 @@ class DeviceTrainer(ABC):
         return self._known()[0]
 
     def earlier_right(self) -> tuple[Flags, Flags] | None:
-        """Return whether the user's earlier samples are answered right, by the bundle and now, bool [n] each.
+        """Return whether the bundle answers the user's earlier samples right, and the current weights, bool [n] each.
 
-        Weights that trained by steps have learned them, before and now; a head in closed form answers each without it.
-        None where the bundle brings none, or nothing has trained.
+        A head in closed form answers each without it. None where the bundle brings none, or nothing has trained.
         """
         return None
 

@@ -60,10 +60,7 @@ class Trainer(DeviceTrainer):
         `save` writes a bundle without them. Its weights have learned from them all the same. Arguments and errors are
         those of `features`.
         """
-        count = len(self._before)
-        for batch in self._batches(samples):
-            self._leave_out(batch.marks)
-        return count - len(self._before)
+        return sum(self._leave_out(batch.marks) for batch in self._batches(samples))
 
     def earlier_right(self) -> tuple[Flags, Flags] | None:
         """Return how the earlier samples are answered; see `DeviceTrainer.earlier_right`."""
@@ -80,8 +77,10 @@ class Trainer(DeviceTrainer):
         super()._keep(batch)
         self._leave_out(batch.marks)  # a sample that comes again counts once, with its newer label
 
-    def _leave_out(self, marks: RowNumbers) -> None:
-        self._before = self._before.select(np.flatnonzero(~np.isin(self._before.marks, marks)))
+    def _leave_out(self, marks: RowNumbers) -> int:
+        left_out = np.isin(self._before.marks, marks)
+        self._before = self._before.select(np.flatnonzero(~left_out))
+        return int(left_out.sum())
 
     def _kept(self) -> Replay:
         """Return the user's samples for the next bundle: of old ones and new ones, every class alike."""
