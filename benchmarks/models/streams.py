@@ -41,11 +41,10 @@ from tuner_watch.ring import RingSample
 from tuner_watch.round import local_training, run_round, trainer_of
 
 TASKS, STREAMS = ("digits", "sign", "emg", "spoken", "objects"), ("class", "group", "time", "random")
-BUNDLES = ("tail", "tail without", "solved")
 #: Share of the user's samples that comes as a stream, and samples in a round; of short streams, a third.
 STREAMED, ROUND, LEAST_ROUNDS = 0.5, 120, 3
-#: Most samples that say what came of a stream.
-HELD_OUT = 1000
+#: Most samples that say what came of a stream, and the name of the bundle without the user's earlier samples.
+HELD_OUT, WITHOUT = 1000, "tail without"
 #: Blocks of the tail, and share of the global samples that is mixed in, where there are some.
 TAIL, ALPHA = 3, 0.1
 RECIPE = RecipePlan(epochs=10, batch_size=32, optimiser="adamw", learning_rate=3e-4)
@@ -55,14 +54,7 @@ LOST, ROUND_LOST, GAINED = 0.005, 0.01, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """What a stream did to a bundle.
-
-    Attributes:
-        before, after: Accuracy on held-out samples, before the stream and after its last round.
-        everything: The same of the plan trained on all samples at once.
-        accepted, refused: Numbers of rounds.
-        certain_loss: The largest loss of an accepted round that is certain at 95 %; at most zero where none is.
-    """
+    """What a stream did: accuracies on held-out samples, rounds, and the largest certain loss of an accepted one."""
 
     task: str
     stream: str
@@ -104,7 +96,7 @@ def lived_through(name: str, streams: Sequence[str], folder: Path) -> list[Lived
         _, plan, weights = trained(given, kind, folder / kind, store)
         made = {kind: exported_bundle(given, plan, weights, folder / kind / "bundle")}
         if kind == "tail":
-            made["tail without"] = without_own(made[kind], folder / kind / "without")
+            made[WITHOUT] = without_own(made[kind], folder / kind / "without")
         features = trainer_of(Bundle.read(made[kind]), 1).features([test.load(at) for at in range(len(test))])
         for bundle, start in made.items():
             for stream, order in orders.items():
@@ -213,12 +205,12 @@ def shown(one: Lived) -> Row:
 
 def judged(figures: Sequence[Lived]) -> list[Claim]:
     """Judge the bundles as they are exported by default; those without earlier samples say what was before."""
-    ours, without = ([one for one in figures if (one.bundle == BUNDLES[1]) is old] for old in (False, True))
+    ours, without = ([one for one in figures if (one.bundle == WITHOUT) is old] for old in (False, True))
     own = "the project's bound"
 
     def changes(some: Sequence[Lived]) -> str:
         falls = sorted((one.after - one.before, f"{one.task}, {one.stream}, {one.bundle}") for one in some)
-        return f"{100 * falls[0][0]:+.1f} points at worst ({falls[0][1]}) of {len(falls)}" if falls else "none"
+        return f"{100 * falls[0][0]:+.1f} points at worst ({falls[0][1]}) of {len(falls)}"
 
     def kept(some: Sequence[Lived]) -> float:
         gaining = [one for one in some if one.everything > one.before]
