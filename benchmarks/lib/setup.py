@@ -161,11 +161,16 @@ def solved_head(task: Task, store: Store, alpha: float = 0.0) -> Mapping[str, fl
 
 def untrained_bundle(task: Task, plan: TrialPlan, folder: Path) -> Path:
     """Write a bundle that can be trained, of the plan's tail as it is before any training; return its folder."""
-    loaded, weights, out = load(task), folder / WEIGHTS, folder / "bundle"
+    loaded, weights = load(task), folder / WEIGHTS
     save_file({name: value.contiguous() for name, value in loaded.tail(plan.split).state_dict().items()}, weights)
+    return exported_bundle(task, plan, weights, folder / "bundle", replay=0)  # it was not trained on local.train
+
+
+def exported_bundle(task: Task, plan: TrialPlan, weights: Path, out: Path, **asked: Any) -> Path:
+    """Write a trained plan as a bundle that can be trained again; return its folder."""
     backend = plan.runtime.backend
     with new_folder(out) as part, open_remote(build_host(), task, [backend]) as sessions:
-        write_bundle(sessions[backend], plan, weights, part, {"parent": None}, trainable=True)
+        write_bundle(sessions[backend], plan, weights, part, {"parent": None}, trainable=True, **asked)
     return out
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Flags
-from tuner.runtime.train.gate import Comparison, GlobalCheck, Rules, Verdict, judge_check, judge_samples
+from tuner.runtime.train.gate import Check, Comparison, Rules, Verdict, judge_checks, judge_samples
 
 #: Samples that both models answer right, that are lost, that are won, and that both answer wrong.
 COUNTS = ((4, 0, 4, 4), (8, 1, 6, 0), (5, 5, 5, 5), (20, 9, 2, 9), (20, 0, 0, 0), (3, 1, 1, 1), (90, 8, 9, 33))
@@ -34,7 +34,7 @@ def decided(case: dict[str, Any]) -> dict[str, Any]:
     )
     verdict = judge_samples(comparison, rules)
     if verdict.accepted or (verdict.is_open and case["check"] is not None):
-        verdict = judge_check(verdict, _check(case["check"]), rules)
+        verdict = judge_checks(verdict, _checks(case["check"]), rules)
     return _as_json(verdict)
 
 
@@ -80,11 +80,11 @@ def _flags(text: str) -> Flags:
     return np.array([letter == "1" for letter in text], bool)
 
 
-def _check(check: dict[str, str] | None) -> GlobalCheck | None:
+def _checks(check: dict[str, str] | None) -> list[Check]:
     if check is None:
-        return None
+        return []
     exported, old, new = (_flags(check[name]) for name in ("exported", "old", "new"))
-    return GlobalCheck(exported, old, new)
+    return [Check(old, new, exported=exported)]
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """One round: train on the ring's samples, and let the gate judge the new bundle, which is not put in place here.
 
-Every sample trains, and every sample judges: the samples are divided into folds, and each fold is answered by a model
+Every sample trains, and every new one judges: the samples are divided into folds, and each fold is answered by a model
 that was trained on the others. The model that is accepted was trained on all of them.
 """
 
@@ -23,11 +23,11 @@ from tuner.runtime.infer.prediction import Prediction
 from tuner.runtime.train.base import Answer, DeviceTrainer
 from tuner.runtime.train.exits import ExitsTrainer
 from tuner.runtime.train.gate import (
+    Check,
     Comparison,
-    GlobalCheck,
     Rules,
     Verdict,
-    judge_check,
+    judge_checks,
     judge_samples,
     refused,
     too_few,
@@ -191,11 +191,10 @@ def _train_and_judge(this: _Round) -> RoundResult:
     training, rules, bundle = this.training, this.rules, this.old.bundle
     fresh = [row for row, sample in enumerate(this.used) if sample.identity not in this.learned]
     try:
-        before = training.global_right(bundle)
-        reason = _hopeless(this, len(fresh), checked=before is not None)
+        before, trainer = training.global_right(bundle), training.trainer(bundle)
+        reason = _hopeless(this, len(fresh), checked=before is not None or trainer.earlier > 0)
         if reason is not None:
             return RoundResult(None, refused(reason), this.used)
-        trainer = training.trainer(bundle)
         labels = [str(sample.label) for sample in this.used]
         given = [bundle.targets.parts(label) for label in labels]
         trainer.add([sample.sample for sample in this.used], given if this.supervised else None)
@@ -203,6 +202,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         if not verdict.accepted and not (verdict.is_open and before is not None):
             return RoundResult(None, verdict, this.used)
         trainer.train()
+        earlier = trainer.earlier_right()
         made = device_folder(training.exported or bundle.folder) / MADE
         shutil.rmtree(made, ignore_errors=True)  # left by a round that was killed
         trainer.save(made)
@@ -210,10 +210,12 @@ def _train_and_judge(this: _Round) -> RoundResult:
         return RoundResult(None, refused(f"the round failed: {error}"), this.used)
     try:
         after = training.global_right(Bundle.read(made))
-        check = None
+        checks = list[Check]()
         if before is not None and after is not None:
-            check = GlobalCheck(_of_export(training, bundle, before), before, after, bundle.targets.right_share)
-        verdict = judge_check(verdict, check, rules)
+            checks.append(Check(before, after, bundle.targets.right_share, _of_export(training, bundle, before)))
+        if earlier is not None:
+            checks.append(Check(*earlier, bundle.targets.earlier_share))
+        verdict = judge_checks(verdict, checks, rules)
     except (TunerError, OSError) as error:
         verdict = refused(f"the new bundle cannot be judged: {error}")
     return RoundResult(made, verdict, this.used)
@@ -259,8 +261,8 @@ def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     classes = {sample.label for sample in this.used}
     if this.supervised and len(classes) == 1 and not checked and this.old.bundle.targets.has_classes:
         return (
-            f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples to notice "
-            "forgetting: give samples of two classes"
+            f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples, and no "
+            "earlier ones of the user, to notice forgetting: give samples of two classes"
         )
     return None
 

@@ -266,7 +266,8 @@ class Session(ABC):
     ) -> Exported:
         """Write ``model.onnx`` and ``weights.safetensors`` of a trained plan's tail into a folder, and check them.
 
-        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. Measures beyond the check
+        What is `trainable` has all that `tuner.runtime.Trainer` needs in ``train/`` as well. Where a tail trains by
+        steps, ``replay`` may be given too: the most bytes of features of the user's samples. Measures beyond the check
         read features from a store, if one has them. Without `test` the test samples are not scored. The report counts
         scored samples, as ``{"scored": 32, "of": 1000}``.
 
@@ -296,7 +297,7 @@ def export(session: Session, **asked: Any) -> Exported:
     """Call a session's `export`, without arguments that came later than the backend and that it does not take."""
     taken = signature(session.export).parameters
     takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in taken.values())
-    later = set() if takes_all else {"test", "report"} - set(taken)
+    later = set() if takes_all else {"test", "report", "replay"} - set(taken)
     return session.export(**{name: value for name, value in asked.items() if name not in later})
 
 

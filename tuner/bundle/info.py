@@ -68,6 +68,9 @@ class TrainInfo:
         folds: Parts of a round's samples, each of which is judged by a model that was trained on the others; `FOLDS`
             where it is None.
         left_out: Kinds of the plan's loss terms that the training step does without.
+        own_samples: Number of the user's own samples, as features; None of exits.
+        own_bytes: Most bytes that these may take in bundles that are trained from this one; 0 where they are left out.
+            None where a head is solved for, which needs all of them, and of exits.
         format: Version of the files; `TRAIN_FORMAT` is what this version reads.
     """
 
@@ -83,6 +86,8 @@ class TrainInfo:
     exits: int | None = None
     folds: Annotated[int | None, Within(2, MOST_FOLDS)] = None
     left_out: tuple[str, ...] = ()
+    own_samples: int | None = None
+    own_bytes: int | None = None
     format: int = TRAIN_FORMAT
 
     @classmethod

@@ -27,7 +27,7 @@ from tuner.results.views.pick import nothing_feasible
 from tuner.search.budget import MOST_SEED
 from tuner.task import Task
 
-DURATIONS, SIZES = ("time", "train_time", "stop_when_flat"), ("memory", "storage")
+DURATIONS, SIZES = ("time", "train_time", "stop_when_flat"), ("memory", "storage", "replay")
 #: Names by which Optuna knows what is asked of a run.
 ELSEWHERE = {
     "n_trials": "trials",

@@ -77,7 +77,8 @@ class Targets(ABC):
         unit: Unit of the score for people.
         score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one.
         noun: What outputs are; `labels_noun` is what labels are.
-        right: What a right answer is; `right_share` is the share of them, `exit_score` the mean of `correctness`.
+        right: What a right answer is; `right_share` is the share of them, `earlier_share` that of the user's earlier
+            samples, `exit_score` the mean of `correctness`.
         no_confusions: Why predictions are not counted by class.
         linear_model: What a linear layer alone is called that learns such labels.
     """
@@ -99,6 +100,7 @@ class Targets(ABC):
     labels_noun: ClassVar[str]
     right: ClassVar[str] = "right"
     right_share: ClassVar[str] = "global accuracy"
+    earlier_share: ClassVar[str] = "accuracy on earlier samples"
     exit_score: ClassVar[str] = "accuracy"
     no_confusions: ClassVar[str]
     linear_model: ClassVar[str] = "logistic regression"

@@ -34,6 +34,7 @@ class Regression(Targets):
     labels_noun = "the targets of a regression"
     right = f"within {TOLERANCE:g} standard deviations of their targets"
     right_share = f"the share of global samples {right}"
+    earlier_share = f"the share of earlier samples {right}"
     exit_score = "targets met:"
     no_confusions = "The model predicts numbers: there are no classes."
 

@@ -134,6 +134,8 @@ def test_one_class_alone_is_not_trained_on_and_a_round_that_fails_leaves_the_old
     make: Make, pointing: Make, sample: Make, serve: Make
 ) -> None:
     class Failing:
+        earlier = 0
+
         def add(self, *_: object) -> None:
             raise TaskError("no memory for a batch of 32: give a smaller one")
 

@@ -147,3 +147,20 @@ def test_small_losses_do_not_add_up_from_round_to_round(make: Make, pointing: Ma
     training = round_training(trainer, checked, exported=folders["exported"])
     result = run_round(Personaliser(folders["old"], 1), ring_samples(sample, 40), training, Rules())
     assert "has certainly fallen by more than 1 points since the export" in result.verdict.reason
+
+
+def test_the_users_earlier_samples_are_asked_and_let_a_round_of_one_class_run(
+    make: Make, pointing: Make, sample: Make
+) -> None:
+    old, made = Personaliser(make("old", [pointing(2.0)]), 1), make("new", [pointing(2.0, SWAPPED)])
+    samples = [replace(one, label="b") for one in ring_samples(sample, 60)[::3]]
+    alone = run_round(old, samples, round_training(Copying(made)), Rules())
+    assert "there are no global check samples, and no earlier ones of the user, to notice" in alone.verdict.reason
+    count = np.arange(200)
+    for lost, accepted in ((0, True), (20, False)):
+        trainer = Copying(made, right=(count < 190, count < 190 - lost))
+        verdict = run_round(old, samples, round_training(trainer), Rules()).verdict
+        assert verdict.accepted is accepted, verdict
+        assert ("accuracy on earlier samples certainly falls by more than 1 points" in verdict.reason) is not accepted
+        assert verdict.evidence is not None
+        assert (verdict.evidence.earlier_before, verdict.evidence.earlier_after) == (0.95, 0.95 - lost / 200)

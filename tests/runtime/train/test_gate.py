@@ -7,12 +7,12 @@ import pytest
 
 from tuner.arrays import Flags
 from tuner.runtime.train.gate import (
+    Check,
     Comparison,
     Evidence,
-    GlobalCheck,
     Rules,
     Verdict,
-    judge_check,
+    judge_checks,
     judge_samples,
 )
 
@@ -35,7 +35,7 @@ def held(
     return Comparison(old, new, known, labelled, models=5)
 
 
-def check(lost: int, won: int, count: int = 500, exported_lost: int | None = None) -> GlobalCheck:
+def check(lost: int, won: int, count: int = 500, exported_lost: int | None = None) -> Check:
     """Return answers to check samples, of which the new model has some newly wrong and some newly right.
 
     Args:
@@ -48,7 +48,7 @@ def check(lost: int, won: int, count: int = 500, exported_lost: int | None = Non
     old[:lost], old[count // 2 : count // 2 + won] = True, False
     exported[: lost if exported_lost is None else exported_lost] = True
     exported[count // 2 : count // 2 + won] = False
-    return GlobalCheck(exported, old, new)
+    return Check(old, new, exported=exported)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_labels_the_reason_says_that_agreement_counts_and_the_confidence
     answers = held(20, 4, 10, new_classes=10)  # p of 4 lost, 0 won: 1/16
     assert judge_samples(answers, Rules(confidence=0.95)).accepted
     assert not judge_samples(answers, Rules(confidence=0.9)).accepted
-    none = judge_check(BETTER, None, RULES)
+    none = judge_checks(BETTER, [], RULES)
     assert none == replace(BETTER, reason="before 20, after 25; no global check samples to compare on")
 
 
@@ -108,8 +108,8 @@ def test_without_labels_the_reason_says_that_agreement_counts_and_the_confidence
         (check(5, 8, exported_lost=45), True, "neither loss nor gain is certain"),
     ],
 )
-def test_a_loss_of_global_accuracy_must_be_certain(checked: GlobalCheck, says: str, *, accepted: bool) -> None:
-    verdict = judge_check(BETTER, checked, RULES)
+def test_a_loss_of_global_accuracy_must_be_certain(checked: Check, says: str, *, accepted: bool) -> None:
+    verdict = judge_checks(BETTER, [checked], RULES)
     assert verdict.accepted is accepted
     assert says in verdict.reason
     assert verdict.reason.count("before 20, after 25") == 1
@@ -138,9 +138,39 @@ def test_where_few_samples_leave_it_open_a_certain_gain_of_global_accuracy_decid
     verdict = judge_samples(answers, RULES)
     assert (verdict.accepted, verdict.is_open) == (False, is_open)
     if is_open:
-        better = judge_check(verdict, check(17, 45), RULES)
+        better = judge_checks(verdict, [check(17, 45)], RULES)
         assert better.accepted
         assert better.reason.startswith("the samples leave it open, and global accuracy certainly rises: before 2")
         assert "a gain of 3.1 points or more is certain" in better.reason
-        for checked in (check(4, 9), check(45, 17), None):
-            assert not judge_check(verdict, checked, RULES).accepted
+        for checked in ([check(4, 9)], [check(45, 17)], []):
+            assert not judge_checks(verdict, checked, RULES).accepted
+
+
+def earlier(lost: int, won: int) -> Check:
+    return replace(check(lost, won), name="accuracy on earlier samples", exported=None)
+
+
+def test_a_certain_loss_on_the_users_earlier_samples_refuses_and_the_reason_names_all_three() -> None:
+    verdict = judge_checks(BETTER, [check(3, 3), earlier(45, 17)], RULES)
+    assert not verdict.accepted
+    assert verdict.reason == (
+        "accuracy on earlier samples certainly falls by more than 1 points: before 20, after 25; "
+        "global accuracy before 50.0 %, after 50.0 %: neither loss nor gain is certain at 95 %; "
+        "accuracy on earlier samples before 55.6 %, after 50.0 %: a loss of 3.1 points or more is certain at 95 %"
+    )
+    evidence = verdict.evidence
+    assert evidence is not None
+    assert (evidence.global_before, evidence.global_after) == (0.5, 0.5)
+    assert (evidence.earlier_before, evidence.earlier_after) == (0.556, 0.5)
+    both = judge_checks(BETTER, [check(45, 17), earlier(45, 17)], RULES)
+    assert both.reason.startswith(
+        "global accuracy certainly falls by more than 1 points and accuracy on earlier samples certainly falls"
+    )
+    assert judge_checks(BETTER, [check(3, 3), earlier(38, 23)], RULES).accepted
+    alone = judge_checks(BETTER, [earlier(3, 3)], RULES)
+    assert alone.accepted
+    assert "no global check samples to compare on; accuracy on earlier samples before 50.0 %" in alone.reason
+    is_open = judge_samples(held(20, 5, 3), RULES)
+    assert judge_checks(is_open, [check(17, 45), earlier(3, 3)], RULES).accepted
+    for checks in ([earlier(17, 45)], [check(17, 45), earlier(45, 17)]):
+        assert not judge_checks(is_open, checks, RULES).accepted

@@ -61,11 +61,18 @@ def test_a_round_is_the_solution_of_all_samples(bundle: Path, tmp_path: Path) ->
     assert (len(trainer), trainer.samples) == (60, own + 60)
     before, known = trainer.accuracy(samples[60:], labels[60:]), trainer.before
     trainer.train()
+    right = trainer.earlier_right()
+    assert right is not None
+    assert [len(flags) for flags in right] == [own, own]
+    assert min(flags.mean() for flags in right) > 0.85
     assert trainer.accuracy(samples[60:], labels[60:]) > before
     assert known is not None
     assert (trainer.global_accuracy() or 0) > known - 0.05
 
     made = trainer.save(tmp_path / "made")
+    train = Bundle.open(made).info.train
+    assert train is not None
+    assert (train.own_samples, train.own_bytes) == (own + 60, None)
     kept, file, replay = (
         load_file(made / SOLVED),
         SolvedFile.load(Bundle.open(bundle)),

@@ -22,6 +22,7 @@ def export(
     *,
     pick: str = "best",
     trainable: bool = False,
+    replay: Annotated[str | None, Parameter(metavar="SIZE")] = None,
     int8: bool = False,
     int8_loss: float | None = None,
     drop_unreached: bool = False,
@@ -49,7 +50,10 @@ def export(
     pick
         best, knee, fastest, smallest, safest, a trial's number, or an expression; see docs/commands/export.md.
     trainable
-        Let the bundle train again without PyTorch; it then holds features of global samples.
+        Let the bundle train again without PyTorch; it then holds features of global samples, and of your own.
+    replay
+        With --trainable: most bytes of features of your own samples, which rounds of training keep a tail from
+        forgetting, or 0 for none [default: 2MB].
     int8
         Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
     int8_loss
@@ -86,6 +90,7 @@ def export(
             out,
             pick,
             trainable=trainable,
+            replay=replay,
             int8=int8,
             int8_loss=int8_loss,
             drop_unreached=drop_unreached,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.bundle.info import BundleInfo
+from tuner.bundle.info import BundleInfo, TrainInfo
 from tuner.bundle.scores import BYTES, SECONDS
 from tuner.printable import printable
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, title_of
@@ -41,11 +41,8 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     lines += [f"  {line}" for line in _notes(info)]
     lines += [f"  {line}" for line in int8_lines(info)]
     if info.train is not None:
-        samples = info.train.replay_samples + info.train.check_samples
-        lines.append(
-            f"  trains again without PyTorch: {format_bytes(info.train.bytes)}, with features of {samples} global "
-            "samples; the licence of these samples also applies to the bundle"
-        )
+        licence = "the licence of the global samples also applies to the bundle"
+        lines.append(f"  trains again without PyTorch: {_features(info.train)}; {licence}")
         if info.train.left_out:
             lines.append(f"  when it trains again, its loss is the task's, without {', '.join(info.train.left_out)}")
     return "\n".join(lines)
@@ -169,5 +166,10 @@ def _training(card: "Card") -> str:
     if train is None:
         return "no; export with --trainable for that"
     what = "its exits, without labels" if train.exits is not None else f"its blocks from {train.cut} on, with labels"
+    return f"yes, {what}; {_features(train)}"
+
+
+def _features(train: TrainInfo) -> str:
+    own = f" and {train.own_samples:,} of the user's" if train.own_samples else ""
     samples = train.replay_samples + train.check_samples
-    return f"yes, {what}; {format_bytes(train.bytes)}, with features of {samples:,} global samples"
+    return f"{format_bytes(train.bytes)}, with features of {samples:,} global samples{own}"

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
@@ -76,8 +77,9 @@ def apply_bundle(
                     "parent": bundle.identity,
                 }
                 listener.phase(FINISHING)
-                trainable = bundle.info.train is not None
-                write_bundle(session, plan, weights, part, origin, trainable=trainable)
+                train = bundle.info.train
+                kept: dict[str, Any] = {} if train is None or train.own_bytes is None else {"replay": train.own_bytes}
+                write_bundle(session, plan, weights, part, origin, trainable=train is not None, **kept)
     finally:
         listener.close()
     return out

@@ -35,6 +35,7 @@ from tuner.results.views.pick import pick_trial
 from tuner.search.listener import JUDGING, WRITING, Listener, together
 from tuner.search.processes.remote import RemoteSession
 from tuner.task.copies import doubts
+from tuner.units import parse_size
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
@@ -50,6 +51,7 @@ def export(
     pick: str = "best",
     *,
     trainable: bool = False,
+    replay: str | None = None,
     int8: bool = False,
     int8_loss: float | None = None,
     drop_unreached: bool = False,
@@ -75,7 +77,9 @@ def export(
         pick: Trial to export: ``best``, ``knee``, ``fastest``, ``smallest`` or ``safest``; a trial's number; or an
             expression over the values of the front such as ``global_accuracy >= 50 % and min(train_seconds)``.
         trainable: Whether the bundle can train again without PyTorch, by `tuner.runtime.Trainer`, or by
-            `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of global samples.
+            `tuner.runtime.ExitsTrainer` where it has exits. It then holds features of samples.
+        replay: With `trainable`, the most bytes of features of the user's own samples, which a round trains a tail on
+            again, such as ``"500kB"``; ``"0"`` leaves them out; 2 MB where it is not given.
         int8: Whether the frozen blocks are quantised to int8; the tail stays in float32.
         int8_loss: Points of an accuracy that int8 may cost at most; 1 where it is not given.
         drop_unreached: Whether a bundle with exits ends with the first one at which all calibration samples left.
@@ -99,7 +103,7 @@ def export(
         RunError: `pick` names no trial with weights, the task's settings have changed since the run, or the run was not
             made on this device and names code that was not given again.
         UsageError: `pick` cannot be read, `int8_loss` is given for a bundle in float32, or `drop_unreached` for one
-            without exits, or next to `trainable`.
+            without exits, or next to `trainable`; or `replay` for one that does not train a tail by steps.
         BundleError: `out` is in use, the written model differs from PyTorch's, int8 costs too much, or the tail's
             training step cannot be written.
         PlanError: `int8` is given, and the trial has no frozen blocks before a tail.
@@ -115,6 +119,7 @@ def export(
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     if drop_unreached:
         plan = _dropping(plan, record.trial, trainable=trainable)
+    kept = {} if replay is None else {"replay": _own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
@@ -149,7 +154,7 @@ def export(
                 warn(f"trial {record.trial} was not refitted, so its own weights are exported: {first_line(error)}")
             hears.phase(WRITING)
         asked: dict[str, Any] = {"trainable": trainable, "store": store, "test": test, "report": shown_on(hears)}
-        info = write_bundle(session, plan, weights, part, origin, before=before, **asked)
+        info = write_bundle(session, plan, weights, part, origin, before=before, **asked, **kept)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -182,6 +187,19 @@ def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:
             "send there: leave it out, or pick a trial whose exits have no gates"
         )
     return replace(plan, heads=replace(plan.heads, drops=True))
+
+
+def _own_bytes(replay: str, plan: TrialPlan, trial: int, *, trainable: bool) -> int:
+    """Return how many bytes of the user's samples a bundle keeps to train on again."""
+    if not trainable:
+        raise UsageError("--replay is how much of the user's samples --trainable keeps: give --trainable too")
+    if plan.heads.exits or plan.traits.solves:
+        kept = "exits keep none of the user's samples" if plan.heads.exits else "its head is solved from all of them"
+        raise UsageError(
+            f"--replay is for tails that train by steps, and trial {trial} has none ({kept}): leave it out, or pick "
+            "another trial"
+        )
+    return 0 if replay.strip() == "0" else parse_size(replay, "--replay")
 
 
 def _require_samples(plan: TrialPlan, changed: Iterable[str], *, trainable: bool) -> None:

@@ -56,11 +56,13 @@ class Batch(NamedTuple):
         features: What the frozen blocks make of them, float32 [n, ...].
         truth: Their labels; None where they have none.
         places: Place of each sample in [0, 1), by its content; all windows of a recording have the same.
+        marks: See `mark_of`.
     """
 
     features: Floats
     truth: Labels | None
     places: Doubles
+    marks: RowNumbers
 
 
 class DeviceTrainer(ABC):
@@ -80,6 +82,7 @@ class DeviceTrainer(ABC):
         policy: When a sample leaves, by the current thresholds; None without exits.
         before: Accuracy on the bundle's check samples before anything is trained; None where it brings none.
         right_before: Whether the bundle answers each of these right, bool [n]; likewise.
+        earlier: Number of the user's own samples that it brings from trainings before.
 
     Raises:
         BundleError: The bundle cannot be used, or was not exported to be trained so.
@@ -90,6 +93,7 @@ class DeviceTrainer(ABC):
     #: Samples whose features are in memory at once.
     _at_once: ClassVar[int] = 32
     policy: ExitPolicy | None
+    earlier: int = 0
 
     def __init__(self, bundle: Bundle | str | Path, threads: int | None = None, seed: int = 0) -> None:
         return_freed()
@@ -123,6 +127,10 @@ class DeviceTrainer(ABC):
     def _unknown(self) -> tuple[bytes, UnknownInfo] | None:
         """Return what tells unknown samples in a new bundle; None where what the head reads has changed."""
         return None
+
+    def _own_samples(self) -> int | None:
+        """Return `TrainInfo.own_samples` of a new bundle."""
+        return self.bundle.info.train.own_samples if self.bundle.info.train else None
 
     def __len__(self) -> int:
         """Return the number of new samples; of recordings, windows."""
@@ -229,6 +237,13 @@ class DeviceTrainer(ABC):
         """Return the accuracy on the bundle's check samples: what was not forgotten. None where it brings none."""
         return self._known()[0]
 
+    def earlier_right(self) -> tuple[Flags, Flags] | None:
+        """Return whether the bundle answers the user's earlier samples right, and the current weights, bool [n] each.
+
+        A head in closed form answers each without it. None where the bundle brings none, or nothing has trained.
+        """
+        return None
+
     def logits(self, features: Floats) -> Floats:
         """Return the logits that the current weights answer with, float32 [n, labels], for what `features` returns."""
         return self._leaving(self._logits(features))[0]
@@ -246,7 +261,9 @@ class DeviceTrainer(ABC):
         scores = DeviceScores(self.before, self.global_accuracy(), self._losses, len(self))
         nodes, unknown = self._unknown() or (b"", None)
         replaced = {**self._replaced(), **({} if unknown is None else {UNKNOWN: lambda: nodes})}
-        with successor(self.bundle, out, replaced, scores, self.policy, unknown) as part:
+        train = self.bundle.info.train and replace(self.bundle.info.train, own_samples=self._own_samples())
+        parent = replace(self.bundle, info=replace(self.bundle.info, train=train))
+        with successor(parent, out, replaced, scores, self.policy, unknown) as part:
             self._compare([part / model.relative_to(self.bundle.folder) for model in self.bundle.models])
         return out
 
@@ -282,17 +299,17 @@ class DeviceTrainer(ABC):
         while batch := list(islice(arrays, self._at_once)):
             parts = [np.stack([array for _, array in batch[at : at + AT_ONCE]]) for at in range(0, len(batch), AT_ONCE)]
             features = [frozen(normalise(part, self.bundle.input)) for part in parts]
-            for number, array in batch:
-                if number not in places:
-                    places[number] = int(content_id(np.ascontiguousarray(array).tobytes())[:8], 16) / 2**32
+            marks = np.array([mark_of(array) for _, array in batch], np.int64)
+            for (number, _), mark in zip(batch, marks, strict=True):
+                places.setdefault(number, mark / 2**32)
             numbers = [number for number, _ in batch]
             truth = None if rows is None else rows[numbers]
-            yield Batch(np.concatenate(features), truth, np.array([places[number] for number in numbers]))
+            yield Batch(np.concatenate(features), truth, np.array([places[number] for number in numbers]), marks)
 
     def _keep(self, batch: Batch) -> None:
         """Keep labelled samples to train on."""
         if batch.truth is not None:
-            self._new = self._new.extended(self._new.codec.encode(batch.features), batch.truth)
+            self._new = self._new.extended(self._new.codec.encode(batch.features), batch.truth, batch.marks)
 
     def _every(self, samples: Replay) -> Floats:
         """Return the current logits of every exit for stored samples, float32 [exits, n, labels]."""
@@ -314,6 +331,11 @@ class DeviceTrainer(ABC):
         sure = self.bundle.targets.confidences(logits, self.policy.temperatures)
         exits = exits_taken(sure, self.policy.thresholds)
         return logits[exits, np.arange(len(exits))], exits
+
+
+def mark_of(sample: Array) -> int:
+    """Return a number by which a sample, decoded and not normalised, is known again: the first bits of its hash."""
+    return int(content_id(np.ascontiguousarray(sample).tobytes())[:8], 16)
 
 
 def finite(weights: dict[str, Array], recipe: RecipePlan) -> dict[str, Array]:

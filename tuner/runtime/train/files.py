@@ -16,6 +16,8 @@ ADAPTERS, MERGE = "train/adapters.safetensors", "train/merge.onnx"
 STEP_OF, LOGITS_OF = "train/exit{}.onnx", "train/exit{}_logits.onnx"
 #: Stored features of global samples: those that are trained on again, and those that forgetting is measured on.
 REPLAY, CHECK = "train/replay.safetensors", "train/check.safetensors"
+#: Stored features of the user's samples that a tail was trained on; their most bytes by default, and largest number.
+OWN, OWN_BYTES, MOST_OWN = "train/own.safetensors", 2 * 10**6, 2000
 #: Weights of all exits.
 EXIT_WEIGHTS = f"{Section.EXITS}.safetensors"
 #: Sums of the global samples that exits in closed form begin with, by exit.
@@ -67,7 +69,7 @@ def plan_of(bundle: Bundle) -> TrialPlan:
 
 
 def replay_of(bundle: Bundle, name: str) -> Replay:
-    """Return the stored features of global samples in a file of a bundle, which must have its labels."""
+    """Return the stored features of samples in a file of a bundle, which must have its labels."""
     path = bundle.file(name)
     replay = Replay.load(path)
     if not bundle.targets.fits(replay.labels, len(bundle.labels)):

@@ -1,8 +1,9 @@
-"""The gate that a round's model must pass: better on the user's samples, and without certain harm elsewhere.
+"""The gate that a round's model must pass: better on the user's new samples, and without certain harm elsewhere.
 
 Its tests are in `tuner.runtime.infer.mcnemar`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -23,7 +24,8 @@ class Rules:
     Attributes:
         confidence: Confidence of the tests, above 0.5 and below 1: at which McNemar's must find no harm on the user's
             samples, and at which a loss of global accuracy counts.
-        global_drop: Largest loss of accuracy on the bundle's global check samples: 0.01 is a point.
+        global_drop: Largest loss of accuracy on the bundle's global check samples, and on the user's earlier samples:
+            0.01 is a point.
         least: Least number of samples that judge.
         seconds: Time after which a round trains no further models to judge by.
     """
@@ -58,18 +60,20 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GlobalCheck:
-    """Whether answers to the bundle's global check samples are right, bool [n]; n is at least 1.
+class Check:
+    """Whether answers to samples that the bundle brings along are right, bool [n]; n is at least 1.
 
     Attributes:
-        exported, old, new: Those of the bundle as it was exported, of the model in use, and of the new one.
+        old, new: Those of the model in use, and of the new one.
         name: What the share of right answers is called in the reason.
+        exported: Those of the bundle as it was exported, to its global check samples. None of the user's earlier
+            samples, which change from round to round.
     """
 
-    exported: Flags
     old: Flags
     new: Flags
     name: str = "global accuracy"
+    exported: Flags | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class Evidence:
         global_before, global_after: Accuracy on the global check samples, in [0, 1]; None where it was not measured.
         least_loss, least_gain: Loss and gain of this accuracy that are certain at the rules' confidence; at most zero
             where none is.
+        earlier_before, earlier_after: Accuracy on the user's earlier samples, likewise.
     """
 
     samples: int
@@ -93,6 +98,8 @@ class Evidence:
     global_after: Annotated[float | None, Within(0, 1)] = None
     least_loss: Annotated[float | None, Within(-1, 1)] = None
     least_gain: Annotated[float | None, Within(-1, 1)] = None
+    earlier_before: Annotated[float | None, Within(0, 1)] = None
+    earlier_after: Annotated[float | None, Within(0, 1)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,7 @@ class Verdict:
         accepted: Whether it is.
         reason: Why, in a sentence.
         evidence: Measured values that it rests on; None where nothing was measured.
-        is_open: Whether the user's samples neither show that the model is better, nor that it does harm.
+        is_open: Whether the new samples neither show that the model is better, nor that it does harm.
     """
 
     accepted: bool
@@ -122,7 +129,7 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
 
     As more samples must be right, McNemar's test can find no harm on all samples together. It decides on the samples
     whose label the old model knew: a gain on new classes must not come at their expense. A few samples often leave it
-    open which model is better; `judge_check` then decides.
+    open which model is better; `judge_checks` then decides.
     """
     count, before, after = len(comparison.old), int(comparison.old.sum()), int(comparison.new.sum())
     evidence, summary = Evidence(count, comparison.models, before, after), _summary(comparison)
@@ -139,41 +146,47 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     return Verdict(accepted=True, reason=summary, evidence=evidence)
 
 
-def judge_check(verdict: Verdict, check: GlobalCheck | None, rules: Rules) -> Verdict:
-    """Return the verdict after a look at the global check samples: what is forgotten, and what is gained.
+def judge_checks(verdict: Verdict, checks: Sequence[Check], rules: Rules) -> Verdict:
+    """Return the verdict after a look at other samples: what is forgotten, and what is gained.
 
-    A model that the user's samples accepted is refused only where its loss is certain (Tango's test) to be above the
-    largest that is allowed: a few hundred samples leave an accuracy uncertain by more than that. So that small losses
-    do not add up from round to round, the loss since the export counts too, unless the new model is no worse than the
-    one in use. A model on which the user's samples left it open is accepted where its gain is certain. Where the bundle
-    has no check samples, the reason says so.
+    These are global check samples, and the user's earlier samples. A model that the new samples accepted is refused
+    only where its loss on either is certain (Tango's test) to be above the largest that is allowed: a few hundred
+    samples leave an accuracy uncertain by more than that. So that small losses do not add up from round to round, the
+    global loss since the export counts too, unless the new model is no worse than the one in use. A model on which the
+    new samples left it open is accepted where its global gain is certain. Where the bundle has no global check samples,
+    the reason says so.
     """
-    if check is None:
-        return replace(verdict, reason=f"{verdict.reason}; no global check samples to compare on")
-    count, before, after = len(check.new), float(check.old.mean()), float(check.new.mean())
-    lost, won = _changes(check.old, check.new)
-    loss, gain = least_drop(lost, won, count, rules.confidence), least_drop(won, lost, count, rules.confidence)
-    since_export = least_drop(*_changes(check.exported, check.new), count, rules.confidence)
-    evidence = verdict.evidence and replace(
-        verdict.evidence, global_before=before, global_after=after, least_loss=loss, least_gain=gain
-    )
-    difference = (
-        f"{check.name} before {100 * before:.1f} %, after {100 * after:.1f} %: {_certain(loss, gain)} is certain at "
-        f"{100 * rules.confidence:g} %"
-    )
-    if verdict.is_open and gain > 0:
-        counts = verdict.reason.partition(": ")[2]
-        reason = f"the samples leave it open, and {check.name} certainly rises: {counts}; {difference}"
-        return Verdict(accepted=True, reason=reason, evidence=evidence)
-    summary = f"{verdict.reason}; {difference}"
-    if verdict.is_open:
+    evidence, gained, allowed = verdict.evidence, "", f"{100 * rules.global_drop:g} points"
+    told, forgotten = list[str](), list[str]()
+    for check in checks:
+        count, before, after = len(check.new), float(check.old.mean()), float(check.new.mean())
+        lost, won = _changes(check.old, check.new)
+        loss, gain = least_drop(lost, won, count, rules.confidence), least_drop(won, lost, count, rules.confidence)
+        measured = f"{check.name} before {100 * before:.1f} %, after {100 * after:.1f} %"
+        told.append(f"{measured}: {_certain(loss, gain)} is certain at {100 * rules.confidence:g} %")
+        if loss > rules.global_drop:
+            forgotten.append(f"{check.name} certainly falls by more than {allowed}")
+        if check.exported is None:
+            evidence = evidence and replace(evidence, earlier_before=before, earlier_after=after)
+            continue
+        evidence = evidence and replace(
+            evidence, global_before=before, global_after=after, least_loss=loss, least_gain=gain
+        )
+        gained = check.name if gain > 0 else gained
+        since_export = least_drop(*_changes(check.exported, check.new), count, rules.confidence)
+        if loss <= rules.global_drop < since_export and after < before:
+            forgotten.append(f"{check.name} has certainly fallen by more than {allowed} since the export")
+    if all(check.exported is None for check in checks):
+        told.insert(0, "no global check samples to compare on")
+    summary = "; ".join([verdict.reason, *told])
+    if verdict.is_open and not gained:
         return refused(summary, evidence)
-    allowed = f"{100 * rules.global_drop:g} points"
-    if loss > rules.global_drop:
-        return refused(f"{check.name} certainly falls by more than {allowed}: {summary}", evidence)
-    if after < before and since_export > rules.global_drop:
-        reason = f"{check.name} has certainly fallen by more than {allowed} since the export: {summary}"
-        return refused(reason, evidence)
+    if forgotten:
+        return refused(f"{' and '.join(forgotten)}: {summary}", evidence)
+    if verdict.is_open:
+        counts = "; ".join([verdict.reason.partition(": ")[2], *told])
+        reason = f"the samples leave it open, and {gained} certainly rises: {counts}"
+        return Verdict(accepted=True, reason=reason, evidence=evidence)
     return Verdict(accepted=True, reason=summary, evidence=evidence)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from tuner.arrays import Array, Doubles, Floats, Labels, RowNumbers
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.info import FOLDS, TrainInfo, UnknownInfo
 from tuner.bundle.tensors import open_tensors, read_tensors
@@ -57,10 +57,12 @@ class SolvingTrainer(Trainer):
         if shape != (features,) or len(self._names) != 2:  # noqa: PLR2004 - weight, bias
             raise BundleError(f"{self.bundle.folder} must have a head of {shape} features: export again")
         empty = Domain.empty(features, outputs, self._file.step, multi=self.bundle.targets.several)
-        self._own = empty.added(self._file.codes, self._file.labels)
+        self._own = self._given = empty.added(self._file.codes, self._file.labels)
         codes = coded(self._replay.read(np.arange(len(self._replay))), self._file.step)
         self._others = empty.added(codes, self._replay.labels)
         self._added = empty.codes
+        self._before, self.earlier = self._new, len(self._own)
+        self._left_out = np.zeros((0, outputs))  # logits of the user's samples, each of a head without it
 
     def __len__(self) -> int:
         """Return the number of samples that were given to `add`."""
@@ -93,6 +95,17 @@ class SolvingTrainer(Trainer):
             TunerError: A file cannot be read, or a shape is another one.
         """
         return self._without(coded(self.features(samples), self._file.step))
+
+    def earlier_right(self) -> tuple[Flags, Flags] | None:
+        """Return how heads without them answer the earlier samples; see `DeviceTrainer.earlier_right`."""
+        rows = [self._rows_of(code)[:1] for code in self._given.codes]
+        still = np.flatnonzero([len(row) for row in rows])  # the others were forgotten, or left for newer ones
+        if not len(still) or len(self._left_out) != len(self._own):
+            return None
+        before = union_head(self._file.given, self._given, self._others, self._file.settings).left_out[still]
+        now, right = np.concatenate(rows), self.bundle.targets.are_right
+        after, labels = self._left_out[now], self._own.labels[now]
+        return right(before.astype(np.float32), labels), right(after.astype(np.float32), labels)
 
     def drop(self, rows: Sequence[int]) -> None:
         """Take samples that were added out again; see `DeviceTrainer.drop`."""
@@ -128,6 +141,9 @@ class SolvingTrainer(Trainer):
             self._own = self._own.without(same).added(code[None], np.asarray(label)[None])
         excess = max(0, self.samples - MOST_OWN)
         self._own = self._own.without(np.arange(excess)) if excess else self._own
+
+    def _own_samples(self) -> int | None:
+        return self.samples
 
     def _replaced(self) -> Mapping[str, Content]:
         kept = SolvedFile(self._file.given, self._own.codes, self._own.labels, self._file.step, self._file.settings)

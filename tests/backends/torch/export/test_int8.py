@@ -30,6 +30,7 @@ from tuner.plan.parts import CachePlan
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import build_host
 from tuner.runtime import Personaliser, Trainer
+from tuner.runtime.train.files import OWN
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
 
@@ -50,7 +51,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, own_cache: Path) -> Path:
     folder = tmp_path_factory.mktemp("int8")
     with_weights(own_cache)
     shutil.copytree(RUN, folder / "run")
-    asked = ["--no-refit", "--pick", "3", "--trainable", "--int8", "--int8-loss", "2"]
+    asked = ["--no-refit", "--pick", "3", "--trainable", "--int8", "--int8-loss", "2", "--replay", "0"]
     assert call(["export", str(folder / "run"), str(folder / "bundle"), *asked]) == 0
     return folder / "bundle"
 
@@ -115,6 +116,8 @@ def test_it_trains_again_on_features_of_the_quantised_blocks(exported: Path, tmp
     names = load_file(exported / WEIGHTS).keys()
     assert trainer.bundle.info.train is not None
     assert names == set(trainer.bundle.info.train.weights)
+    assert (trainer.bundle.info.train.own_samples, trainer.bundle.info.train.own_bytes) == (0, 0)
+    assert OWN not in trainer.bundle.info.files  # --replay 0
     samples = task.local.train
     trainer.add([samples.load(row) for row in range(80)], [task.labels[samples.labels[row]] for row in range(80)])
     losses = trainer.train(epochs=3)
@@ -187,6 +190,8 @@ def test_what_has_no_frozen_blocks_before_a_tail_is_refused() -> None:
         (["--int8", "--int8-loss", "101"], "--int8-loss must be 0 to 100 points"),
         (["--drop-unreached"], "--drop-unreached is for trials with exits, and trial 3 has none"),
         (["--drop-unreached", "--trainable"], "give it or --trainable, not both"),
+        (["--replay", "1MB"], "--replay is how much of the user's samples --trainable keeps: give --trainable too"),
+        (["--trainable", "--replay", "many"], "--replay must be a size such as 512MB, 1GiB or 1G, got 'many'"),
     ],
 )
 def test_an_option_without_a_meaning_is_wrong_usage(

@@ -28,6 +28,7 @@ from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
+from tuner.runtime.train.files import OWN_BYTES
 from tuner.store.store import Store
 from tuner.targets.base import ACCURACY
 from tuner.training.epochs import Report
@@ -40,6 +41,7 @@ def export(
     folder: Path,
     *,
     trainable: bool = False,
+    replay: int = OWN_BYTES,
     store: Store | None = None,
     report: Report = silent,
 ) -> Exported:
@@ -50,7 +52,8 @@ def export(
     the tail trains on again, so that training shows it what a prediction does.
 
     With `trainable`, the frozen blocks' output is an output too, and the tail's weights keep their names and shapes, so
-    that those trained later can take their place; see `tuner.backends.torch.export.trainable.tail`.
+    that those trained later can take their place; see `tuner.backends.torch.export.trainable.tail`. What trains by
+    steps gets at most `replay` bytes of the user's samples.
 
     Raises:
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
@@ -107,7 +110,7 @@ def export(
         sections[Section.TRAIN.value] = (
             write_solvable(opened, plan, given, mixed, solved_with(weights), folder)
             if plan.traits.solves
-            else write_trainable(opened, plan, tail, mixed, folder)
+            else write_trainable(opened, plan, tail, mixed, replay, folder)
         )
     return Exported({**check.scores, "largest_logit_difference": difference}, sections)
 

@@ -1,6 +1,7 @@
 """Features that a bundle brings along, made by its own frozen blocks."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ import numpy as np
 
 from tuner.arrays import Floats
 from tuner.backends.torch.features.access import VALIDATION_BITS
-from tuner.backends.torch.features.selection import Selection, drawn, whole_partition
+from tuner.backends.torch.features.selection import Selection, drawn, training_selections, whole_partition
 from tuner.bundle.info import Section, TrainInfo, TrainKind
-from tuner.bundle.replay import Replay
+from tuner.bundle.replay import Replay, every_class_alike
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import CODED_BITS
-from tuner.runtime.train.files import CHECK, REPLAY
+from tuner.runtime.train.base import mark_of
+from tuner.runtime.train.files import CHECK, MOST_OWN, REPLAY
 from tuner.store.codec import Codec, calibrate, has_own_scales
 from tuner.task import Task
 from tuner.training.schedule import batches_of
@@ -74,6 +76,20 @@ class Features:
         task = self._task
         chosen = [drawn(whole_partition(task, "global.val"), CHECK_SAMPLES)] if task.global_ is not None else []
         return self.replay(chosen, Codec(VALIDATION_BITS, shape))
+
+    def own(self, codec: Codec, size: int) -> Replay:
+        """Return samples of the user, every class alike, that a round is not to forget, in at most so many bytes."""
+        local = [one for one in training_selections(self._task, self._plan) if one.domain == "local"]
+        labels = np.concatenate([one.labels() for one in local])
+        order = np.random.default_rng(0).permutation(len(labels))  # by contents, every sample would have to be read
+        rows = every_class_alike(labels, order, min(MOST_OWN, size // codec.record_bytes))
+        begins = np.cumsum([0, *map(len, local)])
+        chosen = [
+            replace(one, indices=one.indices[rows[(begin <= rows) & (rows < begin + len(one))] - begin])
+            for one, begin in zip(local, begins, strict=False)
+        ]
+        marks = [mark_of(one.samples.load(int(index))) for one in chosen for index in one.indices]
+        return replace(self.replay(chosen, codec), marks=np.array(marks, np.int64))
 
     def replay(self, selections: Sequence[Selection], codec: Codec) -> Replay:
         """Return the codes and labels of some selections."""

@@ -1,7 +1,8 @@
 """Write what a bundle needs to train its tail again, or to solve for it, without PyTorch.
 
 Into ``train/`` go the plan's global samples as stored features, mixed in as training on new samples alone forgets, and
-other global samples that say what was forgotten.
+other global samples that say what was forgotten; and some of the user's own samples, so that a round on new ones
+does not forget them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import UnionSettings
 from tuner.runtime.train.adapters import Adapters
-from tuner.runtime.train.files import ADAPTERS, MERGE, STEP, TAIL
+from tuner.runtime.train.files import ADAPTERS, MERGE, OWN, STEP, TAIL
 from tuner.runtime.train.solved import SolvedFile
 from tuner.runtime.train.tail import TailTraining
 
@@ -55,19 +56,20 @@ def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPla
 
 
 def write_trainable(
-    opened: OpenTask, plan: TrialPlan, tail: nn.Module, mixed: Sequence[Selection], folder: Path
+    opened: OpenTask, plan: TrialPlan, tail: nn.Module, mixed: Sequence[Selection], own_bytes: int, folder: Path
 ) -> dict[str, Any]:
     """Write a traced step and the tail's inference next to a model that was exported for it; check the step.
 
     The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
-    loss alone: a device has neither the plugins' terms nor the given model as a teacher. Of the user's own samples
-    nothing is written but the range of each feature channel.
+    loss alone: a device has neither the plugins' terms nor the given model as a teacher.
 
     Args:
         opened: The task, its model, and what plugins add.
         plan: What was trained.
         tail: As it was trained, `mixed` being the global samples that it was trained on.
         mixed: Likewise.
+        own_bytes: Most bytes of features of the user's own samples; 0 for none: of these, nothing is written then but
+            the range of each feature channel.
         folder: The bundle's.
 
     Returns:
@@ -105,6 +107,9 @@ def write_trainable(
     exported = read_tensors(folder / WEIGHTS, names)
     drop = tried_round(task, plan, training, exported, (local, check), folder)
     replay = sufficient_replay(features, task, mixed, codec, drop)
+    own = features.own(codec, own_bytes)
+    if own_bytes:
+        own.save(folder / OWN)
     return features.save(
         folder,
         replay,
@@ -113,6 +118,8 @@ def write_trainable(
         largest_loss_difference=difference,
         weights=names,
         cut=plan.split,
+        own_samples=len(own),
+        own_bytes=own_bytes,
         left_out=tuple(term.kind for term in plan.loss),
     )
 
@@ -146,4 +153,5 @@ def write_solvable(
     labels = np.concatenate([one.labels() for one in local])
     SolvedFile(LinearHead(weight, bias), coded(own, step), labels, step, union).save(folder)
     check = features.check(replay.codec.shape)
-    return features.save(folder, replay, check, TrainKind.CLOSED_FORM, weights=tuple(state), cut=plan.split)
+    about = {"weights": tuple(state), "cut": plan.split, "own_samples": len(labels)}
+    return features.save(folder, replay, check, TrainKind.CLOSED_FORM, **about)
