@@ -21,13 +21,10 @@ from tuner.files import write_private
 from tuner.ort.session import LOGITS
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.union import Domain, regression_head
-from tuner.runtime.train.files import CHECK, REPLAY, replay_of
+from tuner.runtime.train.files import CHECK, OWN, REPLAY, replay_of
 from tuner.targets import Targets
 from tuner.targets.strata import moved, presence
 from tuner_labels.onnx_rows import Resize, resized
-
-#: Stored features of the user's own samples, where a bundle has them.
-OWN = "train/own.safetensors"
 
 #: How much a row that stands for two is pulled to their mean, in samples.
 JOINED_RIDGE = 1.0
@@ -179,7 +176,9 @@ def relabelled(
         WEIGHTS: lambda: save({**tensors, **rows}),
         **contents,
     }
-    train = train and replace(train, replay_samples=len(stored[REPLAY]), check_samples=len(stored[CHECK]))
+    counts = {"replay_samples": len(stored[REPLAY]), "check_samples": len(stored[CHECK])}
+    counts |= {"own_samples": len(stored[OWN])} if OWN in stored else {}
+    train = train and replace(train, **counts)
     with successor(bundle, out, files, scores, unknown=unknown, train=train, **new_labels(bundle, draft)) as part:
         for name, samples in stored.items():
             samples.save(part / name)

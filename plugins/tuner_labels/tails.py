@@ -27,10 +27,10 @@ from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionHead, UnionSettings, union_head
 from tuner.runtime.train.adapters import Adapters, fused_name
-from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, REPLAY, STEP, TAIL, replay_of
+from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, OWN, REPLAY, STEP, TAIL, replay_of
 from tuner.runtime.train.tail import Trainer
 from tuner.training.schedule import batches_of
-from tuner_labels.draft import OWN, Draft, LabelChange, made_from, relabelled, score_of_others, share_found
+from tuner_labels.draft import Draft, LabelChange, made_from, relabelled, score_of_others, share_found
 from tuner_labels.onnx_rows import Resize, counted_nodes, nodes_of, resized
 
 #: Bias of a label that no sample gets, where two steps are compared: its probability is 0 in float32.

@@ -280,7 +280,9 @@ def _left_out(unlearnable: Sequence[RingSample]) -> str:
         return ""
     labels = sorted({str(sample.label) for sample in unlearnable})
     named = ", ".join(map(repr, labels[:SHOWN_LABELS])) + (", …" if len(labels) > SHOWN_LABELS else "")
-    return f"; {len(unlearnable)} samples were left out, as the bundle has no label {named}: `tuner apply` adds labels"
+    return (
+        f"; {len(unlearnable)} samples were left out, as the bundle has no label {named}: `tuner labels add` adds one"
+    )
 
 
 def _right(answers: Sequence[Prediction | Answer], truth: Sequence[str], bundle: Bundle) -> npt.NDArray[np.bool_]:

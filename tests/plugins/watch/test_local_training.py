@@ -72,7 +72,7 @@ def test_new_classes_in_a_stream_are_learnt_accepted_and_survive_kills(
     watch(exported, str(tmp_path / "photos"), events.append, once=True, policy=policy)
     rounds = [event for event in events if "round" in event]
     assert [event["round"] for event in rounds].count("accepted") >= 1
-    assert "no label 'x': `tuner apply` adds labels" in rounds[-1]["reason"]
+    assert "no label 'x': `tuner labels add` adds one" in rounds[-1]["reason"]
     assert right(exported, samples, labels) > before[0]
     assert right(exported, new, [LATER] * len(new)) > before[1]
     opened = Bundle.open(exported)

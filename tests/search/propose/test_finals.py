@@ -12,7 +12,6 @@ from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
 from tuner.search.propose.finals import LATE, Finals
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
-from tuner.task.info import TaskInfo
 
 SECONDS = 10.0
 
@@ -28,7 +27,6 @@ RECORDS = [record(0, 2, 0.90), record(1, 2, 0.91), record(2, 5, 0.89), record(3,
 @pytest.fixture
 def finals() -> Finals:
     task = replace(PLAN.task, local_val=80)
-    assert isinstance(task, TaskInfo)
     return Finals(replace(setting(), task=task, has_finals=True), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
 
 
