@@ -24,6 +24,7 @@ from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.process_memory import return_freed
+from tuner.reading import kind_of
 from tuner.results.scores.pareto import best
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead
@@ -120,14 +121,16 @@ def instant(
     """
     began = time.monotonic()
     return_freed()
-    with new_folder(out) as part:
-        task, classifier = task_of(data, model, known, classes)
-        if not task.labelled or not task.targets.has_classes:
-            raise TaskError(f"{data}: a head is solved for classes, and these samples have none: use tuner run")
-        read, left_out = features_of(task, classifier, chosen_rows(task), step)
-        heads = _Heads(task, classifier, read)
-        tried = heads.tried(trainable=trainable)
-        picked = heads.best_of(tried)
+    if kind_of(out) not in {"nothing", "folder"} or (kind_of(out) == "folder" and any(out.iterdir())):
+        raise TaskError(f"--out {out} is not empty: give another folder")
+    task, classifier = task_of(data, model, known, classes)
+    if not task.labelled or not task.targets.has_classes:
+        raise TaskError(f"{data}: a head is solved for classes, and these samples have none: use tuner run")
+    read, left_out = features_of(task, classifier, chosen_rows(task), step)
+    heads = _Heads(task, classifier, read)
+    tried = heads.tried(trainable=trainable)
+    picked = heads.best_of(tried)
+    with new_folder(out) as part:  # last, as a limit may end the process before
         info = heads.write(part, tried[picked], trainable=trainable)
     samples = {name: len(labels) for name, (_, labels) in read.items()}
     seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
