@@ -25,6 +25,7 @@ from tuner.search.admission import Admission
 from tuner.search.estimate.forecast import Forecast
 from tuner.search.estimate.outlook import Outlook
 from tuner.search.fill.filling import Filler
+from tuner.search.finals import Finals
 from tuner.search.folds import train
 from tuner.search.listener import JUDGING_BY_FOLDS, PROMOTING, TRYING, Listener
 from tuner.search.processes.guard import Interrupt
@@ -32,7 +33,6 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.search.propose.anchors import anchors, earlier, reachable
 from tuner.search.propose.candidates import Candidates
 from tuner.search.propose.checkpoints import Checkpoints
-from tuner.search.propose.finals import Finals
 from tuner.search.propose.priors import prior_plans
 from tuner.search.propose.structures import Structures
 from tuner.search.rungs import FINAL, Ladder, Promotion, at_rung, lowest_rung, prepare_slice

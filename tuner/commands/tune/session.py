@@ -25,10 +25,10 @@ from tuner.results.run import Run
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import Objective
 from tuner.results.views.plausible import suspicion_of
+from tuner.search.finals import has_finals
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.propose.finals import has_finals
 from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.files.disk import StoreFull

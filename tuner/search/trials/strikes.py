@@ -13,7 +13,6 @@ from tuner.plugin.load.calls import CALL_SECONDS
 from tuner.plugin.sources import preferred_values
 from tuner.search.admission import runnable
 from tuner.search.estimate.forecast import with_memory_limit
-from tuner.search.folds import with_folds
 from tuner.search.setting import Setting
 
 #: A strategy that fails so often leaves the study.
@@ -70,7 +69,8 @@ class Composer:
             self._strikes.count_error(error, tried=False)
             raise
         plan = with_memory_limit(composed.plan, self._setting)
-        return replace(composed, plan=with_folds(plan, self._setting.folds))
+        data = replace(plan.data, folds=self._setting.folds)
+        return replace(composed, plan=replace(plan, data=data))
 
     def _without(self, source: ValueSource, *names: str) -> Composed:
         setting, barred = self._setting, {*self._strikes.barred, *names}

@@ -10,7 +10,7 @@ from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.search.propose.finals import LATE, Finals
+from tuner.search.finals import LATE, Finals
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 
 SECONDS = 10.0
