@@ -176,9 +176,10 @@ def relabelled(
         WEIGHTS: lambda: save({**tensors, **rows}),
         **contents,
     }
-    counts = {"replay_samples": len(stored[REPLAY]), "check_samples": len(stored[CHECK])}
-    counts |= {"own_samples": len(stored[OWN])} if OWN in stored else {}
-    train = train and replace(train, **counts)
+    if train is not None:
+        own = len(stored[OWN]) if OWN in stored else train.own_samples
+        counts = len(stored[REPLAY]), len(stored[CHECK]), own
+        train = replace(train, replay_samples=counts[0], check_samples=counts[1], own_samples=counts[2])
     with successor(bundle, out, files, scores, unknown=unknown, train=train, **new_labels(bundle, draft)) as part:
         for name, samples in stored.items():
             samples.save(part / name)
