@@ -145,6 +145,11 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     counts = [one.local_scored for one in plan.trainings]
     assert counts == [20, 15, 15]
     assert found.values["local_mae"] == pytest.approx((20 * 2 + 15 * 3 + 15 * 5) / 50)
+    losses = [{**one, "local_loss": loss} for one, loss in zip(values, (1.0, 2.0, 3.0), strict=True)]
+    with_losses = joined(plan, [Outcome(each) for each in losses], ["cost"])
+    assert with_losses.values["local_loss"] == pytest.approx((20 * 1 + 15 * 2 + 15 * 3) / 50)
+    lacking = joined(plan, [Outcome(each) for each in (losses[0], *values[1:])], ["cost"])
+    assert "local_loss" not in lacking.values, "the first training's is of other samples"
     assert found.values["cost"] == pytest.approx((20 * 1 + 15 * 2 + 15 * 4) / 50)
     assert "cost_se" not in found.values
     del values[2]["cost"]

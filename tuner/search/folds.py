@@ -26,7 +26,8 @@ LEAST_FOLDS = 2
 #: Weights that were trained without a fold: they are scored, and removed.
 FOLD_WEIGHTS = "fold.safetensors"
 #: Values that folds add to; all others are those of the training on all samples.
-JUDGED = ("local_accuracy", "final_local_accuracy")
+LOSS = "local_loss"
+JUDGED = ("local_accuracy", "final_local_accuracy", LOSS)
 
 
 def check_folds(folds: int | None) -> int:
@@ -101,8 +102,8 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome], scores: Sequence[str] =
     """Return what the trainings of a plan, in their order, measured together.
 
     A local accuracy is the share of all judging samples that were right: the mean over the trainings, weighted by the
-    number of samples that each is scored on. So is a local error, and R², and what `scores` names, each on its own
-    fold; their standard errors, of the first training alone, are left out. With folds there is no score by
+    number of samples that each is scored on. So is the local loss, a local error, R², and what `scores` names, each on
+    its own fold; their standard errors, of the first training alone, are left out. With folds there is no score by
     leave-one-out: every plan is scored on all local samples.
     """
     first, counts = outcomes[0], [one.local_scored for one in plan.trainings]
@@ -113,6 +114,8 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome], scores: Sequence[str] =
             shares = [outcome.values.get(name, math.nan) for outcome in outcomes]
             right = math.fsum(count * share for count, share in zip(counts, shares, strict=True))
             values[name] = right / sum(counts)
+    if not math.isfinite(values.get(LOSS, 0.0)):  # a fold has none
+        del values[LOSS]
     local = [outcome.classes["local"] for outcome in outcomes if "local" in outcome.classes]
     classes = {**first.classes, "local": ClassCounts.joined(local)} if local else first.classes
     score = objective_of(JUDGED[0], (), plan.task.targets)
