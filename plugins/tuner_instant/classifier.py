@@ -112,7 +112,9 @@ class _Nodes:
         operator, bias, scales = self._operator(name), np.zeros(1), dict[str, float]()
         if operator == "Add":
             name, other = sorted(self._inputs(name), key=lambda one: one in self.tensors)
-            operator, bias = self._operator(name), self._values(other) if other in self.tensors else bias
+            if other not in self.tensors:
+                raise BundleError(f"what is added to its last layer is no constant: {WAY_OUT}")
+            operator, bias = self._operator(name), self._values(other)
         if operator not in {"Gemm", "MatMul"}:
             layer = {"Conv": "a convolution", "": "no layer"}.get(operator, f"the operator {operator}")
             raise BundleError(f"its last layer is {layer}, and not linear: {WAY_OUT}")

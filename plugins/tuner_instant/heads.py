@@ -236,6 +236,7 @@ class _Heads:
             TrainKind.CLOSED_FORM,
             replay_samples=len(replay),
             check_samples=len(self._check),
+            own_samples=len(self._local),
             bits=BITS,
             bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
             weights=(WEIGHT, BIAS),

@@ -74,6 +74,7 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
         with made_from(bundle, out) as part:
             _write(*change, part / "draft", scores)
             learned = Trainer(Bundle.read(part / "draft"))
+            learned.before = trainer.before
             learned.add(photos, [draft.labels[-1]] * len(photos))  # its bundle keeps what a trainer was given
             learned.save(part / "made")
     else:

@@ -47,12 +47,27 @@ def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where
     assert finals.next(RECORDS, LATE * whole - 1, lambda: False) is not None
     assert finals.next(RECORDS, 2 * SECONDS - 1, lambda: False) is None, "one is compared with nothing"
     begun = [*RECORDS, record(5, 2, 0.9, rung=FINAL, promoted=1)]
-    assert finals.next(begun, SECONDS + 1, lambda: False) is not None, "begun, they go on"
+    assert finals.next(begun, SECONDS + 1, lambda: False) is not None, "begun, one more is compared with the others"
+    assert finals.next(begun, LATE * whole, lambda: False) is None, "a run that is resumed searches first"
+
+
+def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:
+    task = replace(PLAN.task, local_val=80)
+    seconds = {1: 10 * SECONDS}
+    finals = Finals(
+        replace(setting(), task=task, has_finals=True),
+        lambda one, _rung: seconds.get(one.trial, SECONDS),
+        lambda _rung: 0.7,
+    )
+    assert finals.next(RECORDS, 5 * SECONDS, lambda: True) is None, "the best takes longer"
+    assert finals.reserve(RECORDS, 20 * SECONDS) == 12 * SECONDS
+    assert finals.reserve(RECORDS, 13 * SECONDS) == 0, "there would be no time for anything else"
 
 
 def test_the_front_is_of_the_finals_alone_which_all_samples_judge() -> None:
     plan = at_rung(plan_of(RECORDS[0]), FINAL)
     assert plan.data.folds == FINAL_FOLDS
     assert plan.local_scored == plan.task.local_val + plan.task.local_train
-    final = replace(record(5, 2, 0.85, rung=FINAL, promoted=1), plan=plan)
-    assert comparable([*RECORDS, final]).keys() == {5}
+    first, second = (replace(record(5 + at, 2, 0.85, rung=FINAL, promoted=at), plan=plan) for at in range(2))
+    assert comparable([*RECORDS, first, second]).keys() == {5, 6}
+    assert 5 not in comparable([*RECORDS, first]), "one alone is compared with nothing"

@@ -96,8 +96,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     store clear` only. A call that was killed is completed by the next one.
 
     Args:
-        task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Where rounds solve for
-            its head, they hold features of these samples: they are removed, and the bundle is in use as exported.
+        task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Its rounds hold features
+            of these samples, but for those of exits: they are removed, and the bundle is in use as exported.
         folder: Folder of the store; by default the user's own.
 
     Raises:
@@ -106,8 +106,8 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     """
     if kind_of(Path(task) / FILE) == "file":
         samples = clear_ring(ring_folder(Path(task)))
-        if (train := Bundle.read(Path(task)).info.train) is not None and train.kind == TrainKind.CLOSED_FORM:
-            forget_rounds(Path(task))  # they hold features of the ring's samples; the exported bundle holds none
+        if (train := Bundle.read(Path(task)).info.train) is not None and train.kind != TrainKind.EXITS:
+            forget_rounds(Path(task))  # they hold features of the ring's samples, which the exported bundle does not
         return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
     loaded = _loaded(task)
     forget_readable()

@@ -18,8 +18,9 @@ from tuner.task.info import TaskOutline
 ENOUGH = 150
 #: So many plans are in the finals at first, and others as long as there is time; one alone is compared with nothing.
 FIRST, LEAST = 4, 2
-#: They begin when less than so many times what they take is left.
-LATE = 1.5
+#: They begin when less than so many times what they take is left; they are kept time for where they take at most this
+#: share of what is left.
+LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
 
@@ -44,16 +45,32 @@ class Finals:
         """
         if not self._setting.has_finals or not math.isfinite(left):
             return None
+        waiting, begun = self._waiting(records)
+        fitting, total = self._fitting(waiting, left)
+        if not fitting or fitting[0] is not waiting[0] or (not begun and len(fitting) < LEAST):
+            return None  # without the best plan there is nothing to compare the others with
+        return Promotion(fitting[0], FINAL) if LATE * total >= left or is_over() else None
+
+    def reserve(self, records: Sequence[TrialRecord], left: float) -> float:
+        """Return the seconds to keep for finals: what they take, where there is time for something else too."""
+        if not self._setting.has_finals or not math.isfinite(left):
+            return 0.0
+        waiting, _ = self._waiting(records)
+        fitting, total = self._fitting(waiting, left)
+        return total if len(fitting) >= LEAST and total <= KEPT * left else 0.0
+
+    def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], bool]:
+        """Return the trials whose plans are still to be judged, the best first, and whether any was."""
         begun = [one.config for one in records if one.rung == FINAL]
-        waiting = [one for one in self._finalists(records) if one.config not in begun]
-        fitting = [(one, takes) for one in waiting[: 2 * FIRST] if (takes := self._seconds(one, FINAL)) < left]
+        return [one for one in self._finalists(records) if one.config not in begun], bool(begun)
+
+    def _fitting(self, waiting: Sequence[TrialRecord], left: float) -> tuple[list[TrialRecord], float]:
+        """Return the first ones that there is time for together, and what they take."""
         total, chosen = 0.0, list[TrialRecord]()
-        for one, takes in fitting:
-            if total + takes < left and len(chosen) < FIRST:
+        for one in waiting[: 2 * FIRST]:
+            if len(chosen) < FIRST and total + (takes := self._seconds(one, FINAL)) < left:
                 total, chosen = total + takes, [*chosen, one]
-        if not chosen or (not begun and (len(chosen) < LEAST or (LATE * total < left and not is_over()))):
-            return None
-        return Promotion(chosen[0], FINAL)
+        return chosen, total
 
     def _finalists(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Return the trials of the top rung that may be the best, the best of each structure first."""

@@ -180,7 +180,7 @@ class Baselines:
                 self._known[rung] = self._score(*self._samples(rung))
             except BudgetError as error:
                 self._listener.say(f"warning: {error}")
-                return next(iter(self._known.values()), {})
+                self._known[rung] = next(iter(self._known.values()), {})
             finally:
                 self.seconds += CLOCK.now() - started
         return self._known[rung]

@@ -139,7 +139,8 @@ class Study:
         """Return the plan that folds are to judge now; None before the ladder of structures is climbed."""
         if self._ladder.lowest or not self._candidates.weighs or self._structures.next(self.records, *self._now):
             return None
-        return self._finals.next(self.records, self._now[1], self._is_done)
+        repeatable = [one for one in self.records if self._repeatable(one)]
+        return self._finals.next(repeatable, self._now[1], self._is_done)
 
     def _is_done(self) -> bool:
         """Return whether what the rest of the time may bring is too little for the validation samples to show."""
@@ -243,7 +244,9 @@ class Study:
         if not self._candidates.weighs:
             return self._vary()
         odd = self._queue.begun % 2 == 1
-        next_, longer = self._structures.choose(self.records, *self._now, self._admits, odd=odd)
+        rung, left = self._now
+        left -= self._finals.reserve(self.records, left)
+        next_, longer = self._structures.choose(self.records, rung, left, self._admits, odd=odd)
         chosen = next_ or self._vary()
         return longer if longer is not None and next_ is None and self._candidates.gain < self._shown else chosen
 
@@ -371,7 +374,7 @@ class Study:
             self._weights(record.trial).unlink(missing_ok=True)
             return
         self._note(record)
-        members = self.front()
+        members = [*self.front(), *(one.trial for one in self.records if one.rung == FINAL)]
         for other in self._queue.unwanted(self.records, members):
             self._weights(other).unlink(missing_ok=True)
         self._checkpoints.prune(self.records, members)

@@ -199,7 +199,8 @@ def _own_bytes(replay: str, plan: TrialPlan, trial: int, *, trainable: bool) -> 
             f"--replay is for tails that train by steps, and trial {trial} has none ({kept}): leave it out, or pick "
             "another trial"
         )
-    return 0 if replay.strip() == "0" else parse_size(replay, "--replay")
+    number = replay.strip().rstrip("kKmMgGiIbB ")
+    return 0 if number and not number.strip("0") else parse_size(replay, "--replay")
 
 
 def _require_samples(plan: TrialPlan, changed: Iterable[str], *, trainable: bool) -> None:

@@ -64,7 +64,7 @@ class Trainer(DeviceTrainer):
 
     def earlier_right(self) -> tuple[Flags, Flags] | None:
         """Return how the earlier samples are answered; see `DeviceTrainer.earlier_right`."""
-        own, given = self._brought(), read_tensors(self.bundle.file(WEIGHTS), tuple(self._weights))
+        own, given = self._before, read_tensors(self.bundle.file(WEIGHTS), tuple(self._weights))
         batches = batches_of(np.arange(len(own)), self._at_once)
 
         def right(weights: Mapping[str, Array]) -> Flags:

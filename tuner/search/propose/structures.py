@@ -216,10 +216,10 @@ class Structures:
         """
         here = [one for one in records if one.rung == rung and one.state != "rejected" and one.same_as is None]
         longer = {record.trial for line in self.lines(here) for record in line.continued}
-        first, seconds = [one.values for one in self.anchors], [0.0, 0.0, 0.0]
+        first, seconds = [_without_epochs(one.values) for one in self.anchors], [0.0, 0.0, 0.0]
         for record in here:
             if record.estimate is not None and record.promoted is None and record.prior is None:
-                kind = 1 if record.trial in longer else 0 if record.knobs in first else 2
+                kind = 1 if record.trial in longer else 0 if _without_epochs(record.knobs) in first else 2
                 seconds[kind] += record.estimate.spend_seconds
         return seconds[0], seconds[1], seconds[2]
 
@@ -312,6 +312,10 @@ def _changed(compose: Compose, values: Mapping[str, Scalar], changed: Mapping[st
         return compose(preferred_values({**values, **changed}))
     except (PlanError, StrategyError):
         return None
+
+
+def _without_epochs(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: value for name, value in values.items() if name != EPOCHS}
 
 
 def _known_of(records: Sequence[TrialRecord], rung: int) -> list[TrialRecord]:
