@@ -11,6 +11,7 @@ import pytest
 from tests.killed import killed, swaps
 from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
+from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Trainer
 from tuner.task import Subset, Task
@@ -85,6 +86,10 @@ def test_new_classes_in_a_stream_are_learnt_accepted_and_survive_kills(
     for _ in killed(10, 0.2, swaps, exported, *copies):  # `test_rounds` kills the same swaps thirty times
         assert Personaliser(exported, threads=1).predict(samples[0]).probability > 0
     assert int(rounds_in_use(exported)[0]) > int(EXPORTED)
+    assert list((exported / "device").rglob("own.safetensors"))
+    forget(str(exported))
+    assert rounds_in_use(exported)[0] == EXPORTED
+    assert not list((exported / "device").rglob("own.safetensors")), "features of what watch was given"
 
 
 def test_a_learner_says_what_it_cannot_learn_from(exported: Path) -> None:

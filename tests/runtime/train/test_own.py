@@ -85,6 +85,9 @@ def test_a_sample_that_comes_again_counts_once_and_is_forgotten_by_its_content(b
     trainer = Trainer(bundle, threads=1)
     trainer.add([train.load(0)], ["9"])
     trainer.add([train.load(0)], ["8"])
+    right = trainer.earlier_right()
+    assert right is not None
+    assert len(right[0]) == len(train) - 1, "its old label asks nothing any more"
     own = replay_of(Bundle.open(trainer.save(tmp_path / "again")), OWN)
     mine = np.flatnonzero(~np.isin(own.marks, np.delete(replay_of(bundle, OWN).marks, 0)))
     assert (len(own), own.labels[mine].tolist()) == (len(train), [8])
