@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import tuner
+from tests.plan.plans import PLAN
+from tuner.commands.bundles.export import own_bytes
 from tuner.commands.python import _as_text
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 from tuner.results.records.config import named_objectives
 from tuner.results.run import Run
 
@@ -158,3 +160,10 @@ def test_dir_and_version_are_those_of_a_package() -> None:
     assert {"run", "Run", "export", "load_task", "__version__"} <= {*dir(tuner)}
     assert tuner.__version__
     assert isinstance(tuner.Run.open(RUN), Run)
+
+
+def test_no_sample_is_kept_by_a_zero_of_any_unit() -> None:
+    sizes = {"0": 0, "0B": 0, "0 MB": 0, "10MB": 10**7}  # a number from Python is in bytes
+    assert {text: own_bytes(text, PLAN, 0, trainable=True) for text in sizes} == sizes
+    with pytest.raises(UsageError, match="--replay must be"):
+        own_bytes("GiB", PLAN, 0, trainable=True)

@@ -119,7 +119,7 @@ def export(
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
     if drop_unreached:
         plan = _dropping(plan, record.trial, trainable=trainable)
-    kept = {} if replay is None else {"replay": _own_bytes(replay, plan, record.trial, trainable=trainable)}
+    kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
@@ -189,7 +189,7 @@ def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:
     return replace(plan, heads=replace(plan.heads, drops=True))
 
 
-def _own_bytes(replay: str, plan: TrialPlan, trial: int, *, trainable: bool) -> int:
+def own_bytes(replay: str, plan: TrialPlan, trial: int, *, trainable: bool) -> int:
     """Return how many bytes of the user's samples a bundle keeps to train on again."""
     if not trainable:
         raise UsageError("--replay is how much of the user's samples --trainable keeps: give --trainable too")
