@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -139,6 +140,7 @@ def test_a_run_of_numbers_warns_of_an_empty_front_and_its_progress_is_logged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("tuner"), "propagate", False)  # pytest configures the root logger
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # a test of a notebook looks whether it is installed
     with pytest.warns(UserWarning, match=r"the front of .*run is empty: .*forget_at_most"):
         run = tuner.run(
             "digits",
