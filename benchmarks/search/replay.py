@@ -199,7 +199,7 @@ def ours(table: Table, sampler: str, seed: int) -> Replay:
     ladder = Ladder(setting, lambda record, rung: expected(tried[record.config], rung))
     first = replay.first()
     ladder.lowest, ladder.floor = lowest_rung([one.plan for one in first], setting), replay.floor
-    structures = Structures(setting, table.compose, expected)
+    structures = Structures(setting, table.compose, expected, lambda _rung: 0.0)
     queue = Queue(study, setting, ())
     candidates = Candidates(queue, setting, table.compose, structures)
     if candidates.weighs:

@@ -12,10 +12,10 @@ import numpy as np
 
 from tuner.arrays import Array
 from tuner.bundle.format import MOST_FILE_BYTES
-from tuner.bundle.onnx_bytes import ByteRange, fields, varint
 from tuner.bundle.onnx_check import check_model
 from tuner.errors import BundleError, TaskError
 from tuner.ort import answer
+from tuner.ort.protobuf import Message, field, joined, parsed, parts_of, texts, varint
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.reading import kind_of, read_bytes
 from tuner.ridge.solve import LinearHead
@@ -25,14 +25,11 @@ _NODE, _INITIALISER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # of Graph
 _INPUTS, _OUTPUTS, _OPERATOR, _ATTRIBUTE = 1, 2, 4, 5  # of NodeProto
 _DIMS, _TYPE, _FLOATS, _NAME, _RAW = 1, 2, 4, 8, 9  # of TensorProto
 _FLOAT32, _INT64 = 1, 7  # of TensorProto.DataType
-_SIZES = (2, 1, 2)  # from a ValueInfoProto to the sizes of its shape
 #: Operators after the head that change no order of the classes.
 _AFTER = frozenset({"Identity", "LogSoftmax", "Sigmoid", "Softmax"})
 #: Name of a bundle's input. Names of the head's weights in a bundle's files; in its model they have `PART` in front.
 INPUT, WEIGHT, BIAS, PART = "input", "weight", "bias", "tail"
 WAY_OUT = "give a classifier that ends in one linear layer (Gemm, or MatMul and Add)"
-#: A message: the number of each field, and its value.
-Parts = list[tuple[int, int | bytes]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +44,8 @@ class Classifier:
         shape: Shape of one sample; None for a size that the file leaves open.
     """
 
-    model: Parts
-    graph: Parts
+    model: Message
+    graph: Message
     reads: str
     head: LinearHead
     shape: tuple[int | None, ...]
@@ -64,8 +61,8 @@ class Classifier:
             raise TaskError(f"--model {path}: no such file: give an ONNX file of a classifier")
         try:
             check_model(path)
-            model = _parts(read_bytes(path, MOST_FILE_BYTES))
-            graph = _parts(_all(model, _GRAPH)[0])
+            model = parsed(read_bytes(path, MOST_FILE_BYTES))
+            graph = parsed(parts_of(model, _GRAPH)[0])
             reads, head = _Nodes(graph).head()
             graph, shape = _taken(_before(graph, reads))
         except (BundleError, OSError) as error:
@@ -91,18 +88,18 @@ class Classifier:
     def _with(self, nodes: Sequence[bytes], constants: Mapping[str, Array], *outputs: str) -> bytes:
         named = [] if self.reads == FEATURES else [answer.node("Identity", (self.reads,), (FEATURES,))]
         values = {name: np.ascontiguousarray(value, np.float32) for name, value in constants.items()}
-        added = _parts(answer.appended([*named, *nodes], values, dict.fromkeys(outputs, "float32")))
-        graph = _joined(self.graph) + _all(added, _GRAPH)[0]
-        return _joined([(number, graph if number == _GRAPH else value) for number, value in self.model])
+        added = parsed(answer.appended([*named, *nodes], values, dict.fromkeys(outputs, "float32")))
+        graph = joined(self.graph) + parts_of(added, _GRAPH)[0]
+        return joined([(number, graph if number == _GRAPH else value) for number, value in self.model])
 
 
 class _Nodes:
     """A graph's nodes by what they make, and its initialisers, both by name."""
 
-    def __init__(self, graph: Parts) -> None:
-        self.makers = {name: node for node in _all(graph, _NODE) for name in _texts(node, _OUTPUTS)}
-        self.tensors = {_texts(tensor, _NAME)[0]: tensor for tensor in _all(graph, _INITIALISER)}
-        self.outputs = [_texts(value, 1)[0] for value in _all(graph, _OUTPUT)]
+    def __init__(self, graph: Message) -> None:
+        self.makers = {name: node for node in parts_of(graph, _NODE) for name in texts(node, _OUTPUTS)}
+        self.tensors = {texts(tensor, _NAME)[0]: tensor for tensor in parts_of(graph, _INITIALISER)}
+        self.outputs = [texts(value, 1)[0] for value in parts_of(graph, _OUTPUT)]
 
     def head(self) -> tuple[str, LinearHead]:
         """Return the name of what the last linear layer reads, and the layer."""
@@ -139,10 +136,10 @@ class _Nodes:
         return found
 
     def _operator(self, name: str) -> str:
-        return _texts(self.makers[name], _OPERATOR)[0] if name in self.makers else ""
+        return texts(self.makers[name], _OPERATOR)[0] if name in self.makers else ""
 
     def _inputs(self, name: str) -> list[str]:
-        return _texts(self.makers[name], _INPUTS) if name in self.makers else []
+        return texts(self.makers[name], _INPUTS) if name in self.makers else []
 
     def _matrix(self, name: str) -> Array:
         if self._operator(name) == "Transpose":
@@ -159,7 +156,7 @@ class _Nodes:
         return np.frombuffer(data, "<f4").reshape(dims).astype(np.float64)
 
 
-def _before(graph: Parts, name: str) -> Parts:
+def _before(graph: Message, name: str) -> Message:
     """Return a graph with only what a value is computed from, and without outputs."""
     kept = _Nodes(graph).needed(name)
     clash = sorted(kept & {FEATURES, LOGITS, f"{PART}.{WEIGHT}", f"{PART}.{BIAS}"} - {name})
@@ -170,35 +167,26 @@ def _before(graph: Parts, name: str) -> Parts:
         (number, value)
         for number, value in graph
         if number not in {_OUTPUT, _VALUE_INFO}
-        and (number not in named or (isinstance(value, bytes) and kept.intersection(_texts(value, named[number]))))
+        and (number not in named or (isinstance(value, bytes) and kept.intersection(texts(value, named[number]))))
     ]
 
 
-def _taken(graph: Parts) -> tuple[Parts, tuple[int | None, ...]]:
+def _taken(graph: Message) -> tuple[Message, tuple[int | None, ...]]:
     """Return a graph that takes batches of any size, by the name `INPUT`, and the shape of a sample."""
     nodes = _Nodes(graph)
-    inputs = [value for value in _all(graph, _INPUT) if _texts(value, 1)[0] not in nodes.tensors]
+    inputs = [value for value in parts_of(graph, _INPUT) if texts(value, 1)[0] not in nodes.tensors]
     if len(inputs) != 1:
         raise BundleError(f"it has {len(inputs)} inputs, not one: {WAY_OUT}")
     (value,), changed = inputs, dict[int | bytes, bytes]()
-    name, (batch, *shape) = _texts(value, 1)[0], _sizes(value) or [None]
+    name, (batch, *shape) = texts(value, 1)[0], _sizes(value) or [None]
     if batch is not None:
-        reshapes = [node for node in nodes.makers.values() if _texts(node, _OPERATOR) == ["Reshape"]]
-        shapes = {nodes.tensors[one] for node in reshapes for one in _texts(node, _INPUTS)[1:] if one in nodes.tensors}
+        reshapes = [node for node in nodes.makers.values() if texts(node, _OPERATOR) == ["Reshape"]]
+        shapes = {nodes.tensors[one] for node in reshapes for one in texts(node, _INPUTS)[1:] if one in nodes.tensors}
         changed = {tensor: _reshaped(tensor, batch) for tensor in shapes}
-    renamed = _joined([(number, INPUT.encode() if number == 1 else part) for number, part in _parts(value)])
-    changed[value] = renamed if batch is None else _opened(renamed, _SIZES)
-    first: Parts = [] if name == INPUT else [(_NODE, answer.node("Identity", (INPUT,), (name,)))]
+    renamed = joined([(number, INPUT.encode() if number == 1 else part) for number, part in parsed(value)])
+    changed[value] = renamed if batch is None else answer.with_size(renamed, 0, field(2, b"n"))
+    first: Message = [] if name == INPUT else [(_NODE, answer.node("Identity", (INPUT,), (name,)))]
     return first + [(number, changed.get(part, part)) for number, part in graph], tuple(shape)
-
-
-def _opened(message: bytes, path: tuple[int, ...]) -> bytes:
-    """Return a ValueInfoProto, or a part of it, whose first size is open."""
-    parts, wanted = _parts(message), path[0] if path else 1
-    at = next(at for at, (number, _) in enumerate(parts) if number == wanted)
-    inner = parts[at][1]
-    parts[at] = wanted, _opened(inner, path[1:]) if path and isinstance(inner, bytes) else answer.field(2, b"n")
-    return _joined(parts)
 
 
 def _reshaped(tensor: bytes, batch: int) -> bytes:
@@ -207,21 +195,21 @@ def _reshaped(tensor: bytes, batch: int) -> bytes:
     sizes = np.frombuffer(data, "<i8") if kind == _INT64 else np.zeros(0, np.int64)
     if not len(sizes) or sizes[0] != batch or (sizes < 0).any():
         return tensor
-    return answer.tensor(_texts(tensor, _NAME)[0], np.array([-1, *sizes[1:]], np.int64))
+    return answer.tensor(texts(tensor, _NAME)[0], np.array([-1, *sizes[1:]], np.int64))
 
 
 def _sizes(value: bytes) -> list[int | None]:
     """Return the sizes of a ValueInfoProto's shape, None where one is open."""
-    for wanted in _SIZES:
-        value = next(iter(_all(_parts(value), wanted)), b"")
-    dims = [dict(_parts(part)).get(1) for part in _all(_parts(value), 1)]
+    for wanted in answer.SHAPE:
+        value = next(iter(parts_of(parsed(value), wanted)), b"")
+    dims = [dict(parsed(part)).get(1) for part in parts_of(parsed(value), 1)]
     return [size if isinstance(size, int) and size > 0 else None for size in dims]
 
 
 def _tensor(message: bytes) -> tuple[int | bytes, tuple[int, ...], bytes]:
     """Return a tensor's type, sizes and values."""
-    dims, own = list[int](), dict(_parts(message))
-    for number, value in _parts(message):
+    dims, own = list[int](), dict(parsed(message))
+    for number, value in parsed(message):
         if number == _DIMS and isinstance(value, int):
             dims.append(value)
         elif number == _DIMS and isinstance(value, bytes):
@@ -236,25 +224,8 @@ def _tensor(message: bytes) -> tuple[int | bytes, tuple[int, ...], bytes]:
 def _numbers(node: bytes) -> dict[str, float]:
     """Return a node's attributes that are single numbers."""
     found = dict[str, float]()
-    for own in (dict(_parts(value)) for value in _all(_parts(node), _ATTRIBUTE)):
+    for own in (dict(parsed(value)) for value in parts_of(parsed(node), _ATTRIBUTE)):
         name, real, whole = own.get(1), own.get(2), own.get(3)
         if isinstance(name, bytes):
             found[name.decode()] = struct.unpack("<f", real)[0] if isinstance(real, bytes) else int(whole or 0)
     return found
-
-
-def _parts(message: bytes) -> Parts:
-    values = fields(message, ByteRange(0, len(message)))
-    return [(number, one if isinstance(one, int) else message[one.begin : one.end]) for number, one in values]
-
-
-def _joined(parts: Parts) -> bytes:
-    return b"".join(answer.integer(at, one) if isinstance(one, int) else answer.field(at, one) for at, one in parts)
-
-
-def _texts(message: bytes, number: int) -> list[str]:
-    return [value.decode() for value in _all(_parts(message), number)]
-
-
-def _all(parts: Parts, number: int) -> list[bytes]:
-    return [value for own, value in parts if own == number and isinstance(value, bytes)]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.arrays import Array
-from tuner.bundle.onnx_bytes import ByteRange, fields, initialisers, ranges
+from tuner.bundle.onnx_bytes import initialisers
 from tuner.bundle.onnx_check import Node
 from tuner.ort import answer
+from tuner.ort.protobuf import integer, joined, parsed, parts_of, texts
 
 _GRAPH, _METADATA = 7, 14  # of ModelProto
 _NODE, _INITIALISER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # of GraphProto
@@ -48,24 +49,19 @@ def resized(content: bytes, change: Resize) -> bytes:
     Raises:
         BundleError: The bytes are no ONNX file.
     """
-    parts = list[bytes]()
-    for number, value in fields(content, ByteRange(0, len(content))):
-        if isinstance(value, int):
-            parts.append(answer.integer(number, value))
-            continue
-        part = content[value.begin : value.end]
-        if number == _GRAPH:
-            part = _graph(content, value, change)
-        elif number == _METADATA:
-            part = _metadata(part, change)
-        parts.append(answer.field(number, part))
-    return b"".join(parts)
+    changed = {_GRAPH: _graph, _METADATA: _metadata}
+    return joined(
+        [
+            (number, changed[number](part, change) if number in changed and isinstance(part, bytes) else part)
+            for number, part in parsed(content)
+        ]
+    )
 
 
 def nodes_of(content: bytes) -> list[Node]:
     """Return the nodes of a file, in the order they are computed in."""
-    graphs = ranges(content, ByteRange(0, len(content)), _GRAPH)
-    return [_node(content, place) for graph in graphs for place in ranges(content, graph, _NODE)]
+    graphs = parts_of(parsed(content), _GRAPH)
+    return [_node(node) for graph in graphs for node in parts_of(parsed(graph), _NODE)]
 
 
 def counted_nodes(content: bytes, count: int) -> frozenset[str]:
@@ -84,76 +80,45 @@ def counted_nodes(content: bytes, count: int) -> frozenset[str]:
     return frozenset(found)
 
 
-def _graph(content: bytes, graph: ByteRange, change: Resize) -> bytes:
-    parts = list[bytes]()
-    for number, value in fields(content, graph):
-        if number == _VALUE_INFO or isinstance(value, int):
-            continue
-        part = content[value.begin : value.end]
-        if number == _NODE:
-            output = _text(content, value, 2)
-            part = _with_count(content, value) if output in change.counted else change.nodes.get(output, part)
-        elif number == _INITIALISER and (name := _text(content, value, _TENSOR_NAME)) in change.tensors:
-            part = answer.tensor(name, np.ascontiguousarray(change.tensors[name]))
-        elif number in {_INPUT, _OUTPUT} and (name := _text(content, value, 1)) in change.axes:
-            part = _value(part, (2, 1, 2), change.axes[name], change.count)
-        parts.append(answer.field(number, part))
+def _graph(graph: bytes, change: Resize) -> bytes:
+    parts = [(number, _changed(number, part, change)) for number, part in parsed(graph) if number != _VALUE_INFO]
     if change.counted:
-        parts.append(answer.field(_INITIALISER, answer.tensor(_COUNT, np.array([change.count], np.int64))))
-    return b"".join(parts)
+        parts.append((_INITIALISER, answer.tensor(_COUNT, np.array([change.count], np.int64))))
+    return joined(parts)
 
 
-def _value(part: bytes, path: tuple[int, ...], axis: int, count: int) -> bytes:
-    """Return a ValueInfoProto with another size of one axis: its shape is in the fields of `path`."""
-    whole = list(fields(part, ByteRange(0, len(part))))
-    sizes = [at for at, (number, _) in enumerate(whole) if not path and number == 1]
-    parts = list[bytes]()
-    for at, (number, value) in enumerate(whole):
-        if isinstance(value, int):
-            parts.append(answer.integer(number, value))
-            continue
-        inner = part[value.begin : value.end]
-        if path and number == path[0]:
-            inner = _value(inner, path[1:], axis, count)
-        elif sizes and at == sizes[axis]:
-            inner = answer.integer(1, count)
-        parts.append(answer.field(number, inner))
-    return b"".join(parts)
-
-
-def _with_count(content: bytes, node: ByteRange) -> bytes:
-    """Return a node whose second input is the number of labels."""
-    parts, inputs = list[bytes](), 0
-    for number, value in fields(content, node):
-        if isinstance(value, int):
-            parts.append(answer.integer(number, value))
-            continue
-        inputs += number == 1
-        is_second = number == 1 and inputs == 2  # noqa: PLR2004 - OneHot's depth, Reshape's shape
-        parts.append(answer.field(number, _COUNT.encode() if is_second else content[value.begin : value.end]))
-    return b"".join(parts)
-
-
-def _metadata(part: bytes, change: Resize) -> bytes:
-    """Return an entry of the metadata; that of a training step says of what shape its inputs are."""
-    whole = ByteRange(0, len(part))
-    if _text(part, whole, 1) != _STEP:
+def _changed(number: int, part: int | bytes, change: Resize) -> int | bytes:
+    """Return a field of the graph as it is with another number of labels."""
+    if isinstance(part, int):
         return part
-    about = json.loads(_text(part, whole, 2))
+    if number == _NODE:
+        output = texts(part, 2)[0]
+        return _with_count(part) if output in change.counted else change.nodes.get(output, part)
+    if number == _INITIALISER and (name := texts(part, _TENSOR_NAME)[0]) in change.tensors:
+        return answer.tensor(name, np.ascontiguousarray(change.tensors[name]))
+    if number in {_INPUT, _OUTPUT} and (name := texts(part, 1)[0]) in change.axes:
+        return answer.with_size(part, change.axes[name], integer(1, change.count))
+    return part
+
+
+def _with_count(node: bytes) -> bytes:
+    """Return a node whose second input is the number of labels."""
+    parts = parsed(node)
+    second = [at for at, (number, _) in enumerate(parts) if number == 1][1]  # OneHot's depth, Reshape's shape
+    parts[second] = 1, _COUNT.encode()
+    return joined(parts)
+
+
+def _metadata(entry: bytes, change: Resize) -> bytes:
+    """Return an entry of the metadata; that of a training step says of what shape its inputs are."""
+    if texts(entry, 1) != [_STEP]:
+        return entry
+    about = json.loads(texts(entry, 2)[0])
     for port in about["inputs"]:
         if port["name"] in change.axes:
             port["shape"][change.axes[port["name"]]] = change.count
-    return answer.field(1, _STEP.encode()) + answer.field(2, json.dumps(about).encode())
+    return joined([(1, _STEP.encode()), (2, json.dumps(about).encode())])
 
 
-def _node(content: bytes, place: ByteRange) -> Node:
-    inputs, outputs = (tuple(_texts(content, place, number)) for number in (1, 2))
-    return Node(_text(content, place, 4), inputs, outputs)
-
-
-def _texts(content: bytes, message: ByteRange, number: int) -> list[str]:
-    return [content[place.begin : place.end].decode() for place in ranges(content, message, number)]
-
-
-def _text(content: bytes, message: ByteRange, number: int) -> str:
-    return next(iter(_texts(content, message, number)), "")
+def _node(node: bytes) -> Node:
+    return Node(texts(node, 4)[0], *(tuple(texts(node, number)) for number in (1, 2)))

@@ -3,69 +3,16 @@
 Field numbers are those of onnx.proto3 (ONNX 1.23).
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import BundleError
+from tuner.ort.protobuf import ByteRange, ranges
 
-_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5  # wire types
-_VARINT_BITS = 64
-_CONTINUES = 128
 _GRAPH, _INITIALISER, _NAME, _RAW_DATA = 7, 5, 8, 9  # of ModelProto, of GraphProto, and twice of TensorProto
-
-
-class ByteRange(NamedTuple):
-    """Bytes ``[begin, end)`` of a file."""
-
-    begin: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return self.end - self.begin
-
-
-def fields(content: bytes, message: ByteRange) -> Iterator[tuple[int, int | ByteRange]]:
-    """Yield the number of each of a message's fields, and its value: an integer, or where its bytes are in `content`.
-
-    Raises:
-        BundleError: The bytes are no message.
-    """
-    at, end = message.begin, message.end
-    while at < end:
-        key, at = (content[at], at + 1) if content[at] < _CONTINUES else varint(content, at, end)
-        kind = key & 7
-        if kind in {_VARINT, _LENGTH}:
-            value, at = (content[at], at + 1) if at < end and content[at] < _CONTINUES else varint(content, at, end)
-            if kind == _VARINT:
-                yield key >> 3, value
-                continue
-            size = value
-        elif kind in {_EIGHT_BYTES, _FOUR_BYTES}:
-            size = 8 if kind == _EIGHT_BYTES else 4
-        else:
-            raise BundleError("the model file is not ONNX: export again")
-        if size > end - at:
-            raise BundleError("the model file ends too early: export again")
-        yield key >> 3, ByteRange(at, at + size)
-        at += size
-
-
-def varint(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, lowest first, at most 64 in all, and the position after it."""
-    value = shift = 0
-    while at < end and shift < _VARINT_BITS:
-        byte = content[at]
-        value |= (byte & 127) << shift
-        shift += 7
-        at += 1
-        if byte < _CONTINUES:
-            return value, at
-    raise BundleError("the model file ends too early: export again")
 
 
 def with_weights(model: bytes, weights: Mapping[str, npt.NDArray[Any]]) -> bytearray:
@@ -94,8 +41,3 @@ def initialisers(model: bytes) -> dict[str, ByteRange]:
             if names and data:
                 places[model[names[0].begin : names[0].end].decode()] = data[0]
     return places
-
-
-def ranges(content: bytes, message: ByteRange, wanted: int) -> list[ByteRange]:
-    """Return the bytes of a message's fields of one number that have a length."""
-    return [value for number, value in fields(content, message) if number == wanted and isinstance(value, ByteRange)]

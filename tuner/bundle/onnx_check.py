@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.bundle.onnx_bytes import ByteRange, fields, ranges, varint
 from tuner.errors import BundleError
+from tuner.ort.protobuf import ByteRange, fields, ranges, varint
 from tuner.reading import open_regular
 
 #: Largest number of elements that a file may declare, or compute from its own numbers: 1 GiB of float32.

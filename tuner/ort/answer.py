@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import BundleError, first_line
+from tuner.ort.protobuf import field, integer, joined, parsed
 from tuner.ort.session import LOGITS
 from tuner.targets import Targets
 
@@ -32,9 +33,9 @@ DISTANCE = "answer.distance"
 _TEMPERATURE, _SCALED, _ONE = "answer.temperature", "answer.scaled", "answer.one"
 _GRAPH, _NODE, _INITIALISER, _OUTPUT = 7, 1, 5, 12  # of ModelProto; of GraphProto
 _TYPES = {"float32": 1, "int64": 7}  # of TensorProto.DataType
+#: From a ValueInfoProto to its shape: the numbers of fields.
+SHAPE = (2, 1, 2)
 _INT = 2  # of AttributeProto.AttributeType
-_LENGTH = 2  # wire type
-_SEVEN_BITS = 127
 
 
 def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more: bytes = b"") -> bytes:
@@ -117,19 +118,14 @@ def _output(name: str, dtype: str) -> bytes:
     return field(1, name.encode()) + field(2, field(1, integer(1, _TYPES[dtype])))
 
 
-def field(number: int, content: bytes) -> bytes:
-    """Return a field of a message whose value has a length: text, bytes, or a message itself."""
-    return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
+def with_size(value: bytes, axis: int, size: bytes) -> bytes:
+    """Return a ValueInfoProto, an input or an output, with another size of one axis: a field of its Dimension."""
 
+    def changed(content: bytes, path: tuple[int, ...]) -> bytes:
+        parts, wanted = parsed(content), path[0] if path else 1
+        at = [at for at, (number, _) in enumerate(parts) if number == wanted][0 if path else axis]
+        inner = parts[at][1]
+        parts[at] = wanted, changed(inner, path[1:]) if path and isinstance(inner, bytes) else size
+        return joined(parts)
 
-def integer(number: int, value: int) -> bytes:
-    """Return a field of a message that is a whole number, at least 0."""
-    return _varint(number << 3) + _varint(value)
-
-
-def _varint(value: int) -> bytes:
-    groups = bytearray()
-    while value > _SEVEN_BITS:
-        groups.append(value & _SEVEN_BITS | (_SEVEN_BITS + 1))
-        value >>= 7
-    return bytes((*groups, value))
+    return changed(value, SHAPE)

@@ -1,7 +1,7 @@
-"""Finals: where few samples judge, the best plans are judged by all of the user's samples, in folds.
+"""The final rung: where few samples validate, the best plans are cross-validated at the end of a run.
 
-Eighty samples tell apart what differs by five points or more, and of dozens of trials the luckiest is the best. So a
-part of the time is kept to train the best plan of each structure again without each fold of the training samples.
+Eighty samples tell apart what differs by five points or more, and of dozens of trials the luckiest is the best. So time
+is kept to cross-validate the best plan of each structure, on all of the user's samples.
 """
 
 import math
@@ -14,24 +14,24 @@ from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
 from tuner.search.setting import Setting
 from tuner.task.info import TaskOutline
 
-#: With so many validation samples there are no finals.
+#: With so many validation samples no plan is cross-validated.
 ENOUGH = 150
-#: So many plans are in the finals at first, and others as long as there is time; one alone is compared with nothing.
+#: So many plans are cross-validated at first, and others as long as there is time; one alone is compared with nothing.
 FIRST, LEAST = 4, 2
-#: They begin when less than so many times what they take is left; they are kept time for where they take at most this
-#: share of what is left.
+#: It begins when less than so many times what it takes is left; time is kept for it where it takes at most this share
+#: of what is left.
 LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
 
 
 def has_finals(task: TaskOutline) -> bool:
-    """Return whether so few samples validate that finals pay, and whether the others can be divided into folds."""
+    """Return whether so few samples validate that it pays, and whether the others can be divided into folds."""
     return task.info.local_val < ENOUGH and task.most_folds >= FINAL_FOLDS
 
 
 class Finals:
-    """Decides for one study; ``seconds`` returns what a trial's plan takes on a rung."""
+    """Decides for one study what is cross-validated; ``seconds`` returns what a trial's plan takes on a rung."""
 
     def __init__(
         self, setting: Setting, seconds: Callable[[TrialRecord, int], float], least_known: Callable[[int], float]
@@ -39,7 +39,7 @@ class Finals:
         self._setting, self._seconds, self._least_known = setting, seconds, least_known
 
     def next(self, records: Sequence[TrialRecord], left: float, is_over: Callable[[], bool]) -> Promotion | None:
-        """Return the plan to judge by folds; None where it is not time for that, or there is none.
+        """Return the plan to cross-validate; None where it is not time for that, or there is none.
 
         ``is_over`` returns whether nothing else is left to gain.
         """
@@ -52,7 +52,7 @@ class Finals:
         return Promotion(fitting[0], FINAL) if LATE * total >= left or is_over() else None
 
     def reserve(self, records: Sequence[TrialRecord], left: float) -> float:
-        """Return the seconds to keep for finals: what they take, where there is time for something else too."""
+        """Return the seconds to keep for it: what it takes, where there is time for something else too."""
         if not self._setting.has_finals or not math.isfinite(left):
             return 0.0
         waiting, _ = self._waiting(records)
@@ -60,7 +60,7 @@ class Finals:
         return total if len(fitting) >= LEAST and total <= KEPT * left else 0.0
 
     def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], bool]:
-        """Return the trials whose plans are still to be judged, the best first, and whether any was."""
+        """Return the trials whose plans are still to be cross-validated, the best first, and whether any was."""
         begun = [one.config for one in records if one.rung == FINAL]
         return [one for one in self._finalists(records) if one.config not in begun], bool(begun)
 

@@ -19,7 +19,7 @@ from tuner.search.fill.filling import Filler
 from tuner.search.propose.lines import can_continue
 from tuner.search.setting import CLOSING_SECONDS, Setting
 
-#: The rung above the top one: plans are trained there without each fold of the samples too, which then judges them.
+#: The rung above the top one, on which plans are cross-validated in so many folds.
 FINAL, FINAL_FOLDS = -1, 4
 #: A rung takes a half of the samples and two thirds of the epochs of the next higher one: a third of its cost.
 SAMPLES, EPOCHS = 1 / 2, 2 / 3
@@ -55,7 +55,8 @@ FIRST_TOP_SHARE, EXPLORED_SHARE = 1 / 3, 0.2
 def at_rung(plan: TrialPlan, rung: int) -> TrialPlan:
     """Return what a plan trains on a rung: fewer samples, of validation too, no folds, and fewer epochs.
 
-    A training that can be continued keeps its epochs: it is first tried with few. On the final rung it has folds.
+    A training that can be continued keeps its epochs: it is first tried with few. On the final rung it is
+    cross-validated.
     """
     if not rung:
         return plan

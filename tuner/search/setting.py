@@ -56,7 +56,7 @@ class Setting:
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.
         folds: Folds that judge the plans of the top rung; 0 for none.
-        has_finals: Whether the best of them are judged by folds at the end.
+        has_finals: Whether the best of them are cross-validated at the end, on the final rung.
         portfolio: Prior whose plans are tried first where they suit the task.
         kind: Kind of this device, where the study may run on several.
     """

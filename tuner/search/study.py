@@ -27,7 +27,7 @@ from tuner.search.estimate.outlook import Outlook
 from tuner.search.fill.filling import Filler
 from tuner.search.finals import Finals
 from tuner.search.folds import train
-from tuner.search.listener import JUDGING_BY_FOLDS, PROMOTING, TRYING, Listener
+from tuner.search.listener import CROSS_VALIDATING, PROMOTING, TRYING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
 from tuner.search.propose.anchors import anchors, earlier, reachable
@@ -136,7 +136,7 @@ class Study:
         return reason or (DONE if self._is_done() and self._final() is None else "")
 
     def _final(self) -> Promotion | None:
-        """Return the plan that folds are to judge now; None before the ladder of structures is climbed."""
+        """Return the plan to cross-validate now; None before the ladder of structures is climbed."""
         if self._ladder.lowest or not self._candidates.weighs or self._structures.next(self.records, *self._now):
             return None
         repeatable = [one for one in self.records if self._repeatable(one)]
@@ -326,7 +326,7 @@ class Study:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung > 0 else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), CLOCK.now()
-        climbs = JUDGING_BY_FOLDS if rung == FINAL else PROMOTING
+        climbs = CROSS_VALIDATING if rung == FINAL else PROMOTING
         self._listener.phase(TRYING if promoted is None else climbs)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, names = self._sessions[plan.runtime.backend], setting.objective_names

@@ -115,7 +115,7 @@ def _phase(run: Run, what: str) -> str:
         return what
     rung = what.removeprefix("rung ")
     if rung.startswith("-"):
-        return "trials in folds"
+        return "cross-validation"
     shares = {str(record.rung): record.plan.data.share for record in run.records if record.plan is not None}
     share = shares.get(rung, 1.0)
     return f"trials on all {run.info.task.noun}" if share == 1 else f"trials on {100 * share:.3g} %"

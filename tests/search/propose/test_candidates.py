@@ -58,7 +58,7 @@ def choosing() -> Callable[..., Candidates]:
 
         directions = [one.optuna_direction for one in ACCURACIES]
         queue = Queue(optuna.create_study(directions=directions), setting(), ())
-        structures = Structures(setting(), compose, lambda _composed, _rung: 1.0)
+        structures = Structures(setting(), compose, lambda _composed, _rung: 1.0, lambda _rung: 0.0)
         return Candidates(queue, replace(setting(), sampler=sampler), compose, structures)
 
     return make

@@ -65,7 +65,7 @@ def structures(seconds: Callable[[Composed], float] = lambda one: one.plan.train
     def takes(one: Composed, rung: int) -> float:
         return math.inf if one.plan == HEAD and rung == 0 else seconds(one)
 
-    made = Structures(setting(), compose, takes)
+    made = Structures(setting(), compose, takes, lambda _rung: 0.0)
     made.begin([composed(20), composed(2), composed(1), composed(5), Composed(HEAD, {}, {})])
     return made
 
@@ -131,7 +131,7 @@ def test_a_model_that_is_not_to_forget_is_trained_at_a_lower_rate() -> None:
 
 def test_where_forgetting_is_allowed_the_first_plans_mix_no_known_samples_in_at_their_own_rate() -> None:
     free = setting(limits=Budget(forgetting=1.0))
-    made = Structures(free, compose, lambda one, _rung: one.plan.trainable)
+    made = Structures(free, compose, lambda one, _rung: one.plan.trainable, lambda _rung: 0.0)
     made.begin([compose(preferred_values({**composed(blocks).values, ALPHA: 0.5})) for blocks in (2, 5)])
     assert [one.plan.data.alpha for one in made.anchors] == [0.0, 0.0]
     assert [one.plan.recipe.learning_rate for one in made.anchors] == pytest.approx([1e-3] * 2)

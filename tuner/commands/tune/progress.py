@@ -18,10 +18,10 @@ from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.trial import STATES, TrialRecord, eligible
 from tuner.results.scores.objectives import SCORES, Objective
 from tuner.search.listener import (
+    CROSS_VALIDATING,
     EXPORT,
     FILLING,
     FINISHING,
-    JUDGING_BY_FOLDS,
     LOOKING,
     MEASURING,
     OPENING,
@@ -41,7 +41,7 @@ PHASES = {
     MEASURING: ("how fast it computes features and trains", SCORING),
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
-    JUDGING_BY_FOLDS: ("each is trained without a part of your samples too, which then judge it", FINISHING),
+    CROSS_VALIDATING: ("each is trained again without a fourth of your samples, which judge it, four times", FINISHING),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on the known classes (known)", FINISHING),
 }
 _OF_EXPORT = (

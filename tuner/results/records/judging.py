@@ -12,8 +12,8 @@ LOCAL, LEFT_OUT_LOCAL = "local" + ACCURACY, LEFT_OUT + ACCURACY
 def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]:
     """Return the values of the trials that may be on the front: of those within every limit, the highest rung's.
 
-    Scores of different rungs are of different samples: they are never compared. One final alone is not compared with
-    anything: then the rung below counts. A head that is solved for counts with
+    Scores of different rungs are of different samples: they are never compared. One trial alone on the final rung is
+    compared with nothing: then the rung below counts. A head that is solved for counts with
     all local samples: those that judge it, and those that it learned, each left out. How much easier the judging ones
     are is thereby known, and what a training owes to that is taken off its local accuracy: the regression estimator
     (Cochran, "Sampling techniques", chapter 7). Of equal ones the one with the lower loss counts for more, by less than

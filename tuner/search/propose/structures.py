@@ -64,7 +64,7 @@ class Structures:
         setting: Setting,
         compose: Compose,
         seconds: Callable[[Composed, int], float],
-        least_known: Callable[[int], float] = lambda _rung: 0.0,
+        least_known: Callable[[int], float],
     ) -> None:
         self._setting, self._compose, self._seconds, self._least_known = setting, compose, seconds, least_known
         self.anchors: tuple[Composed, ...] = ()
