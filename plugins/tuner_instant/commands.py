@@ -14,7 +14,7 @@ from tuner.cli.options import Json, Memory, OutFile, Time, document, print_line,
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tuner_instant.heads import Instant
+    from tuner_instant.heads import Head, Instant
 
 
 def instant(
@@ -75,7 +75,7 @@ def table(made: "Instant") -> "Table":
 
     rows = [
         [
-            f"{'→ ' if at == made.picked else ''}{one.settings.scores}, gate {one.settings.gate}",
+            f"{'→ ' if at == made.picked else ''}{one.settings.scores}, {_of(one)}",
             f"{one.known:,}",
             share(one.values, "local"),
             share(one.values, "global"),
@@ -85,6 +85,11 @@ def table(made: "Instant") -> "Table":
         for at, one in enumerate(made.heads)
     ]
     return table_of(["head", "known samples", "your classes", "known classes", "time", "size"], rows)
+
+
+def _of(head: "Head") -> str:
+    """Say what a head answers."""
+    return "your classes alone" if head.settings.gate == "none" else "beside the known classes"
 
 
 def lines(made: "Instant") -> Iterator[str]:

@@ -119,11 +119,17 @@ def _output(name: str, dtype: str) -> bytes:
 
 
 def with_size(value: bytes, axis: int, size: bytes) -> bytes:
-    """Return a ValueInfoProto, an input or an output, with another size of one axis: a field of its Dimension."""
+    """Return a ValueInfoProto, an input or an output, with another size of one axis: a field of its Dimension.
+
+    One that declares no shape stays as it is.
+    """
 
     def changed(content: bytes, path: tuple[int, ...]) -> bytes:
         parts, wanted = parsed(content), path[0] if path else 1
-        at = [at for at, (number, _) in enumerate(parts) if number == wanted][0 if path else axis]
+        places = [at for at, (number, _) in enumerate(parts) if number == wanted]
+        if not places:
+            return content
+        at = places[0 if path else axis]
         inner = parts[at][1]
         parts[at] = wanted, changed(inner, path[1:]) if path and isinstance(inner, bytes) else size
         return joined(parts)

@@ -23,6 +23,7 @@ from tuner.runtime.train.solved import SolvedFile
 from tuner.task.data.images import decode_image, normalise
 from tuner_instant.classifier import Classifier
 from tuner_instant.heads import Instant, instant
+from tuner_labels.changes import add_label, remove_label
 
 SIDE, FEATURES, KNOWN = 8, 48, 4
 OWN = {"red": (200, 60, 60), "green": (60, 190, 70), "blue": (70, 60, 210)}
@@ -122,6 +123,16 @@ def test_the_bundle_learns_and_forgets(place: Path, made: Instant, tmp_path: Pat
     again = SolvingTrainer(saved, threads=1)
     assert again.samples == before + len(new)
     assert again.forget(new) == len(new)
+
+
+def test_its_labels_can_be_changed(place: Path, made: Instant, tmp_path: Path) -> None:
+    without, again = tmp_path / "without", tmp_path / "again"
+    remove_label(Path(made.bundle), "red", without)
+    assert "red" not in Bundle.read(without).labels
+    change = add_label(without, "red", [place / "mine" / "red" / f"{number}.png" for number in range(10)], again)
+    assert (change.labels[-1], change.samples) == ("red", 10)
+    photo = place / "mine" / "red" / "11.png"
+    assert Personaliser(again).predict(photo).label == "red"
 
 
 @pytest.mark.parametrize(("gemm", "batch"), [(True, "n"), (True, 1), (False, 1)])

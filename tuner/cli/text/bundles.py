@@ -41,8 +41,8 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     lines += [f"  {line}" for line in _notes(info)]
     lines += [f"  {line}" for line in int8_lines(info)]
     if info.train is not None:
-        licence = "the licence of the global samples also applies to the bundle"
-        lines.append(f"  trains again without PyTorch: {_features(info.train)}; {licence}")
+        licence = "; the licence of the global samples also applies to the bundle" if _known(info.train) else ""
+        lines.append(f"  trains again without PyTorch: {_features(info.train)}{licence}")
         if info.train.left_out:
             lines.append(f"  when it trains again, its loss is the task's, without {', '.join(info.train.left_out)}")
     return "\n".join(lines)
@@ -108,7 +108,8 @@ def format_card(card: "Card") -> str:
     ]
     if info.plugins:
         lines.append(f"plugins: {', '.join(sorted(set(info.plugins.values())))}")
-    of = "the given model" if info.train is None else "the given model, and of the global samples it holds"
+    holds = info.train is not None and _known(info.train)
+    of = "the given model, and of the global samples it holds" if holds else "the given model"
     lines.append(f"licence: not recorded; that of {of} applies")
     return "\n".join(lines)
 
@@ -170,6 +171,12 @@ def _training(card: "Card") -> str:
 
 
 def _features(train: TrainInfo) -> str:
-    own = f" and {train.own_samples:,} of the user's" if train.own_samples else ""
-    samples = train.replay_samples + train.check_samples
-    return f"{format_bytes(train.bytes)}, with features of {samples:,} global samples{own}"
+    own = f"{train.own_samples:,} of your samples" if train.own_samples else ""
+    others = f"{_known(train):,} global ones" if own else f"{_known(train):,} global samples"
+    held = " and ".join(filter(None, (own, others if _known(train) or not own else "")))
+    return f"{format_bytes(train.bytes)}, with features of {held}"
+
+
+def _known(train: TrainInfo) -> int:
+    """Return the number of global samples whose features a bundle holds."""
+    return train.replay_samples + train.check_samples
