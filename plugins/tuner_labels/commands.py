@@ -188,15 +188,15 @@ def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> Non
         return
     from tuner.printable import printable
     from tuner.runtime import Bundle
+    from tuner.units import format_seconds
 
     text = Bundle.read(Path(change.bundle)).targets.text
-    parts = [what, f"{change.samples:,} samples"] if change.samples else [what]
+    parts = [f"{what} ({change.samples:,} samples)" if change.samples else what]
     if change.found is not None:
-        parts.append(f"heads without them find {text(change.found)} of them")
+        parts.append(f"{text(change.found)} of its samples are right by leave-one-out")
     if change.before is not None and change.after is not None:
-        parts.append(
-            f"other labels {text(change.before)} before, {text(change.after)} after ({change.others:,} samples)"
-        )
+        accuracies = f"{text(change.before)} right before, {text(change.after)} after"
+        parts.append(f"{change.others:,} samples of the other labels: {accuracies}")
     if change.known_before is not None and change.known_after is not None:
-        parts.append(f"global check samples {text(change.known_before)} before, {text(change.known_after)} after")
-    print_line(printable(f"{change.bundle}: {'; '.join(parts)}; {change.seconds:.1f} s"))
+        parts.append(f"global samples: {text(change.known_before)} right before, {text(change.known_after)} after")
+    print_line(printable(f"wrote {change.bundle} in {format_seconds(change.seconds)}: {'; '.join(parts)}"))

@@ -190,5 +190,6 @@ def test_one_line_says_what_changed(solved: Path, tmp_path: Path, capsys: pytest
     arguments: list[Any] = ["labels", "merge", solved, "7", "8", "7"]
     assert call([*map(str, arguments), "--out", str(tmp_path / "made")]) == 0
     line = capsys.readouterr().out
-    assert line.startswith(f"{tmp_path / 'made'}: '7' and '8' are '7' now; ")
-    assert "other labels " in line
+    assert line.startswith(f"wrote {tmp_path / 'made'} in ")
+    assert ": '7' and '8' are '7' now (" in line
+    assert "samples of the other labels: " in line

@@ -149,7 +149,8 @@ def _scores(card: "Card") -> list[str]:
         device = scores.device
         earlier, now = ("unknown" if one is None else targets.text(one) for one in (device.before, device.after))
         title = title_of("global_accuracy", targets)
-        lines.append(f"{title}: {now} after training on {device.samples} samples, {earlier} before")
+        if device.before is not None or device.after is not None:
+            lines.append(f"{title}: {now} after training on {device.samples} samples, {earlier} before")
     latency = scores.from_pixels.get("mean_latency_seconds")
     if latency is not None:
         lines.append(f"time of a prediction: {1000 * latency:.3g} ms, measured where it was exported")
