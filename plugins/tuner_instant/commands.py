@@ -84,7 +84,7 @@ def table(made: "Instant") -> "Table":
         ]
         for at, one in enumerate(made.heads)
     ]
-    return table_of(["head", "known samples", "your classes", "known classes", "time", "size"], rows)
+    return table_of(["last layer", "known samples mixed in", "your classes", "known classes", "time", "stored"], rows)
 
 
 def _of(head: "Head") -> str:

@@ -191,9 +191,8 @@ def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> Non
     from tuner.units import format_seconds
 
     text = Bundle.read(Path(change.bundle)).targets.text
-    parts = [f"{what} ({change.samples:,} samples)" if change.samples else what]
-    if change.found is not None:
-        parts.append(f"{text(change.found)} of its samples are right by leave-one-out")
+    found = "" if change.found is None else f", {text(change.found)} right by leave-one-out"
+    parts = [f"{what} ({change.samples:,} samples{found})" if change.samples else what]
     if change.before is not None and change.after is not None:
         accuracies = f"{text(change.before)} right before, {text(change.after)} after"
         parts.append(f"{change.others:,} samples of the other labels: {accuracies}")

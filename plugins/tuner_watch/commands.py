@@ -153,7 +153,7 @@ def _print_event(event: Mapping[str, Any], *, exits: bool) -> None:
         print_line(f"{printable(event['file'])}{begin}: {format_values(tuple(event['values'].items()))}")
     elif "outlook" in event:
         for file in event.get("label_next", ()):
-            print_line(f"label next: {printable(file)}")
+            print_line(f"worth a label: {printable(file)}")
         refused = f", {event['not_predicted']:,} refused" if event["not_predicted"] else ""
         done = f"{event['predicted']:,} files predicted{refused}; {event['kept']:,} samples kept"
         print_line(f"{done}; {event['outlook']}")

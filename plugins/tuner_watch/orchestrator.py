@@ -217,12 +217,12 @@ class Orchestrator:
     def outlook(self) -> str:
         """Return when the next round comes, for people."""
         if self._training is None:
-            return f"no round comes: {NO_TRAINER}"
+            return f"no round of training comes: {NO_TRAINER}"
         if self._round is not None:
-            return "a round is training"
+            return "a round of training is running"
         if self._due() is None:
             new, enough = min(self.state.new_samples, len(self.ring)), self._policy.watch.enough
-            return f"a round comes after {enough - new:,} more new ones (--enough {enough})"
+            return f"the next round of training comes after {enough - new:,} more (--enough {enough})"
         waits = self.waiting()
         return "a round is due" if waits is None else f"a round is due, but {waits}; with --now it does not wait"
 

@@ -68,7 +68,7 @@ def test_a_bundle_shows_its_card(name: str, capsys: pytest.CaptureFixture[str]) 
     accuracy = info.scores.from_pixels["local_accuracy"]
     assert f"local accuracy: {100 * accuracy:.1f} % (95 % interval " in shown
     assert f"classes: {len(info.labels)} ({', '.join(info.labels)})" in shown
-    assert ("trains again without PyTorch: yes" in shown) == (info.train is not None)
+    assert ("can be trained further without PyTorch: yes" in shown) == (info.train is not None)
     assert "licence: " in shown
     content = printed_json(capsys, "show", folder)
     assert content["bytes"] == {path: (folder / path).stat().st_size for path in info.files}

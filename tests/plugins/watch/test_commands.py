@@ -83,7 +83,7 @@ def test_the_end_says_what_was_done_when_a_round_comes_and_what_to_label_next(
     np.save(samples / "wide.npy", np.zeros(7))
     command = ["watch", str(bundle), "--samples", str(samples), "--once", "--label-next", "1"]
     assert call([*command, "--json"]) == 0
-    last, outlook = json.loads(capsys.readouterr().out.splitlines()[-1]), f"no round comes: {NO_TRAINER}"
+    last, outlook = json.loads(capsys.readouterr().out.splitlines()[-1]), f"no round of training comes: {NO_TRAINER}"
     counts = {"predicted": 5, "not_predicted": 1, "kept": 5, "outlook": outlook}
     assert last == {"schema": "watch-1", **counts, "label_next": [str(samples / "between.npy")]}
     for path in samples.rglob("*.npy"):
@@ -92,7 +92,7 @@ def test_the_end_says_what_was_done_when_a_round_comes_and_what_to_label_next(
     *events, next_, end = capsys.readouterr().out.splitlines()
     assert not [line for line in events if "exit" in line]  # the bundle has none
     assert (next_, end) == (
-        f"label next: {samples / 'between.npy'}",
+        f"worth a label: {samples / 'between.npy'}",
         f"5 files predicted, 1 refused; 5 samples kept; {outlook}",
     )
 

@@ -63,7 +63,7 @@ def test_after_a_rollback_the_status_is_true_and_new_samples_count(
     assert "was accepted as 0001, which is not in use any more: " in format_status(shown)
     with serve(bundle, Copying(better)) as service:
         assert service.state.new_samples == 7
-        assert service.outlook() == "a round comes after 53 more new ones (--enough 60)"
+        assert service.outlook() == "the next round of training comes after 53 more (--enough 60)"
     with serve(bundle, Copying(better), readings=replace(ALWAYS, load=2.5)) as service:
         lived(service, sample, 53, labels="bac", first=97)
         assert service.outlook() == (

@@ -70,7 +70,7 @@ def test_a_watched_sample_that_is_none_of_the_classes_is_kept_and_named_first(
     for name, values in {"unsure": (5, 4.9, 0), "known": (5, 0, 0), "none of these": (0, 0, 5)}.items():
         np.save(tmp_path / "new" / f"{name}.npy", np.array(values, np.float32))
     assert call(["watch", str(bundle), "--samples", str(tmp_path / "new"), "--once", "--label-next", "2"]) == 0
-    named = [line for line in capsys.readouterr().out.splitlines() if line.startswith("label next: ")]
+    named = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worth a label: ")]
     assert [Path(line).name for line in named] == ["none of these.npy", "unsure.npy"]
     assert [sample.label for sample in ring_of(bundle).load()] == [None] * 3
 

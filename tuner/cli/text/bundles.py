@@ -42,7 +42,7 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
     lines += [f"  {line}" for line in int8_lines(info)]
     if info.train is not None:
         licence = "; the licence of the global samples also applies to the bundle" if _known(info.train) else ""
-        lines.append(f"  trains again without PyTorch: {_features(info.train)}{licence}")
+        lines.append(f"  can be trained further without PyTorch: {_features(info.train)}{licence}")
         if info.train.left_out:
             lines.append(f"  when it trains again, its loss is the task's, without {', '.join(info.train.left_out)}")
     return "\n".join(lines)
@@ -98,13 +98,13 @@ def format_card(card: "Card") -> str:
         f"{card.folder}: {printable(info.name)}{origin}",
         f"made: {info.made or 'at an unknown time'}, by tuner {info.tuner or 'of an unknown version'}",
         *in_use,
-        f"plan: {printable(info.sentence)}",
+        f"plan{'' if info.parent is None else ' of the first export'}: {printable(info.sentence)}",
         f"input: {info.input.kind}, {shape}; {info.loss}",
         f"{info.targets.noun}: {_classes(info.labels)}",
         *_scores(card),
         _sizes(card),
         *int8_lines(info),
-        f"trains again without PyTorch: {_training(card)}",
+        f"can be trained further without PyTorch: {_training(card)}",
     ]
     if info.plugins:
         lines.append(f"plugins: {', '.join(sorted(set(info.plugins.values())))}")
@@ -175,7 +175,7 @@ def _features(train: TrainInfo) -> str:
     own = f"{train.own_samples:,} of your samples" if train.own_samples else ""
     others = f"{_known(train):,} global ones" if own else f"{_known(train):,} global samples"
     held = " and ".join(filter(None, (own, others if _known(train) or not own else "")))
-    return f"{format_bytes(train.bytes)}, with features of {held}"
+    return f"{format_bytes(train.bytes)} more, with stored features of {held}"
 
 
 def _known(train: TrainInfo) -> int:

@@ -196,12 +196,13 @@ def _kinds(run: Run) -> str:
 def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     """Say on which samples the scores are, and what the costs are of."""
     scored, task = run.scored_samples, run.info.task
-    counts = [f"{scored['local']:,} of your {task.noun}" + (f" in {run.folds} folds" if run.folds else "")]
+    counts = [f"{scored['local']:,} of your {task.noun}"]
     if scored.get("global"):
         counts.append(f"{scored['global']:,} of {known(run)}")
     ranges = "; in brackets: 95 % intervals" if intervals else ""
     ranges += "; ±: a standard error" if any(one.domain for one in run.objectives) else ""
-    lines = [f"Scores are of {' and '.join(counts)}, none of which was trained on{ranges}."]
+    how = f", cross-validated in {run.folds} folds" if run.folds else ", none of which was trained on"
+    lines = [f"Scores are of {' and '.join(counts)}{how}{ranges}."]
     best = members[0] if run.best is None else run.best
     values = run.record(best).values
     costs = ["To train: on stored features"]
