@@ -1,5 +1,6 @@
 """Exporting with and without a refit, and in int8: what is written, what is said before, and what ends it."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -104,6 +105,25 @@ def test_the_trial_is_trained_once_more_with_its_seed_and_said_before(
     (line,) = said
     assert "refitting trial 3 on all 287 local samples, the 107 that judged it included: about " in line
     assert "--no-refit" in line
+
+
+def test_it_continues_the_trial_where_that_left_a_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(FIXTURES / "run", folder)
+    run = Run.open(folder)
+    record = next(one for one in run.records if one.plan is not None and one.plan.trainable > 1)
+    assert record.plan is not None
+    recipe = replace(record.plan.recipe, schedule="warmup", epochs=4, patience=0, solve_again=False)
+    plan = replace(record.plan, recipe=recipe)
+    again = Refit(run, replace(record, plan=plan, epochs=({"epoch": 4.0, "loss": 1.0},)), plan)
+    anew = again.seconds(0)
+    assert again.earlier is None
+    checkpoint = folder / "trials" / str(record.trial) / "checkpoint.pt"
+    checkpoint.touch()
+    assert again.earlier == checkpoint
+    left = 4 - 4 * plan.train_samples // again.plan.train_samples
+    assert 0 < left < 4
+    assert again.seconds(0) == pytest.approx(anew * left / 4)
 
 
 def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(

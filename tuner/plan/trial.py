@@ -198,8 +198,8 @@ class TrialPlan(Part):
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def line(self) -> str:
-        """Return a hash that is equal for plans that differ in epochs and share alone: one may continue the other."""
-        whole = replace(self.data, share=1.0)
+        """Return a hash that is equal for plans that differ in epochs, share and refit: one may continue the other."""
+        whole = replace(self.data, share=1.0, refit=False)
         return replace(self, data=whole, recipe=replace(self.recipe, epochs=1, patience=0)).key()
 
     def settings(self) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class EpochLoop:
         self._order = np.random.default_rng(seed)
         self._batches = batches
         self._rows = order or (lambda generator: generator.permutation(samples))
-        self._count = recipe.epochs * math.ceil(samples / recipe.batch_size)
+        self._steps_of_epoch = math.ceil(samples / recipe.batch_size)
+        self._count = recipe.epochs * self._steps_of_epoch
         self._done, self.between_epochs = 0, True
         self._guarded, self._first, self._first_epoch = guarded, list[float](), math.inf
 
@@ -128,3 +129,7 @@ class EpochLoop:
         self._done, self._first, self._first_epoch = state["step"], state["first"], state["first_epoch"]
         if state["engine"] == type(self.steps).__name__:  # another one begins with the weights alone
             self.steps.restore(state)
+
+    def resume_at(self, epochs: int) -> None:
+        """Count so many epochs as done: those before were of another number of steps."""
+        self._done = epochs * self._steps_of_epoch

@@ -34,6 +34,11 @@ def scheduled_rate(recipe: RecipePlan, done: int, count: int, constant_until: fl
     return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * fallen))
 
 
+def epochs_done(done: int, before: int, samples: int, epochs: int) -> int:
+    """Return how many of some epochs on `samples` those that were done on `before` are; at least one is left."""
+    return min(done * before // samples, epochs - 1)
+
+
 def batches_of(rows: RowNumbers, size: int) -> list[RowNumbers]:
     """Return the rows, `size` at a time; the last batch may be smaller."""
     return [rows[begin : begin + size] for begin in range(0, len(rows), size)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.awake import CLOCK
-from tuner.backends.base import Trial
+from tuner.backends.base import CHECKPOINT, Trial
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
 from tuner.errors import BudgetError, RunError, TunerError
@@ -20,9 +20,11 @@ from tuner.results.run import Run
 from tuner.search.listener import CHECKING, REFITTING, Listener
 from tuner.search.processes.guard import JobLimits, Progress
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.propose.lines import can_continue
 from tuner.search.setting import RUN_RESERVE
 from tuner.search.trials.seeds import seeded
 from tuner.store.store import Store, disk_bytes, open_store
+from tuner.training.schedule import DECAY_SHARE, epochs_done
 from tuner.units import format_seconds
 
 WAY_OUT = "--no-refit exports the trial's own weights"
@@ -42,13 +44,24 @@ class Refit:
         epochs = max((int(entry["epoch"]) for entry in self.record.epochs), default=1)
         return self.trained.refitted(epochs, solve_again=bool(self.record.values.get(HEAD_SOLVED)))
 
+    @property
+    def earlier(self) -> Path | None:
+        """The trial's checkpoint, where its training can be continued on all samples; else it is trained anew."""
+        path = self.run.folder / "trials" / str(self.record.trial) / CHECKPOINT
+        continues = can_continue(self.trained) and self.plan.line() == self.trained.line()
+        return path if continues and path.is_file() else None
+
     def seconds(self, missing: int) -> float:
         """Return what it is expected to take: as long as the trial for each sample, and to fill what is missing."""
-        values, of_plan = self.record.values, self.trained.trainings[0]
+        values, of_plan, epochs = self.record.values, self.trained.trainings[0], self.plan.recipe.epochs
         taken = values.get("train_seconds", 0.0)
         if self.run.info.config.deterministic:  # then costs are of no clock
             taken = sum(entry.get("seconds", 0.0) for entry in self.record.epochs)
         filling = values.get("fill_seconds", 0.0) / max(1, of_plan.pool_samples)
+        if self.earlier is not None:
+            done = math.floor((1 - DECAY_SHARE) * epochs) if of_plan.recipe.schedule == "wsd" else epochs
+            done = epochs_done(done, of_plan.train_samples, self.plan.train_samples, epochs)
+            taken *= 1 - done / epochs
         return taken * self.plan.train_samples / max(1, of_plan.train_samples) + missing * filling
 
     def carry_out(self, session: RemoteSession, folder: Path, limits: CommandLimits, listener: Listener) -> Path:
@@ -71,7 +84,9 @@ class Refit:
                 _require(limits, expected)
                 listener.phase(REFITTING)
                 job_limits = JobLimits(kill_at=limits.end, memory_bytes=limits.memory_bytes)
-                result = session.try_train(Trial(plan, seed, store, weights), job_limits, shown_on(listener))
+                result = session.try_train(
+                    Trial(plan, seed, store, weights, earlier=self.earlier), job_limits, shown_on(listener)
+                )
             self._require_kept(result.unwrap("the refit"))
         except BudgetError as error:
             raise type(error)(f"{error}; {WAY_OUT}") from None

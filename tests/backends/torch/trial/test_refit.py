@@ -1,7 +1,10 @@
 """A last training on every local sample: what it reads, and the head that it keeps."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.backends.torch.features.stores import Counting, access
 from tests.backends.torch.plans import carried_out, plan_of
 from tests.sessions import opened
-from tuner.backends.base import Exported, Trial
+from tuner.backends.base import CHECKPOINT, Exported, Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.features.fill import missing
 from tuner.backends.torch.features.reader import Reader, TrainingReader
@@ -48,6 +51,28 @@ def test_all_local_samples_are_learned_from_what_is_stored_and_only_global_ones_
     own, refitted = load_file(tmp_path / "weights.safetensors"), load_file(weights)
     assert own.keys() == refitted.keys()
     assert any((own[name] != refitted[name]).any() for name in own)
+
+
+def test_a_refit_continues_the_trial_for_the_epochs_that_the_added_samples_make_up(
+    task: Task, loaded: OpenModel, tmp_path: Path
+) -> None:
+    plan = plan_of(task, loaded)
+    plan = replace(plan, recipe=replace(plan.recipe, epochs=4, schedule="warmup"))
+    first, again = tmp_path / "first" / "weights.safetensors", plan.refitted(4, solve_again=False)
+    session, store, steps = opened(TorchBackend(), task), Store(tmp_path / "store"), list[tuple[int, int]]()
+    session.train(Trial(plan, 1, store, first, keeps=True))
+
+    def report(progress: Mapping[str, Any]) -> bool:
+        if "step" in progress:
+            steps.append((progress["step"], progress["steps"]))
+        return False
+
+    earlier = first.with_name(CHECKPOINT)
+    session.train(Trial(again, 1, store, tmp_path / "again" / "weights.safetensors", report, earlier=earlier))
+    done = 4 * plan.train_samples // again.train_samples
+    of_epoch = math.ceil(again.train_samples / plan.recipe.batch_size)
+    assert 0 < done < 4
+    assert steps == [(step, 4 * of_epoch) for step in range(done * of_epoch + 1, 4 * of_epoch + 1)]
 
 
 def test_a_trial_is_judged_on_what_is_stored_and_on_the_samples_where_nothing_is(

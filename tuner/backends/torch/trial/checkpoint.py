@@ -15,7 +15,7 @@ from tuner.backends.base import CHECKPOINT, Trial
 from tuner.files import private_file
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import Entry, TrainingLog
-from tuner.training.schedule import DECAY_SHARE
+from tuner.training.schedule import DECAY_SHARE, epochs_done
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,8 @@ def restore(
     torch.set_rng_state(state.noise)
     done = len(state.epochs)
     if loop.samples != state.samples:
-        done = min(done * state.samples // loop.samples, loop.recipe.epochs - 1)
+        done = epochs_done(done, state.samples, loop.samples, loop.recipe.epochs)
+        loop.resume_at(done)
     last = state.epochs[len(state.epochs) - done :]
     entries = [{**entry, "epoch": 1.0 + number} for number, entry in enumerate(last)]
     return TrainingLog(tuple(entries), seconds + state.train_seconds)
