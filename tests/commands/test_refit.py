@@ -121,6 +121,9 @@ def test_it_continues_the_trial_where_that_left_a_checkpoint(tmp_path: Path) -> 
     checkpoint = folder / "trials" / str(record.trial) / "checkpoint.pt"
     checkpoint.touch()
     assert again.earlier == checkpoint
+    folded = replace(plan, data=replace(plan.data, folds=4))
+    final = replace(again.record, trial=99, rung=-1, promoted=record.trial, plan=folded)
+    assert Refit(run, final, folded).earlier == checkpoint, "a cross-validated plan has it where it was tried first"
     left = 4 - 4 * plan.train_samples // again.plan.train_samples
     assert 0 < left < 4
     assert again.seconds(0) == pytest.approx(anew * left / 4)

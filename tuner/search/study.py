@@ -268,8 +268,11 @@ class Study:
         return math.inf if tried else self._admission.seconds(self._checkpoints.due(plan) or plan, self.records)
 
     def _seconds_at(self, record: TrialRecord, rung: int) -> float:
-        """Return what it takes to try a trial's plan on a rung."""
-        return self._admission.seconds(self._at(record, rung), self.records)
+        """Return what it takes to try a trial's plan on a rung; the training that left a checkpoint is not repeated."""
+        taken = self._admission.seconds(self._at(record, rung), self.records)
+        if rung == FINAL and self._checkpoints.whole(self.records, record.config):
+            taken -= self._admission.seconds(self._at(record, 0), self.records)
+        return taken
 
     def _least_known(self, rung: int) -> float:
         """Return the global accuracy that the pick asks for on a rung."""
@@ -330,7 +333,8 @@ class Study:
         self._listener.phase(TRYING if promoted is None else climbs)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, names = self._sessions[plan.runtime.backend], setting.objective_names
-        earlier = self._checkpoints.earlier(plan)
+        whole = self._checkpoints.whole(self.records, promoted) if rung == FINAL else None
+        earlier = whole or self._checkpoints.earlier(plan)
         keeps = self._checkpoints.has_room(plan, self._admission.storage_left())
         job = Trial(plan, 0, self._store, self._weights(trial.number), objectives=names, earlier=earlier, keeps=keeps)
         slower = expected.estimate.train_seconds / max(1e-9, expected.plain.train_seconds)

@@ -47,9 +47,13 @@ class Refit:
     @property
     def earlier(self) -> Path | None:
         """The trial's checkpoint, where its training can be continued on all samples; else it is trained anew."""
-        path = self.run.folder / "trials" / str(self.record.trial) / CHECKPOINT
-        continues = can_continue(self.trained) and self.plan.line() == self.trained.line()
-        return path if continues and path.is_file() else None
+        before, again = self.trained.trainings[0], self.plan.trainings[0]
+        if not can_continue(before) or before.line() != again.line():
+            return None
+        # a plan that was cross-validated has its checkpoint where it was tried before
+        alike = [one.trial for one in self.run.records if one.config == self.record.config and one.rung == 0]
+        paths = (self.run.folder / "trials" / str(trial) / CHECKPOINT for trial in (self.record.trial, *alike))
+        return next((path for path in paths if path.is_file()), None)
 
     def seconds(self, missing: int) -> float:
         """Return what it is expected to take: as long as the trial for each sample, and to fill what is missing."""

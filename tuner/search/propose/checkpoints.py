@@ -48,6 +48,11 @@ class Checkpoints:
         record = self._continued(plan)
         return None if record is None else self._path(record)
 
+    def whole(self, records: Sequence[TrialRecord], config: int | None) -> Path | None:
+        """Return the checkpoint of the trial whose plan is cross-validated: its training on all samples."""
+        paths = (self._path(one) for one in records if one.config == config and one.rung == 0)
+        return next((path for path in paths if path.exists()), None)
+
     def has_room(self, plan: TrialPlan, storage_left: int | None) -> bool:
         """Return whether a plan's trial may leave a checkpoint, by what ``--storage`` leaves."""
         fits = storage_left is None or COPIES * weight_bytes(plan) <= STORAGE_SHARE * storage_left

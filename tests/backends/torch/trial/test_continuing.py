@@ -22,6 +22,7 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner import tail_terms
 from tuner.planner.tail_terms import PLANNED_BYTES
 from tuner.results.records.trial import Outcome
+from tuner.search.rungs import FINAL, at_rung
 from tuner.store.store import Store
 from tuner.task import Task
 
@@ -81,6 +82,14 @@ def test_a_training_goes_on_with_more_samples(task: Task, loaded: OpenModel, tmp
     opened(TorchBackend(), task).train(replace(trial, report=report))
     per_epoch = -(-whole.train_samples // 32)
     assert len(steps) == 2 * per_epoch, "four epochs on half of the samples count as two"
+    folded = at_rung(whole, FINAL).trainings[0]
+    ended = replace(trial, plan=folded, weights=tmp_path / "folded" / "w", keeps=False, report=report)
+    steps.clear()
+    outcome = opened(TorchBackend(), task).train(replace(ended, earlier=tmp_path / "then" / CHECKPOINT))
+    assert not steps, "what is cross-validated was trained on all samples before"
+    assert outcome.values["local_accuracy"] == then.values["local_accuracy"]
+    wanted, found = (load_file(path) for path in (tmp_path / "then" / "weights.safetensors", ended.weights))
+    assert all(np.array_equal(wanted[key].numpy(), found[key].numpy()) for key in wanted)
 
 
 def test_another_plans_checkpoint_is_not_continued(task: Task, loaded: OpenModel, tmp_path: Path) -> None:
