@@ -44,6 +44,7 @@ GUESTS = {
     "tuner_audio",
     "tuner_check",
     "tuner_conformance",
+    "tuner_describe",
     "tuner_dashboard",
     "tuner_fleet",
     "tuner_forest",

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 from tuner.commands.plugins import PluginList
 from tuner.commands.runs.why import Participation
 from tuner.commands.store import ForgottenSamples, StoreFile
-from tuner.commands.tasks.describe import PlanDescription, TaskDescription
 from tuner.commands.tune.dry_run import DryRun
 from tuner.plan.info import BlockInfo
 from tuner.results.folder import ExportInfo
@@ -27,6 +26,7 @@ from tuner.results.scores.cuts import Cut
 from tuner.results.scores.strategies import Tried
 from tuner.results.views.estimates import EstimateErrors
 from tuner_check.findings import Findings
+from tuner_describe.description import PlanDescription, TaskDescription
 from tuner_fleet.process import Worker
 from tuner_init.prepare import Prepared
 from tuner_instant.heads import Instant
@@ -254,8 +254,6 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "bundle-1": BUNDLE,
         "export-1": EXPORT,
         "predictions-1": PREDICTIONS,
-        "describe-1": DESCRIPTION,
-        "model-file-1": keys({}),
         "plugins-1": of(PluginList),
         "plugins-why-1": keys({"answers": each(of(Participation))}),
         "store-1": STORE,
@@ -267,6 +265,7 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "bundle-conformance-1": keys({"folder": TEXT, "bytes": WHOLE}),
         "bundle-check-1": keys({"holds": FLAG, "checks": each(CHECK)}),
     },
+    "plugins/tuner_describe": {"describe-1": DESCRIPTION, "model-file-1": keys({})},
     "plugins/tuner_fleet": {"fleet-workers-1": keys({"study": TEXT, "workers": each(of(Worker))})},
     "plugins/tuner_init": {"init-1": of(Prepared)},
     "plugins/tuner_instant": {"instant-1": of(Instant)},

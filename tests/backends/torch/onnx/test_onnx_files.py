@@ -53,7 +53,9 @@ def test_onnx_runtime_joins_a_norm_and_an_activation_with_a_convolution_whose_we
 @pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2d((1, 1)), nn.AdaptiveAvgPool2d(2), nn.BatchNorm2d(4)])
 def test_a_graph_is_written_right_whether_onnx_has_all_of_its_operators_or_not(pool: nn.Module, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), pool, nn.Flatten(), nn.LazyLinear(2)).eval()
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU6(), pool, nn.Flatten(), nn.LazyLinear(2), nn.BatchNorm1d(2)
+    ).eval()
     images, path = torch.rand(3, 3, 8, 8), tmp_path / "pooled.onnx"
     with torch.inference_mode():
         expected = module(images).numpy()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from io import StringIO
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +102,39 @@ def _keep_known_operators() -> None:
 
         take_apart = _fx_passes.decompose_with_registry
         has = _decomp.get_onnx_implemented_overloads
-        pool, mean = torch.ops.aten.adaptive_avg_pool2d.default, torch.ops.aten.mean.dim
 
         def take_apart_unknown(program: Any, registry: Any) -> Any:
             nodes = [node for node in program.graph.nodes if node.op == "call_function"]
             for node in nodes:
-                if node.target is pool and tuple(node.args[1]) == (1, 1):
-                    node.target, node.args = mean, (node.args[0], [-1, -2], True)
-            known = {one for one in has(registry) if isinstance(one, torch._ops.OpOverload)}  # noqa: SLF001
-            as_is = all(node.target in known and not node.target._schema.is_mutable for node in nodes)  # noqa: SLF001
+                _simplify(node)
+            known = {one for one in has(registry) if isinstance(one, torch._ops.OpOverload)} | {getitem}  # noqa: SLF001
+            targets = {node.target for node in program.graph.nodes if node.op == "call_function"} - {getitem}
+            as_is = targets <= known and not any(one._schema.is_mutable for one in targets)  # noqa: SLF001
             return program if as_is else take_apart(program, registry)
 
         _fx_passes.decompose_with_registry = take_apart_unknown  # type: ignore[assignment]  # of any types
+
+
+def _simplify(node: Any) -> None:
+    """Write a norm that has its statistics, and a pool of equal parts, as operators that ONNX has."""
+    aten, graph = torch.ops.aten, node.graph
+    if node.target is aten.batch_norm.default and node.args[5] is False:
+        mean = node.args[3].meta["val"]
+        with graph.inserting_before(node):
+            known_statistics = aten._native_batch_norm_legit_no_training.default  # noqa: SLF001
+            norm = graph.call_function(known_statistics, (*node.args[:5], *node.args[6:8]))
+            norm.meta = {**node.meta, "val": (node.meta["val"], mean, mean)}
+            first = graph.call_function(getitem, (norm, 0))
+            first.meta = dict(node.meta)
+        node.replace_all_uses_with(first)
+        graph.erase_node(node)
+    elif node.target is aten.adaptive_avg_pool2d.default:
+        sides = zip(node.args[0].meta["val"].shape[-2:], node.args[1], strict=True)
+        parts = [side // of if isinstance(side, int) and side % of == 0 else None for side, of in sides]
+        if list(node.args[1]) == [1, 1]:
+            node.target, node.args = aten.mean.dim, (node.args[0], [-1, -2], True)
+        elif None not in parts:
+            node.target, node.args = aten.avg_pool2d.default, (node.args[0], parts, parts)
 
 
 @cache

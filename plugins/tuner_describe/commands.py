@@ -1,4 +1,4 @@
-"""The command on tasks and models, and its text: describe."""
+"""The command ``tuner describe``, and its text."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from tuner.errors import UsageError
 from tuner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from tuner.commands.tasks.describe import PlanDescription, StepDescription, TaskDescription
+    from tuner_describe.description import PlanDescription, StepDescription, TaskDescription
 
 
 def describe(
@@ -38,7 +38,7 @@ def describe(
     """
     from tuner.cli.fence import ended_by, guarded
     from tuner.commands.limits import CommandLimits
-    from tuner.commands.tasks.describe import describe_file, describe_task
+    from tuner_describe.description import describe_file, describe_task
 
     limits = CommandLimits.read(time, memory)
     with fetching(asked=fetch), guarded("describing the model", limits):

@@ -1,0 +1,1 @@
+"""What a model consists of, and what a plan would cost on this device."""
