@@ -117,17 +117,14 @@ def _keep_known_operators() -> None:
 
 def _simplify(node: Any) -> None:
     """Write a norm that has its statistics, and a pool of equal parts, as operators that ONNX has."""
-    aten, graph = torch.ops.aten, node.graph
+    aten = torch.ops.aten
     if node.target is aten.batch_norm.default and node.args[5] is False:
         mean = node.args[3].meta["val"]
-        with graph.inserting_before(node):
+        with node.graph.inserting_before(node):
             known_statistics = aten._native_batch_norm_legit_no_training.default  # noqa: SLF001
-            norm = graph.call_function(known_statistics, (*node.args[:5], *node.args[6:8]))
+            norm = node.graph.call_function(known_statistics, (*node.args[:5], *node.args[6:8]))
             norm.meta = {**node.meta, "val": (node.meta["val"], mean, mean)}
-            first = graph.call_function(getitem, (norm, 0))
-            first.meta = dict(node.meta)
-        node.replace_all_uses_with(first)
-        graph.erase_node(node)
+        node.target, node.args = getitem, (norm, 0)
     elif node.target is aten.adaptive_avg_pool2d.default:
         sides = zip(node.args[0].meta["val"].shape[-2:], node.args[1], strict=True)
         parts = [side // of if isinstance(side, int) and side % of == 0 else None for side, of in sides]
