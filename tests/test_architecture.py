@@ -56,6 +56,7 @@ GUESTS = {
     "tuner_priors",
     "tuner_report",
     "tuner_scores",
+    "tuner_serve",
     "tuner_testing",
     "tuner_watch",
 }

@@ -22,6 +22,7 @@ NO_HOOKS = {
     "tuner_onnx_models",
     "tuner_priors",
     "tuner_report",
+    "tuner_serve",
     "tuner_testing",
     "tuner_watch",
 }
