@@ -15,7 +15,10 @@ from types import ModuleType
 from tuner.errors import WAYS_OUT, RunError, StoreError, TunerError
 
 OTHERS = 0o077
-CACHED = frozenset({"store", "rates", "pretrained", "prefix", "int8", "readable", "runs", "rings", "key", "key.lock"})
+CACHED = frozenset({"store", "rates", "pretrained", "prefix", "int8", "readable", "runs", "rings", "bundles"}) | {
+    "key",
+    "key.lock",
+}
 PART = ".part"
 
 

@@ -10,7 +10,8 @@ import pytest
 from filelock import FileLock
 
 from tests.killed import killed, swaps
-from tuner.bundle.rounds import EXPORTED, current, install_round, roll_back, rounds_in_use
+from tuner.bundle.format import new_folder
+from tuner.bundle.rounds import EXPORTED, current, forget_rounds, install_round, roll_back, rounds_in_use, state_of
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser
 
@@ -74,6 +75,35 @@ def test_a_full_disk_leaves_the_round_in_use(make: Make, pointing: Make, monkeyp
     assert rounds_in_use(bundle) == ("0001", EXPORTED)
     assert [path.name for path in (bundle / "device/rounds").iterdir()] == ["0001"]
     Personaliser(bundle, threads=1)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_forgetting_removes_what_a_killed_round_began_and_lets_no_round_in_that_knew_the_samples(
+    make: Make, pointing: Make, *, keep: bool
+) -> None:
+    bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(2.0)])
+    install_round(bundle, made)
+    begun = [bundle / "device" / name for name in (".made.999999999.part", "made", "rounds/.0002.part")]
+    for folder in begun:
+        (folder / "train").mkdir(parents=True)
+        (folder / "train/solved.safetensors").write_bytes(b"vectors")
+    before = state_of(bundle)
+    assert forget_rounds(bundle, keep=keep) == (not keep)
+    assert not any(folder.exists() for folder in begun)
+    assert rounds_in_use(bundle) == (("0001", EXPORTED) if keep else (EXPORTED,))
+    with pytest.raises(BundleError, match="meanwhile"):
+        install_round(bundle, made, before)
+    assert install_round(bundle, made, state_of(bundle)) == "0003"
+
+
+def test_an_export_removes_what_a_killed_one_has_begun(tmp_path: Path) -> None:
+    dead, own = tmp_path / ".out.999999999.part", tmp_path / ".other.1.part"
+    for folder in (dead, own):
+        folder.mkdir()
+        (folder / "weights.safetensors").write_bytes(b"weights")
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "out"):
+        raise ZeroDivisionError
+    assert [*tmp_path.iterdir()] == [own]
 
 
 @pytest.mark.slow

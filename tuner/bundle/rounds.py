@@ -1,15 +1,15 @@
 """Rounds of training next to an exported bundle, and a pointer to the round in use.
 
 ``BUNDLE/device/current`` lists rounds, the one in use first, the one to fall back to next; the exported bundle itself
-(``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name. The file
-is replaced whole: whenever the process is killed, the old list is there or the new one. What cannot be read or used is
-a `BundleError`.
+(``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name, and how
+often samples were forgotten, so that no round that knows them is installed after that. The file is replaced whole:
+whenever the process is killed, the old list is there or the new one. What cannot be read or used is a `BundleError`.
 """
 
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.errors import BundleError
@@ -17,16 +17,19 @@ from tuner.reading import read_bytes
 from tuner.untrusted import inside, reason_of, require_plain
 
 FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
+WATCHING = "watching.lock"  # held by the process that watches the bundle
+MADE = "made"  # a round that is not installed yet: trained weights and features are nowhere else
 EXPORTED = "0000"
 KEPT = 2  # rounds: the one in use, and the last good one
 CHANGE_SECONDS = 60.0  # a change takes less; a process that holds the lock for longer is stopped
 NAME = re.compile(r"[0-9]{4,9}")
 MOST_POINTER_BYTES = 1000
+State = tuple[tuple[str, ...], int]
 
 
 def rounds_in_use(bundle: Path) -> tuple[str, ...]:
     """Return the rounds of a bundle, the one in use first, the exported bundle last."""
-    return _read(bundle)[0]
+    return state_of(bundle)[0]
 
 
 def folder_of(bundle: Path, name: str) -> Path:
@@ -51,16 +54,17 @@ def current(bundle: Path) -> Path:
     return folder_of(bundle, rounds_in_use(bundle)[0])
 
 
-def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) -> str:
+def install_round(bundle: Path, made: Path, after: State | None = None) -> str:
     """Copy a new bundle in as a round, make it the one in use, and return its name.
 
     Args:
         bundle: Folder of the bundle as it was exported.
         made: Folder of the new bundle.
-        after: Rounds that must be in use: those on which the new one was trained. Any where they are not given.
+        after: `state_of` the bundle when training began, which must still hold. Any where it is not given.
 
     Raises:
-        BundleError: Others are in use by now, or another process keeps the rounds locked.
+        BundleError: Other rounds are in use by now, or samples were forgotten; or another process keeps the rounds
+            locked.
         OSError: The disk is full or cannot be written; the round in use stays.
     """
     from tuner.files import flush  # a process that only predicts does without
@@ -68,9 +72,11 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
     home = device_folder(bundle)
     with _locked(home):
         _sweep(bundle)
-        names, count = _read(bundle)
-        if after is not None and names != tuple(after):
-            raise BundleError(f"round {after[0]}, which it was trained from, was replaced by {names[0]} meanwhile")
+        names, count = state_of(bundle)
+        if after is not None and names != after[0]:
+            raise BundleError(f"round {after[0][0]}, which it was trained from, was replaced by {names[0]} meanwhile")
+        if after is not None and count != after[1]:
+            raise BundleError("samples that it was trained on were forgotten meanwhile")
         name = f"{count + 1:04d}"
         part = home / ROUNDS / f".{name}.part"
         try:
@@ -91,28 +97,51 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
 def roll_back(bundle: Path) -> tuple[str, str]:
     """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
     with _locked(device_folder(bundle)):
-        (before, *rest), count = _read(bundle)
+        (before, *rest), count = state_of(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
         _use(bundle, rest, count)
     return before, rest[0]
 
 
-def forget_rounds(bundle: Path) -> int:
-    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were."""
-    from tuner.files import overwrite  # as above
+def forget_rounds(bundle: Path, *, keep: bool = False) -> int:
+    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
 
+    A round that is training is not installed any more, and what it or a killed one has made is overwritten and removed.
+
+    Args:
+        bundle: Folder of the bundle as it was exported.
+        keep: Whether rounds that are installed stay: those of exits hold no sample's features.
+    """
     home = inside_device(bundle, ROUNDS).parent
     if not home.is_dir():
         return 0
     with _locked(device_folder(bundle)):
-        names, count = _read(bundle)
-        _point(home, (EXPORTED,), count)
-        for path in (home / ROUNDS).rglob("*"):
-            if path.is_file():
-                overwrite(path)
+        names, count = state_of(bundle)
+        _point(home, names if keep else (EXPORTED,), count + 1)
+        for path in () if keep else (home / ROUNDS).iterdir():
+            discard(path)
         _sweep(bundle)
-    return len(names) - 1
+        discard_made(bundle)
+    return 0 if keep else len(names) - 1
+
+
+def discard_made(bundle: Path) -> None:
+    """Overwrite and remove what rounds have made that are not installed."""
+    home = bundle / FOLDER
+    for path in (home / MADE, *home.glob(f".{MADE}.*")) if home.is_dir() else ():
+        discard(path)
+
+
+def discard(folder: Path) -> None:
+    """Overwrite and remove a folder; another process may be writing to it, and then fails."""
+    from tuner.files import overwrite  # as above
+
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and not path.is_symlink():
+                overwrite(path)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def device_folder(bundle: Path) -> Path:
@@ -147,8 +176,8 @@ def _locked(home: Path) -> Iterator[None]:
         ) from None
 
 
-def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
-    """Return the rounds in use, and how many there have ever been."""
+def state_of(bundle: Path) -> State:
+    """Return the rounds in use, and how often a round was installed or samples were forgotten."""
     pointer = inside_device(bundle, CURRENT)
     try:
         first, count = read_bytes(pointer, MOST_POINTER_BYTES).decode("ascii").splitlines()

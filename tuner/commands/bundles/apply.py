@@ -12,6 +12,7 @@ from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
 from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.commands.bundles.export import write_bundle
+from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.refit import shown_on
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError, UsageError
@@ -82,4 +83,5 @@ def apply_bundle(
                 write_bundle(session, plan, weights, part, origin, trainable=train is not None, **kept)
     finally:
         listener.close()
+    note_bundle(out)
     return out

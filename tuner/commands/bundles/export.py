@@ -14,6 +14,7 @@ from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
+from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.page import add_page, page_files
 from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.limits import CommandLimits
@@ -172,6 +173,7 @@ def export(
     noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
     with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
         append_export(run.folder, noted)
+    note_bundle(Path(out))
     return Path(out)
 
 

@@ -44,9 +44,7 @@ def require_photos(info: BundleInfo) -> None:
     """Refuse a bundle of anything but photos: the page takes these alone."""
     if info.input.kind != "images":
         kind = info.input.kind
-        raise BundleError(
-            f"the page takes photos, but {info.name} takes {kind}: leave out --web, and use tuner predict"
-        )
+        raise BundleError(f"the page takes photos, but {info.name} takes {kind}: leave out --web, use tuner predict")
 
 
 def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
