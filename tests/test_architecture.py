@@ -45,6 +45,7 @@ GUESTS = {
     "tuner_check",
     "tuner_conformance",
     "tuner_dashboard",
+    "tuner_demo",
     "tuner_fleet",
     "tuner_forest",
     "tuner_init",

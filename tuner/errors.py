@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 from tuner.distribution import install_command
 
+_HERE = str(Path(__file__).parent)
+
 #: Letters of an exception's message, and of a traceback, that are kept.
 MOST_LETTERS, MOST_TRACE = 2_000, 20_000
 #: Exit codes of commands: done, a mistake in what was given, and in how the command was called.
@@ -155,6 +157,13 @@ def place_of(error: BaseException) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def place_outside(error: BaseException) -> str:
+    """Return where code of the user's raised, as `` (mine.py, line 14)``; empty where none was reached."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not one.filename.startswith((_HERE, "<")) and "site-packages" not in one.filename]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 

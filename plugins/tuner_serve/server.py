@@ -131,24 +131,24 @@ class _Handler(BaseHTTPRequestHandler):
             name = unquote(urlsplit(self.path).path).removeprefix("/")
             (host,) = hosts
         except ValueError:  # no address, or not one host
-            self._begin(HTTPStatus.BAD_REQUEST)
+            self._begin(HTTPStatus.BAD_REQUEST, 0)
             return
         if host.partition(":")[0] not in {"localhost", "127.0.0.1"}:  # another name would be another site's page
-            self._begin(HTTPStatus.FORBIDDEN)
+            self._begin(HTTPStatus.FORBIDDEN, 0)
             return
         if name in {"", FOLDER}:
-            self._begin(HTTPStatus.FOUND, Location=f"/{FOLDER}/")
+            self._begin(HTTPStatus.FOUND, 0, Location=f"/{FOLDER}/")
             return
         name = f"{name}index.html" if name == f"{FOLDER}/" else name
         is_page, is_worker = name in self.server.page, "Service-Worker" in self.headers
         path = self.server.page.get(name) or self.server.bundle_files.get(name)
         if path is None or (is_worker and not is_page):
-            self._begin(HTTPStatus.NOT_FOUND, **(LEFTOVERS if is_worker else {}))
+            self._begin(HTTPStatus.NOT_FOUND, 0, **(LEFTOVERS if is_worker else {}))
             return
         try:
             file = open_regular(path)
         except OSError:
-            self._begin(HTTPStatus.NOT_FOUND)
+            self._begin(HTTPStatus.NOT_FOUND, 0)
             return
         with file:
             kind = TYPES.get(path.suffix, OTHER) if is_page or path.suffix == ".json" else OTHER
@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             while content and (piece := file.read(_PIECE_BYTES)):
                 self.wfile.write(piece)
 
-    def _begin(self, status: HTTPStatus, size: int = 0, **headers: str) -> None:
+    def _begin(self, status: HTTPStatus, size: int, **headers: str) -> None:
         self.send_response(status)
         for name, value in {**HEADERS, "Content-Length": str(size), **headers}.items():
             self.send_header(name, value)

@@ -125,3 +125,17 @@ def test_rounds_that_a_stopped_process_keeps_locked_are_reported(
     with FileLock(bundle / "device" / "lock"), pytest.raises(BundleError, match="has been locked by another process"):
         roll_back(bundle)
     assert roll_back(bundle) == ("0001", EXPORTED)
+
+
+def test_a_folder_that_another_process_makes_meanwhile_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "bundle.json").touch()
+    with pytest.raises(BundleError, match="out was made by another process meanwhile"), new_folder(tmp_path / "out"):
+        (tmp_path / "other").rename(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as raised, new_folder(tmp_path / "out") as part:
+        raise OSError(28, "No space left on device", str(part / "model.onnx"))
+    assert raised.value.filename == str(tmp_path / "out")

@@ -14,6 +14,7 @@ NO_HOOKS = {
     "tuner_check",
     "tuner_conformance",
     "tuner_dashboard",
+    "tuner_demo",
     "tuner_forest",
     "tuner_init",
     "tuner_instant",

@@ -204,11 +204,16 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise BundleError(f"{out} cannot be made ({error.strerror or error}): give another folder") from None
     try:
         yield part
-        if out.exists():
-            out.rmdir()
-        part.rename(out)
-    except BaseException:
+        try:
+            if out.exists():
+                out.rmdir()
+            part.rename(out)
+        except OSError as error:
+            raise BundleError(f"{out} was made by another process meanwhile ({error.strerror}): give another") from None
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and str(error.filename).startswith(str(part)):
+            error.filename = str(out)  # the folder that the user named
         raise
     Bundle.open(out)
 

@@ -54,7 +54,6 @@ COMMANDS: Mapping[str, str] = {
     "apply": "tuner.cli.bundles.bundle:apply",
     "predict": "tuner.cli.bundles.bundle:predict",
     "describe": "tuner.cli.tasks:describe",
-    "demo": "tuner.cli.run:demo",
     "forget": "tuner.cli.store:forget",
 }
 
