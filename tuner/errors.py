@@ -160,11 +160,15 @@ def place_of(error: BaseException) -> str:
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
-def place_outside(error: BaseException) -> str:
-    """Return where code of the user's raised, as `` (mine.py, line 14)``; empty where none was reached."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if not one.filename.startswith((_HERE, "<")) and "site-packages" not in one.filename]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+def mistake_of(error: BaseException) -> "TaskError | None":
+    """Return what code of the user's raised, with its file, line and sample; None where none was reached."""
+    own, sample = "", ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not code.co_filename.startswith((_HERE, "<")) and "site-packages" not in code.co_filename:
+            own = f"{code.co_filename}:{line}"
+            sample = f" for sample {frame.f_locals.get(code.co_varnames[1])}" if code.co_name == "load" else sample
+    return TaskError(f"{own} raised {first_line(error)}{sample}") if own else None
 
 
 def call_extension(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.task.conftest import Load
-from tuner.arrays import Floats
 from tuner.errors import TaskError
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Subset, Task, digits
 from tuner.task.contents import PartitionContents
@@ -126,18 +125,3 @@ def test_digits_without_scikit_learn_name_the_extra(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(TaskError, match=r'pip install "device-tuner\[demo\]"'):
         digits()
-
-
-def test_a_mistake_in_load_is_one_line_with_its_sample_and_place() -> None:
-    class Mistaken(ArraySamples):
-        def sample_id(self, index: int) -> str:
-            return "" if index < 2 else str(self.load(index))
-
-        def load(self, index: int) -> Floats:
-            raise ValueError(f"no row {index}")
-
-    task = build([0, 1, 0, 1])
-    mistaken = Mistaken(np.zeros((4, 1, 2)), task.local.train.labels, InputSpec("arrays"))
-    changed = replace(task, local=replace(task.local, train=mistaken))
-    with pytest.raises(TaskError, match=r"sample 2 cannot be read: ValueError: no row 2 \(test_task.py, line \d+\)"):
-        changed.hash_samples()

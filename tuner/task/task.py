@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from tuner.arrays import Floats
-from tuner.errors import TaskError, TunerError, first_line, place_outside
+from tuner.errors import TaskError
 from tuner.plan.parts import RecipePlan
 from tuner.targets import SINGLE_LABEL, LossKind, LossSettings, Targets, TargetScale, targets_of
 from tuner.task.contents import TaskContents, contents_of, model_contents
@@ -167,13 +167,7 @@ class Task:
         partitions = [self.local.train, self.local.val, *([self.global_.val] if self.global_ is not None else [])]
         for samples in partitions:
             for index in range(len(samples)):
-                try:
-                    samples.sample_id(index)
-                except (TunerError, OSError):
-                    raise
-                except Exception as error:
-                    where = place_outside(error)
-                    raise TaskError(f"sample {index} cannot be read: {first_line(error)}{where}") from error
+                samples.sample_id(index)
 
     def contents(self) -> TaskContents:
         """Return what a run depends on, part by part; see `tuner.task.contents`.

@@ -32,7 +32,9 @@ from tuner.errors import (
     UnsupportedError,
     first_line,
     missing_extra,
+    mistake_of,
     opening_error,
+    trace_of,
     trace_of_cause,
 )
 from tuner.plugin.core import build_host
@@ -72,6 +74,12 @@ def main(control_handle: int, parent: int) -> None:
         except (TunerError, OSError) as error:
             known = error if isinstance(error, TunerError) else opening_error(error)
             failure = Failure.of(str(known), trace_of_cause(known), error=type(known).__name__)
+            control.sendall(encode("failure", failure))
+            return
+        except BaseException as error:
+            if (mistake := mistake_of(error)) is None:
+                raise  # a bug of ours
+            failure = Failure.of(str(mistake), trace_of(error), error=type(mistake).__name__)
             control.sendall(encode("failure", failure))
             return
         gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
