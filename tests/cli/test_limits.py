@@ -160,17 +160,24 @@ def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> N
 
 GUARDED = """
 import sys, time
+from tuner.cli import fence
 from tuner.cli.fence import guarded
+if sys.argv[1:] == ["-", "-"]:
+    fence.available_memory = lambda: 60_000_000
 from tuner.commands.limits import CommandLimits
 with guarded("predicting", CommandLimits.read(*(None if one == "-" else one for one in sys.argv[1:]))):
-    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[2] != "-" else []
+    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[1] == "-" else []
     time.sleep(3600)
 """
 
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [(("-", "50MB"), "more than --memory allows"), (("0.3s", "-"), "longer than --time allows")],
+    [
+        (("-", "50MB"), "more than --memory allows"),
+        (("0.3s", "-"), "longer than --time allows"),
+        (("-", "-"), "most of what is free"),
+    ],
 )
 def test_a_block_over_its_limits_is_ended_in_one_line(tmp_path: Path, limits: tuple[str, str], said: str) -> None:
     code, error = run_script(tmp_path / "work.py", GUARDED, *limits)
