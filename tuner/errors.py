@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 from tuner.distribution import install_command
 
-_HERE = str(Path(__file__).parent)
-
 #: Letters of an exception's message, and of a traceback, that are kept.
 MOST_LETTERS, MOST_TRACE = 2_000, 20_000
 #: Exit codes of commands: done, a mistake in what was given, and in how the command was called.
@@ -158,17 +156,6 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-
-
-def mistake_of(error: BaseException) -> "TaskError | None":
-    """Return what code of the user's raised, with its file, line and sample; None where none was reached."""
-    own, sample = "", ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        code = frame.f_code
-        if not code.co_filename.startswith((_HERE, "<")) and "site-packages" not in code.co_filename:
-            own = f"{code.co_filename}:{line}"
-            sample = f" for sample {frame.f_locals.get(code.co_varnames[1])}" if code.co_name == "load" else sample
-    return TaskError(f"{own} raised {first_line(error)}{sample}") if own else None
 
 
 def call_extension(

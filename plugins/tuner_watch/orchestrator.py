@@ -15,7 +15,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from tuner.bundle.format import FILE, Bundle, file_hash
-from tuner.bundle.rounds import WATCHING, State, device_folder, discard, discard_made, install_round, state_of
+from tuner.bundle.rounds import WATCHING, State, device_folder, install_round, state_of
+from tuner.commands.bundles.rings import discard, discard_made
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
 from tuner.runtime.infer.prediction import Prediction

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
 from tuner.bundle.info import FOLDS, TrainKind
-from tuner.bundle.rounds import MADE, device_folder, discard_made
+from tuner.bundle.rounds import MADE, device_folder
+from tuner.commands.bundles.rings import discard_made
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction

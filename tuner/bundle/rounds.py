@@ -9,7 +9,7 @@ whenever the process is killed, the old list is there or the new one. What canno
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import BundleError
@@ -70,8 +70,8 @@ def install_round(bundle: Path, made: Path, after: State | None = None) -> str:
     from tuner.files import flush  # a process that only predicts does without
 
     home = device_folder(bundle)
-    with _locked(home):
-        _sweep(bundle)
+    with locked(home):
+        sweep(bundle)
         names, count = state_of(bundle)
         if after is not None and names != after[0]:
             raise BundleError(f"round {after[0][0]}, which it was trained from, was replaced by {names[0]} meanwhile")
@@ -96,52 +96,12 @@ def install_round(bundle: Path, made: Path, after: State | None = None) -> str:
 
 def roll_back(bundle: Path) -> tuple[str, str]:
     """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
-    with _locked(device_folder(bundle)):
+    with locked(device_folder(bundle)):
         (before, *rest), count = state_of(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
         _use(bundle, rest, count)
     return before, rest[0]
-
-
-def forget_rounds(bundle: Path, *, keep: bool = False) -> int:
-    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
-
-    A round that is training is not installed any more, and what it or a killed one has made is overwritten and removed.
-
-    Args:
-        bundle: Folder of the bundle as it was exported.
-        keep: Whether rounds that are installed stay: those of exits hold no sample's features.
-    """
-    home = inside_device(bundle, ROUNDS).parent
-    if not home.is_dir():
-        return 0
-    with _locked(device_folder(bundle)):
-        names, count = state_of(bundle)
-        _point(home, names if keep else (EXPORTED,), count + 1)
-        for path in () if keep else (home / ROUNDS).iterdir():
-            discard(path)
-        _sweep(bundle)
-        discard_made(bundle)
-    return 0 if keep else len(names) - 1
-
-
-def discard_made(bundle: Path) -> None:
-    """Overwrite and remove what rounds have made that are not installed."""
-    home = bundle / FOLDER
-    for path in (home / MADE, *home.glob(f".{MADE}.*")) if home.is_dir() else ():
-        discard(path)
-
-
-def discard(folder: Path) -> None:
-    """Overwrite and remove a folder; another process may be writing to it, and then fails."""
-    from tuner.files import overwrite  # as above
-
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            if path.is_file() and not path.is_symlink():
-                overwrite(path)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def device_folder(bundle: Path) -> Path:
@@ -163,7 +123,8 @@ def device_folder(bundle: Path) -> Path:
 
 
 @contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def locked(home: Path) -> Iterator[None]:
+    """Keep other processes from changing the rounds in ``BUNDLE/device``."""
     from filelock import FileLock, Timeout
 
     try:
@@ -194,17 +155,18 @@ def state_of(bundle: Path) -> State:
 
 
 def _use(bundle: Path, names: Sequence[str], count: int) -> None:
-    _point(bundle / FOLDER, names, count)
-    _sweep(bundle)
+    point(bundle / FOLDER, names, count)
+    sweep(bundle)
 
 
-def _point(home: Path, names: Sequence[str], count: int) -> None:
+def point(home: Path, names: Sequence[str], count: int) -> None:
+    """Write which rounds are in use; see `state_of`."""
     from tuner.files import write_private  # as above
 
     write_private(home / CURRENT, f"{' '.join(names)}\n{count}\n")
 
 
-def _sweep(bundle: Path) -> None:
+def sweep(bundle: Path) -> None:
     """Remove rounds that are no longer in use, and unfinished ones of processes that were killed."""
     from tuner.files import remove_parts  # as above
 

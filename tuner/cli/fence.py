@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import psutil
@@ -114,7 +114,7 @@ def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
                 _leave(f"{what} took longer than --time allows: give more time")
 
     watcher = threading.Thread(target=watch, daemon=True)
-    with ended_by(limits.end):
+    with nullcontext() if limits.end is None else ended_by(limits.end):
         watcher.start()
         try:
             yield

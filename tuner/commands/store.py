@@ -7,9 +7,8 @@ from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
-from tuner.bundle.rounds import forget_rounds
 from tuner.commands.bundles.held import HeldSamples, held_by, noted_bundles, strip
-from tuner.commands.bundles.rings import clear_ring, ring_folder, ring_folders
+from tuner.commands.bundles.rings import clear_ring, forget_rounds, ring_folder, ring_folders
 from tuner.errors import TaskError
 from tuner.plugin.core import load_task
 from tuner.plugin.load.calls import OverdueError, limited

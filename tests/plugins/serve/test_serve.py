@@ -15,7 +15,7 @@ from tuner.cli.app import call
 from tuner.commands.bundles.page import BUILT, RUNTIME, add_page, page_files
 from tuner.errors import BundleError
 from tuner.task import InputSpec
-from tuner_serve.server import HEADERS, PageServer
+from tuner_serve.server import HEADERS, PageServer, _Handler
 
 STRAY = "device/state.json"
 
@@ -101,8 +101,8 @@ def test_what_is_no_request_is_answered_quietly(server: PageServer, capfd: pytes
 
 
 def test_a_slow_request_ends(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert server.RequestHandlerClass.timeout is not None
-    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.05)
+    assert _Handler.timeout is not None
+    monkeypatch.setattr(_Handler, "timeout", 0.05)
     assert raw(server, "GET / HTTP/1.1\r\nHo") == b""
 
 

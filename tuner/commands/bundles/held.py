@@ -34,8 +34,7 @@ def note_bundle(folder: Path) -> None:
     """Remember where a bundle is, so that forgetting its task finds it; a copy that was made by hand is not found."""
     with suppress(OSError, TunerError):  # of a full disk, or a home that cannot be written: the bundle is there
         known = [path for path in _noted() if (Path(path) / FILE).is_file()]
-        path = cache_folder() / BUNDLES
-        write_private(path, json.dumps(list(dict.fromkeys([*known, str(folder.resolve())]))))
+        write_private(cache_folder() / BUNDLES, json.dumps(list(dict.fromkeys([*known, str(folder.resolve())]))))
 
 
 def noted_bundles(task: str) -> Iterator[Path]:
