@@ -46,6 +46,7 @@ GUESTS = {
     "tuner_conformance",
     "tuner_describe",
     "tuner_dashboard",
+    "tuner_demo",
     "tuner_fleet",
     "tuner_forest",
     "tuner_init",
@@ -57,6 +58,7 @@ GUESTS = {
     "tuner_priors",
     "tuner_report",
     "tuner_scores",
+    "tuner_serve",
     "tuner_testing",
     "tuner_watch",
 }

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from tests.killed import contents, killed
 from tuner.errors import RunError
@@ -80,3 +81,11 @@ def test_a_kill_at_any_moment_leaves_a_whole_file_and_parts_that_can_be_removed(
         assert (len(content), len(set(content))) == (100_000, 1)
     remove_parts(path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_one_also_to_a_library_that_has_errors_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    with pytest.raises(OSError, match="No space left") as raised, private_file(path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert (raised.value.errno, raised.value.filename) == (28, str(path))
+    assert not list(tmp_path.iterdir())

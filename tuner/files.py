@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -15,7 +16,11 @@ from types import ModuleType
 from tuner.errors import WAYS_OUT, RunError, StoreError, TunerError
 
 OTHERS = 0o077
-CACHED = frozenset({"store", "rates", "pretrained", "prefix", "int8", "readable", "runs", "rings", "key", "key.lock"})
+_OS_ERROR = re.compile(r"os error (\d+)")
+CACHED = frozenset({"store", "rates", "pretrained", "prefix", "int8", "readable", "runs", "rings", "bundles"}) | {
+    "key",
+    "key.lock",
+}
 PART = ".part"
 
 
@@ -104,8 +109,10 @@ def private_file(path: Path, *, durable: bool = True, mode: int = 0o600) -> Iter
     except BaseException as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # the system names no file that it could not extend
+        if isinstance(error, OSError) and error.filename in {None, str(part)}:  # the system may name no file at all
             error.filename = str(path)
+        if type(error).__name__ == "SafetensorError" and (number := _OS_ERROR.search(str(error))):  # a full disk, say
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
         raise
     if durable:
         flush(path.parent)

@@ -24,11 +24,14 @@ def conformance(
         The set's folder [default: conformance in the bundle's folder].
     """
     from tuner.bundle.format import CONFORMANCE, Bundle
+    from tuner.cli.fence import guarded
+    from tuner.commands.limits import NO_LIMITS
     from tuner_conformance.files import write_set
 
     opened = Bundle.open(bundle)
     folder = bundle / CONFORMANCE if out is None else out
-    write_set(opened, folder)
+    with guarded("the bundle", NO_LIMITS):
+        write_set(opened, folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if json_output:
         print_line(document("bundle-conformance-1", {"folder": str(folder), "bytes": size}))
@@ -55,10 +58,12 @@ def check(
     """
     from tuner.bundle.archive import unpacked
     from tuner.bundle.format import CONFORMANCE, Bundle
+    from tuner.cli.fence import guarded
+    from tuner.commands.limits import NO_LIMITS
     from tuner.errors import BundleError
     from tuner_conformance.files import compared
 
-    with unpacked(bundle) as folder:
+    with unpacked(bundle) as folder, guarded("the bundle", NO_LIMITS):
         checks = compared(Bundle.open(folder), conformance_set or folder / CONFORMANCE)
     broken = [one.name for one in checks if not one.holds]
     if json_output:

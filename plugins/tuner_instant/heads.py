@@ -14,6 +14,7 @@ from tuner.bundle.format import MODEL, PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import BundleInfo, Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import Scores
+from tuner.commands.bundles.held import note_bundle
 from tuner.distribution import installed_version
 from tuner.errors import TaskError
 from tuner.ort.parity import largest_difference, require_parity
@@ -132,6 +133,7 @@ def instant(
     picked = heads.best_of(tried)
     with new_folder(out) as part:  # last, as a limit may end the process before
         info = heads.write(part, tried[picked], trainable=trainable)
+    note_bundle(out)
     samples = {name: len(labels) for name, (_, labels) in read.items()}
     seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
     return Instant(str(out), *seen, (*task.findings, *task.notes, *task.cautions), time.monotonic() - began)

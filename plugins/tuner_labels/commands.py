@@ -183,6 +183,9 @@ def check(task: str, /, *, time: Time = None, memory: Memory = None, json_output
 
 def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> None:
     """Print in one line what a change of labels came to."""
+    from tuner.commands.bundles.held import note_bundle
+
+    note_bundle(Path(change.bundle))
     if json_output:
         print_line(document("labels-change-1", asdict(change)))
         return

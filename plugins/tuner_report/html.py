@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 
+from tuner.printable import printable
 from tuner_report.charts.drawing import LeftOut, Picture
 
 #: A space between a number and its unit, or between two parts of a duration, at which no line may break.
@@ -16,8 +17,9 @@ NO_BREAK, JOINER = "\u00a0", "\u2060"
 
 
 def text(value: object) -> str:
-    """Return a text for a page, whose numbers stay with their units."""
-    return _RANGE.sub(f"–{JOINER}", _UNIT.sub(NO_BREAK, escape(str(value))))
+    """Return a text for a page, whose numbers stay with their units; what would hide or turn letters is escaped."""
+    shown = printable(str(value), f"\n{NO_BREAK}{JOINER}")
+    return _RANGE.sub(f"–{JOINER}", _UNIT.sub(NO_BREAK, escape(shown)))
 
 
 def tag(name: str, content: str, style: str = "") -> str:

@@ -5,7 +5,6 @@ Source: PersEPhonEE (HotMobile 2021), section 3.2: inference, exploration, perso
 
 import math
 import random
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from tuner.bundle.format import FILE, Bundle, file_hash
-from tuner.bundle.rounds import device_folder, install_round, rounds_in_use
+from tuner.bundle.rounds import WATCHING, State, device_folder, install_round, state_of
+from tuner.commands.bundles.rings import discard, discard_made
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
 from tuner.runtime.infer.prediction import Prediction
@@ -41,7 +41,6 @@ from tuner_watch.state import SAVE_SECONDS, SHOWN, Round, ServiceState, StateFil
 LOOK_SECONDS = 1.0  # between two checks of whether a round may start, and of whether it has ended
 #: Between two checks while no file comes: whether a round that is due may start, and whether all is as it was.
 WAITING_SECONDS, RESTING_SECONDS = 60.0, 900.0
-LOCK = "watching.lock"
 #: File of the hashes of files that were predicted.
 PREDICTED = "predicted"
 NO_TRAINER = "this bundle cannot train here: export it with --trainable"
@@ -107,7 +106,7 @@ class Orchestrator:
         self._training, self._policy, self._world = training, policy or Policy(), world or World()
         Bundle.read(folder)  # raises an error before anything is written into a folder that is not a bundle
         home = device_folder(folder)
-        self._lock = FileLock(home / LOCK, mode=0o600, timeout=0)
+        self._lock = FileLock(home / WATCHING, mode=0o600, timeout=0)
         try:
             self._lock.acquire()
         except Timeout:
@@ -116,6 +115,7 @@ class Orchestrator:
             raise BundleError(
                 f"{home} cannot be written ({error.strerror}): check its permissions, and free space"
             ) from None
+        discard_made(folder)  # by a process that was killed: it holds features of samples
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="round")
         self._round: _Running | None = None
         self._looked, self._exploration = -math.inf, Exploration(self._policy.watch, self._world.readings)
@@ -252,24 +252,26 @@ class Orchestrator:
         self._looked = time.monotonic()
         if self._training is None or self.waiting() is not None:
             return
-        samples, rounds = self.ring.load(), rounds_in_use(self.folder)
+        state = state_of(self.folder)  # before the samples are read: a forget in between is noticed
+        samples = self.ring.load()
         learned = self.ring.learned(self.model.bundle.identity)
         future = self._worker.submit(run_round, self.model, samples, self._training, self._policy.rules, learned)
         still = learned.intersection(sample.identity for sample in samples)
-        self._round = _Running(reason, self.state.new_samples, rounds, still, future)
+        self._round = _Running(reason, self.state.new_samples, state, still, future)
 
     def _finish(self, running: "_Running", result: RoundResult) -> Verdict:
         verdict, name = result.verdict, ""
         try:
             if verdict.accepted and result.made is not None:
                 identities = running.learned.union(sample.identity for sample in result.used)
-                self.ring.note_learned(file_hash(result.made / FILE), identities)  # first: what it saw never judges it
-                name = install_round(self.folder, result.made, running.rounds)
+                if state_of(self.folder) == running.state:  # else installing it says why it is not
+                    self.ring.note_learned(file_hash(result.made / FILE), identities)  # first: these never judge it
+                name = install_round(self.folder, result.made, running.state)
         except (OSError, TunerError) as error:
             verdict = refused(f"the new bundle cannot be put in place ({error}): the old one stays")
         finally:
             if result.made is not None:
-                shutil.rmtree(result.made, ignore_errors=True)
+                discard(result.made)
         about = (len(result.used), running.asked, verdict.accepted, verdict.reason, verdict.evidence, name)
         latest = Round(self._world.clock(), *about)
         self._memory.state = replace(
@@ -289,7 +291,7 @@ class _Running:
 
     asked: str
     new_samples: int
-    rounds: tuple[str, ...]
+    state: State
     learned: frozenset[str]
     future: Future[RoundResult]
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tuner.commands.bundles.rings import LEARNED, SUFFIX
 from tuner.errors import StoreError
-from tuner.files import mark_changed, write_private
+from tuner.files import mark_changed, private_folder, write_private
 from tuner.task.data.samples import content_id
 
 HEAD = struct.Struct("<4sII")  # magic, crc32 of the rest, bytes of the JSON that follows
@@ -122,7 +122,9 @@ class Ring:
         return models if isinstance(models, dict) else {}
 
     def _write(self, name: str, content: bytes) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            private_folder(self.folder.parent, StoreError)  # making it as a parent would leave its mode to the umask
+            self.folder.mkdir(mode=0o700, exist_ok=True)
         write_private(self.folder / name, content, durable=False)  # `_read` notices what a power cut has torn
         mark_changed(self.folder)
 

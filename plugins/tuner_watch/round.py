@@ -4,7 +4,6 @@ Every sample trains, and every new one judges: the samples are divided into fold
 that was trained on the others. The model that is accepted was trained on all of them.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,8 @@ import numpy.typing as npt
 from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
 from tuner.bundle.info import FOLDS, TrainKind
-from tuner.bundle.rounds import device_folder
+from tuner.bundle.rounds import MADE, device_folder
+from tuner.commands.bundles.rings import discard_made
 from tuner.errors import TunerError
 from tuner.runtime.infer.personaliser import Personaliser
 from tuner.runtime.infer.prediction import Prediction
@@ -38,7 +38,6 @@ from tuner.targets.base import SEPARATOR
 from tuner_watch.ring import RingSample
 
 BATCH = 32
-MADE = "made"  # in the bundle's own folder for rounds, so that trained weights are nowhere else
 SHOWN_LABELS = 3
 
 
@@ -204,7 +203,7 @@ def _train_and_judge(this: _Round) -> RoundResult:
         trainer.train()
         earlier = trainer.earlier_right()
         made = device_folder(training.exported or bundle.folder) / MADE
-        shutil.rmtree(made, ignore_errors=True)  # left by a round that was killed
+        discard_made(training.exported or bundle.folder)  # left by a round that failed
         trainer.save(made)
     except (TunerError, OSError) as error:
         return RoundResult(None, refused(f"the round failed: {error}"), this.used)

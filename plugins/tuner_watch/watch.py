@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bundle.rounds import folder_of, rounds_in_use
+from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.rings import ring_folder
 from tuner.errors import TunerError
 from tuner.reading import kinds_of
@@ -140,6 +141,7 @@ def watch(
         label_next: Number of files without a label to name in the last event: those that are none of the user's
             classes, where the bundle can tell, then those whose label is least sure.
     """
+    note_bundle(bundle)
     tally, world = _Tally(label_next), World(unknown=label_next > 0)
     with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service:
         try:

@@ -62,6 +62,21 @@ def test_constants_in_every_field_and_a_size_that_follows_the_batch_are_accepted
         check_model(tmp_path / "model.onnx")
 
 
+@pytest.mark.parametrize("place", ["node", "output", "value", "constant"])
+def test_names_that_a_terminal_would_obey_are_refused(place: str, tmp_path: Path) -> None:
+    name = "\x1b]0;owned\x07\u202e"
+    made = plain([helper.make_node("Identity", ["input"], [name if place == "output" else "x"])], [numbers("own", 1)])
+    if place == "node":
+        made.graph.node[0].name = name
+    if place == "value":
+        made.graph.output[0].name = name
+    if place == "constant":
+        made.graph.initializer[0].name = name
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(BundleError, match=r"holds the name '\\x1b\]0;owned\\x07\\u202e', which is not printable"):
+        check_model(tmp_path / "model.onnx")
+
+
 def test_a_check_takes_no_longer_than_its_number_of_fields(tmp_path: Path) -> None:
     model(tmp_path / "model.onnx", np.eye(3), carries=False)
     with (tmp_path / "model.onnx").open("ab") as file:

@@ -10,7 +10,9 @@ import pytest
 from filelock import FileLock
 
 from tests.killed import killed, swaps
-from tuner.bundle.rounds import EXPORTED, current, install_round, roll_back, rounds_in_use
+from tuner.bundle.format import new_folder
+from tuner.bundle.rounds import EXPORTED, current, install_round, roll_back, rounds_in_use, state_of
+from tuner.commands.bundles.rings import forget_rounds
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser
 
@@ -76,6 +78,35 @@ def test_a_full_disk_leaves_the_round_in_use(make: Make, pointing: Make, monkeyp
     Personaliser(bundle, threads=1)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_forgetting_removes_what_a_killed_round_began_and_lets_no_round_in_that_knew_the_samples(
+    make: Make, pointing: Make, *, keep: bool
+) -> None:
+    bundle, made = make("first", [pointing(1.0)]), make("second", [pointing(2.0)])
+    install_round(bundle, made)
+    begun = [bundle / "device" / name for name in (".made.999999999.part", "made", "rounds/.0002.part")]
+    for folder in begun:
+        (folder / "train").mkdir(parents=True)
+        (folder / "train/solved.safetensors").write_bytes(b"vectors")
+    before = state_of(bundle)
+    assert forget_rounds(bundle, keep=keep) == (not keep)
+    assert not any(folder.exists() for folder in begun)
+    assert rounds_in_use(bundle) == (("0001", EXPORTED) if keep else (EXPORTED,))
+    with pytest.raises(BundleError, match="meanwhile"):
+        install_round(bundle, made, before)
+    assert install_round(bundle, made, state_of(bundle)) == "0003"
+
+
+def test_an_export_removes_what_a_killed_one_has_begun(tmp_path: Path) -> None:
+    dead, own = tmp_path / ".out.999999999.part", tmp_path / ".other.1.part"
+    for folder in (dead, own):
+        folder.mkdir()
+        (folder / "weights.safetensors").write_bytes(b"weights")
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "out"):
+        raise ZeroDivisionError
+    assert [*tmp_path.iterdir()] == [own]
+
+
 @pytest.mark.slow
 def test_a_bundle_answers_after_a_kill_at_any_moment_of_a_swap(make: Make, pointing: Make, sample: Make) -> None:
     bundle = make("first", [pointing(1.0), pointing(1.0)], [0.5])
@@ -95,3 +126,17 @@ def test_rounds_that_a_stopped_process_keeps_locked_are_reported(
     with FileLock(bundle / "device" / "lock"), pytest.raises(BundleError, match="has been locked by another process"):
         roll_back(bundle)
     assert roll_back(bundle) == ("0001", EXPORTED)
+
+
+def test_a_folder_that_another_process_makes_meanwhile_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "bundle.json").touch()
+    with pytest.raises(BundleError, match="out was made by another process meanwhile"), new_folder(tmp_path / "out"):
+        (tmp_path / "other").rename(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as raised, new_folder(tmp_path / "out") as part:
+        raise OSError(28, "No space left on device", str(part / "model.onnx"))
+    assert raised.value.filename == str(tmp_path / "out")

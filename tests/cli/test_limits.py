@@ -16,6 +16,9 @@ pytestmark = pytest.mark.slow
 LATE = 60.0  # a busy machine takes its time; what never ends takes an hour
 TASKS = """
 import os, time
+from dataclasses import replace
+import numpy as np
+from tuner.task import Subset, digits
 
 def hang():
     time.sleep(3600)
@@ -28,6 +31,23 @@ def vanish():
 
 def ended():
     os.kill(os.getpid(), 15)
+
+class Mistaken(Subset):
+    def load(self, index):
+        if index == 3:
+            raise Wrong("row \\x1b[2J")
+        return super().load(index)
+
+    def sample_id(self, index):
+        return str(self.load(index).sum())
+
+class Wrong(BaseException):
+    pass
+
+def mistaken():
+    made = digits()
+    train = Mistaken(made.local.train, np.arange(len(made.local.train)))
+    return replace(made, local=replace(made.local, train=train))
 """
 
 
@@ -60,7 +80,7 @@ def test_a_task_that_does_not_load_costs_its_time_and_no_more(tasks: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [("leave", "tasks.py:8 raised SystemExit: 0"), ("vanish", "ended with exit code 0 before its first job")],
+    [("leave", "tasks.py:11 raised SystemExit: 0"), ("vanish", "ended with exit code 0 before its first job")],
 )
 def test_a_task_that_ends_its_process_is_a_mistake(tasks: Path, function: str, said: str) -> None:
     code, lines, _ = tuner("describe", f"{tasks}:{function}")
@@ -68,6 +88,13 @@ def test_a_task_that_ends_its_process_is_a_mistake(tasks: Path, function: str, s
     (line,) = lines
     assert line.startswith("tuner: ")
     assert said in line
+
+
+def test_a_mistake_in_load_is_one_line_with_its_place_and_sample(tasks: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    code, lines, _ = tuner("describe", f"{tasks}:mistaken")
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith(f"tuner: {tasks}:22 raised Wrong: row \\x1b[2J for sample 3")
 
 
 def test_a_signal_that_meets_the_process_that_opens_the_task_alone_is_named(tasks: Path) -> None:
@@ -133,17 +160,24 @@ def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> N
 
 GUARDED = """
 import sys, time
+from tuner.cli import fence
 from tuner.cli.fence import guarded
+if sys.argv[1:] == ["-", "-"]:
+    fence.available_memory = lambda: 60_000_000
 from tuner.commands.limits import CommandLimits
 with guarded("predicting", CommandLimits.read(*(None if one == "-" else one for one in sys.argv[1:]))):
-    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[2] != "-" else []
+    kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[1] == "-" else []
     time.sleep(3600)
 """
 
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [(("-", "50MB"), "more than --memory allows"), (("0.3s", "-"), "longer than --time allows")],
+    [
+        (("-", "50MB"), "more than --memory allows"),
+        (("0.3s", "-"), "longer than --time allows"),
+        (("-", "-"), "most of what is free"),
+    ],
 )
 def test_a_block_over_its_limits_is_ended_in_one_line(tmp_path: Path, limits: tuple[str, str], said: str) -> None:
     code, error = run_script(tmp_path / "work.py", GUARDED, *limits)

@@ -9,13 +9,13 @@ from rich.console import Console
 
 import tuner
 from tuner.cli.app import add_commands, app, call
-from tuner.cli.run import print_demo
 from tuner.cli.text.run import print_run
 from tuner.cli.text.screen import next_commands
-from tuner.commands.demo import Demo, Example
 from tuner.errors import RunError
 from tuner.results.run import Run
 from tuner.runtime import Prediction
+from tuner_demo.commands import print_demo
+from tuner_demo.digits import Demo, Example
 
 OLD = Path(__file__).parents[1] / "fixtures" / "digits" / "run"
 ADDRESS = "postgresql://board/studies"

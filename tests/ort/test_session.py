@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tuner.errors import BundleError
 from tuner.ort import session
@@ -108,3 +108,16 @@ def test_a_missing_file_and_logits_that_are_not_numbers_are_reported(tmp_path: P
     chain = Chain([model(tmp_path / "model.onnx")], LABELS, threads=1)
     with pytest.raises(BundleError, match="logits that are not numbers"):
         chain.leave_alone(np.full((1, LABELS), np.nan, np.float32), ())
+
+
+def test_a_model_that_fails_prints_nothing_of_its_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """ONNX Runtime's log has the names of nodes as the file has them."""
+    rows = helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", 2])
+    out = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1])
+    node = helper.make_node("GatherElements", ["input", "at"], ["logits"], name="\x1b]0;owned\x07", axis=1)
+    at = numpy_helper.from_array(np.array([[9]]), "at")
+    graph = helper.make_graph([node], "g", [rows], [out], [at])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(BundleError):
+        Session(made.SerializeToString(), 1).logits(np.zeros((1, 2), np.float32))
+    assert capfd.readouterr().err == ""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         BundleError: `out` exists already and is not an empty folder, or cannot be made.
     """
     out = out.absolute()  # the folder `.` has a name too
+    _remove_unfinished(out)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         if (out.exists() or out.is_symlink()) and (not out.is_dir() or any(out.iterdir())):
@@ -202,13 +204,28 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise BundleError(f"{out} cannot be made ({error.strerror or error}): give another folder") from None
     try:
         yield part
-        if out.exists():
-            out.rmdir()
-        part.rename(out)
-    except BaseException:
+        try:
+            if out.exists():
+                out.rmdir()
+            part.rename(out)
+        except OSError as error:
+            raise BundleError(f"{out} was made by another process meanwhile ({error.strerror}): give another") from None
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and str(error.filename).startswith(str(part)):
+            error.filename = str(out)  # the folder that the user named
         raise
     Bundle.open(out)
+
+
+def _remove_unfinished(out: Path) -> None:
+    """Remove what killed processes have begun of a bundle: it holds weights, and features of samples."""
+    import psutil
+
+    for part in out.parent.glob(f".{escape(out.name)}.*.part"):
+        process = part.name.split(".")[-2]
+        if process.isdecimal() and int(process) != os.getpid() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(part, ignore_errors=True)
 
 
 @contextmanager

@@ -182,12 +182,16 @@ class _Check:
     def _texts(self, values: list[Any]) -> tuple[str, ...]:
         if any(isinstance(value, int) for value in values):
             raise BundleError("the model file is not ONNX: export again")
-        return tuple(bytes(self.content[value.begin : value.end]).decode() for value in values)
+        texts = tuple(bytes(self.content[value.begin : value.end]).decode() for value in values)
+        if (hidden := next((text for text in texts if not text.isprintable()), None)) is not None:
+            raise BundleError(f"it holds the name {hidden!r}, which is not printable: export again")
+        return texts
 
     def _node(self, message: ByteRange) -> None:
         parts = self._parts(message, "node", _NODE)
         inputs, outputs = self._texts(parts[1]), self._texts(parts[2])
         operator, domain = self._text(parts[4]), self._text(parts[7])
+        self._texts(parts[3])  # its own name
         for attribute in parts[5]:
             if isinstance(attribute, ByteRange):
                 self._attribute(attribute, outputs[0] if outputs else "")
@@ -219,7 +223,8 @@ class _Check:
         parts = self._parts(message, "tensor", _TENSOR)
         if any(parts[14]):
             raise BundleError("it holds values outside the file, which no bundle does: export again")
-        name, kind = output or self._text(parts[8]), (parts[2] or [0])[-1]
+        own, kind = self._text(parts[8]), (parts[2] or [0])[-1]
+        name = output or own
         dims = [number for value in parts[1] for number in self._integers(value)]
         data = {number: parts[number][0] for number in _TENSOR_DATA if parts[number]}
         if any(isinstance(value, int) for value in data.values()):
@@ -235,7 +240,8 @@ class _Check:
         self.constants[name] = constant_numbers(self.content, kind, elements, data)
 
     def _value(self, message: ByteRange) -> None:
-        """Check the declared shape of a value: a tensor's, of a bounded size."""
+        """Check the name and the declared shape of a value: a tensor's, of a bounded size."""
+        self._texts(list(ranges(self.content, message, 1)))
         for declared in ranges(self.content, message, 2):
             for kind, tensor in fields(self.content, declared):
                 if kind == 6 or (kind == 4 and not isinstance(tensor, int)):  # noqa: PLR2004 - a remark; what a split makes

@@ -1,9 +1,9 @@
 """Rounds of training next to an exported bundle, and a pointer to the round in use.
 
 ``BUNDLE/device/current`` lists rounds, the one in use first, the one to fall back to next; the exported bundle itself
-(``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name. The file
-is replaced whole: whenever the process is killed, the old list is there or the new one. What cannot be read or used is
-a `BundleError`.
+(``0000``) is always the last. A second line counts all rounds ever installed, so that no two have one name, and how
+often samples were forgotten, so that no round that knows them is installed after that. The file is replaced whole:
+whenever the process is killed, the old list is there or the new one. What cannot be read or used is a `BundleError`.
 """
 
 import re
@@ -17,16 +17,19 @@ from tuner.reading import read_bytes
 from tuner.untrusted import inside, reason_of, require_plain
 
 FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
+WATCHING = "watching.lock"  # held by the process that watches the bundle
+MADE = "made"  # a round that is not installed yet: trained weights and features are nowhere else
 EXPORTED = "0000"
 KEPT = 2  # rounds: the one in use, and the last good one
 CHANGE_SECONDS = 60.0  # a change takes less; a process that holds the lock for longer is stopped
 NAME = re.compile(r"[0-9]{4,9}")
 MOST_POINTER_BYTES = 1000
+State = tuple[tuple[str, ...], int]
 
 
 def rounds_in_use(bundle: Path) -> tuple[str, ...]:
     """Return the rounds of a bundle, the one in use first, the exported bundle last."""
-    return _read(bundle)[0]
+    return state_of(bundle)[0]
 
 
 def folder_of(bundle: Path, name: str) -> Path:
@@ -51,26 +54,29 @@ def current(bundle: Path) -> Path:
     return folder_of(bundle, rounds_in_use(bundle)[0])
 
 
-def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) -> str:
+def install_round(bundle: Path, made: Path, after: State | None = None) -> str:
     """Copy a new bundle in as a round, make it the one in use, and return its name.
 
     Args:
         bundle: Folder of the bundle as it was exported.
         made: Folder of the new bundle.
-        after: Rounds that must be in use: those on which the new one was trained. Any where they are not given.
+        after: `state_of` the bundle when training began, which must still hold. Any where it is not given.
 
     Raises:
-        BundleError: Others are in use by now, or another process keeps the rounds locked.
+        BundleError: Other rounds are in use by now, or samples were forgotten; or another process keeps the rounds
+            locked.
         OSError: The disk is full or cannot be written; the round in use stays.
     """
     from tuner.files import flush  # a process that only predicts does without
 
     home = device_folder(bundle)
-    with _locked(home):
-        _sweep(bundle)
-        names, count = _read(bundle)
-        if after is not None and names != tuple(after):
-            raise BundleError(f"round {after[0]}, which it was trained from, was replaced by {names[0]} meanwhile")
+    with locked(home):
+        sweep(bundle)
+        names, count = state_of(bundle)
+        if after is not None and names != after[0]:
+            raise BundleError(f"round {after[0][0]}, which it was trained from, was replaced by {names[0]} meanwhile")
+        if after is not None and count != after[1]:
+            raise BundleError("samples that it was trained on were forgotten meanwhile")
         name = f"{count + 1:04d}"
         part = home / ROUNDS / f".{name}.part"
         try:
@@ -90,29 +96,12 @@ def install_round(bundle: Path, made: Path, after: Sequence[str] | None = None) 
 
 def roll_back(bundle: Path) -> tuple[str, str]:
     """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
-    with _locked(device_folder(bundle)):
-        (before, *rest), count = _read(bundle)
+    with locked(device_folder(bundle)):
+        (before, *rest), count = state_of(bundle)
         if not rest:
             raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
         _use(bundle, rest, count)
     return before, rest[0]
-
-
-def forget_rounds(bundle: Path) -> int:
-    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were."""
-    from tuner.files import overwrite  # as above
-
-    home = inside_device(bundle, ROUNDS).parent
-    if not home.is_dir():
-        return 0
-    with _locked(device_folder(bundle)):
-        names, count = _read(bundle)
-        _point(home, (EXPORTED,), count)
-        for path in (home / ROUNDS).rglob("*"):
-            if path.is_file():
-                overwrite(path)
-        _sweep(bundle)
-    return len(names) - 1
 
 
 def device_folder(bundle: Path) -> Path:
@@ -134,7 +123,8 @@ def device_folder(bundle: Path) -> Path:
 
 
 @contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def locked(home: Path) -> Iterator[None]:
+    """Keep other processes from changing the rounds in ``BUNDLE/device``."""
     from filelock import FileLock, Timeout
 
     try:
@@ -147,8 +137,8 @@ def _locked(home: Path) -> Iterator[None]:
         ) from None
 
 
-def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
-    """Return the rounds in use, and how many there have ever been."""
+def state_of(bundle: Path) -> State:
+    """Return the rounds in use, and how often a round was installed or samples were forgotten."""
     pointer = inside_device(bundle, CURRENT)
     try:
         first, count = read_bytes(pointer, MOST_POINTER_BYTES).decode("ascii").splitlines()
@@ -165,17 +155,18 @@ def _read(bundle: Path) -> tuple[tuple[str, ...], int]:
 
 
 def _use(bundle: Path, names: Sequence[str], count: int) -> None:
-    _point(bundle / FOLDER, names, count)
-    _sweep(bundle)
+    point(bundle / FOLDER, names, count)
+    sweep(bundle)
 
 
-def _point(home: Path, names: Sequence[str], count: int) -> None:
+def point(home: Path, names: Sequence[str], count: int) -> None:
+    """Write which rounds are in use; see `state_of`."""
     from tuner.files import write_private  # as above
 
     write_private(home / CURRENT, f"{' '.join(names)}\n{count}\n")
 
 
-def _sweep(bundle: Path) -> None:
+def sweep(bundle: Path) -> None:
     """Remove rounds that are no longer in use, and unfinished ones of processes that were killed."""
     from tuner.files import remove_parts  # as above
 

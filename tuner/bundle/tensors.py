@@ -32,7 +32,7 @@ def open_tensors(path: Path) -> Iterator[Any]:
             yield tensors
     except OSError as error:
         raise BundleError(f"{path} cannot be read ({reason_of(error)}): copy the whole bundle again") from None
-    except (SafetensorError, TypeError, ValueError, KeyError) as error:
+    except (SafetensorError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise BundleError(f"{path} cannot be read ({error}): copy the whole bundle again") from None
 
 

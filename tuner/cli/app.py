@@ -53,8 +53,6 @@ COMMANDS: Mapping[str, str] = {
     "export": "tuner.cli.bundles.bundle:export",
     "apply": "tuner.cli.bundles.bundle:apply",
     "predict": "tuner.cli.bundles.bundle:predict",
-    "serve": "tuner.cli.bundles.bundle:serve",
-    "demo": "tuner.cli.run:demo",
     "forget": "tuner.cli.store:forget",
 }
 

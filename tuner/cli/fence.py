@@ -6,18 +6,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import psutil
 
 from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
+from tuner.control_group import available_memory
 from tuner.errors import LIMIT
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
 LATE_SHARE, LATE_SECONDS = 0.02, 0.75
 POLL_SECONDS = 0.01
+#: Share of the free memory that a command may take where no limit is given.
+FREE_SHARE = 0.8
 #: After a traceback, the process ends itself within this time, or says that it was asleep; else it is killed.
 LATEST_SECONDS, SILENT_SECONDS = 0.3, 1
 #: Reads the traceback of every thread, the main one last, and says where that one was. A shell starts at once.
@@ -92,23 +95,26 @@ def ended_by(end: float | None) -> Iterator[None]:
 
 @contextmanager
 def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
-    """End this process, in one line, where a block that works in it breaks a limit; `what` names the block."""
-    if limits.end is None and limits.memory_bytes is None:
-        yield
-        return
+    """End this process, in one line, where a block that works in it breaks a limit; `what` names the block.
+
+    Without a limit on memory, it may add a share of what is free: the system would end it without a line.
+    """
     done, process = threading.Event(), psutil.Process()
     resting = process.memory_info().rss
+    most, reason = limits.memory_bytes, "more than --memory allows: give more"
+    if most is None:
+        most, reason = int(FREE_SHARE * available_memory()), "most of what is free: close something, or give --memory"
 
     def watch() -> None:
         while not done.wait(POLL_SECONDS):
             added = process.memory_info().rss - resting
-            if limits.memory_bytes is not None and added > limits.memory_bytes:
-                _leave(f"{what} took {added / 1e6:,.0f} MB, more than --memory allows: give more")
+            if added > most:
+                _leave(f"{what} took {added / 1e6:,.0f} MB, {reason}")
             if limits.end is not None and CLOCK.now() > limits.end:
                 _leave(f"{what} took longer than --time allows: give more time")
 
     watcher = threading.Thread(target=watch, daemon=True)
-    with ended_by(limits.end):
+    with nullcontext() if limits.end is None else ended_by(limits.end):
         watcher.start()
         try:
             yield

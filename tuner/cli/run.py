@@ -1,4 +1,4 @@
-"""The commands that tune, and their text: run, demo."""
+"""The command that tunes, and its text."""
 
 import shlex
 from contextlib import closing
@@ -6,22 +6,18 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.cli.options import Json, Out, document, note, print_line, progress, stdout_console
+from tuner.cli.options import Json, document, note, print_line, progress, stdout_console
 from tuner.distribution import offered
 from tuner.printable import printable
 from tuner.results.records.config import RunRequest, option_name
 from tuner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tuner.commands.demo import Demo
     from tuner.commands.tune.dry_run import DryRun
 
 DEFAULTS = RunRequest()
 #: Group of the entry point of what writes the task file of a user's data.
 DRAFTS = "tuner.drafts"
-QUESTION = "A network knows the digits 0 to 6; one user writes 7, 8 and 9. What should the device train?"
 
 
 def run(
@@ -100,26 +96,6 @@ def _file_of(task: str, out: str | Path | None) -> str:
     return file
 
 
-def demo(*, out: Out = None) -> None:
-    """Tune, export and predict on real handwritten digits; takes about half a minute and needs no data.
-
-    Parameters
-    ----------
-    out
-        Folder for the run and the bundle [default: a new folder in the current one].
-    """
-    from tuner.cli.text.run import print_run
-    from tuner.commands.demo import export_and_predict, tune_digits
-
-    console = stdout_console()
-    console.print(QUESTION)
-    result = tune_digits(out, progress())
-    print_run(result, console)
-    with closing(progress()) as listener:
-        demonstrated = export_and_predict(result, listener)
-    print_demo(demonstrated, console)
-
-
 def format_dry_run(preview: "DryRun") -> str:
     """Return a dry run for people."""
     lines = [
@@ -162,16 +138,3 @@ def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_
             values = value if isinstance(value, list | tuple) else (value,)
             words += [word for each in values for word in (option, str(each))]
     return shlex.join([*words, "--json"] if as_json else words)
-
-
-def print_demo(demo: "Demo", console: "Console") -> None:
-    """Print the bundle, its predictions next to the true labels, what to try next, and paths of pages."""
-    console.print(f"exported trial {demo.trial} to {demo.bundle}", highlight=False)
-    for example in demo.examples:
-        prediction = example.prediction
-        predicted = f"predicted {prediction.label} ({100 * prediction.probability:.0f} %)"
-        console.print(f"{example.file}: {predicted}, the true label is {example.label}", highlight=False)
-    commands = f"tuner show {demo.run}; tuner predict {demo.bundle} {demo.examples[0].file}"
-    console.print(f"try: {commands}", highlight=False)
-    for name, page in demo.pages.items():
-        console.print(f"{name}: {page}", highlight=False)

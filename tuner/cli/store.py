@@ -4,11 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from tuner.cli.options import Json, document, print_line
+from tuner.printable import printable
 from tuner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 store_app = App(name="store", help="List or delete the stored features (outputs of frozen blocks) on this device.")
 
 
-def forget(task: str, /, *, store: Path | None = None, json_output: Json = False) -> None:
+def forget(
+    task: str,
+    /,
+    *,
+    store: Path | None = None,
+    bundle: Annotated[tuple[Path, ...], Parameter(consume_multiple=False)] = (),
+    json_output: Json = False,
+) -> None:
     """Remove everything that this device keeps of a task's samples: stored features, and samples kept by its bundles.
 
     Parameters
@@ -27,10 +35,13 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
         A task.toml, a file.py:function, or a built-in task; or a bundle's folder, to delete only the samples it keeps.
     store
         The feature store's folder [default: in the user's cache].
+    bundle
+        A bundle from which the features of your samples that it was exported with are removed too; repeatable. It then
+        learns on the device from new samples alone.
     """
     from tuner.commands.store import forget as remove
 
-    removed = remove(task, store)
+    removed = remove(task, store, bundle)
     if json_output:
         print_line(document("forget-1", asdict(removed)))
         return
@@ -38,6 +49,9 @@ def forget(task: str, /, *, store: Path | None = None, json_output: Json = False
         f"forgot {removed.task}: {removed.records} feature records in {removed.files} files, "
         f"{removed.samples} kept samples"
     )
+    for held in removed.held:
+        name = printable(held.bundle)
+        print_line(f"  {name} holds features of {held.samples:,} of your samples: --bundle {name} removes them")
 
 
 @store_app.command(name="list")

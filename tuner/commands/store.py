@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
-from tuner.bundle.rounds import forget_rounds
-from tuner.commands.bundles.rings import clear_ring, ring_folder, ring_folders
+from tuner.commands.bundles.held import HeldSamples, held_by, noted_bundles, strip
+from tuner.commands.bundles.rings import clear_ring, forget_rounds, ring_folder, ring_folders
 from tuner.errors import TaskError
 from tuner.plugin.core import load_task
 from tuner.plugin.load.calls import OverdueError, limited
@@ -69,12 +69,17 @@ def store_files(folder: Path | None) -> list[StoreFile]:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenSamples:
-    """What was removed of a task: feature records, in so many record files, and samples in rings."""
+    """What was removed of a task: feature records, in so many record files, and samples in rings; and what is left.
+
+    Attributes:
+        held: Bundles whose export holds features of the user's samples.
+    """
 
     task: str
     records: int
     files: int
     samples: int
+    held: tuple[HeldSamples, ...] = ()
 
 
 def _loaded(task: str) -> Task:
@@ -87,7 +92,7 @@ def _loaded(task: str) -> Task:
         raise TaskError(f"{task}: loading it took longer than {LOADING_SECONDS:.0f} s: correct its code") from None
 
 
-def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
+def forget(task: str, folder: Path | None = None, bundles: Sequence[Path] = ()) -> ForgottenSamples:
     """Remove the task's samples from every file of the store, overwriting their records, and from its bundles' rings.
 
     A file that becomes empty is removed, and so are all quantile scales, all frozen blocks in int8 and all that exits
@@ -99,16 +104,15 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
         task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Its rounds hold features
             of these samples, but for those of exits: they are removed, and the bundle is in use as exported.
         folder: Folder of the store; by default the user's own.
+        bundles: Folders of bundles from which the features of the user's samples that were exported are removed too.
 
     Raises:
         TaskError: The task cannot be read, and without it its samples are not known.
         StoreError: A run uses the store, or frozen blocks in int8: it would store again what is removed.
     """
     if kind_of(Path(task) / FILE) == "file":
-        samples = clear_ring(ring_folder(Path(task)))
-        if (train := Bundle.read(Path(task)).info.train) is not None and train.kind != TrainKind.EXITS:
-            forget_rounds(Path(task))  # they hold features of the ring's samples, which the exported bundle does not
-        return ForgottenSamples(Bundle.read(Path(task)).name, records=0, files=0, samples=samples)
+        samples = _forget_device(Path(task))
+        return ForgottenSamples(Bundle.read(Path(task)).name, 0, 0, samples, _still_held([Path(task)], bundles))
     loaded = _loaded(task)
     forget_readable()
     ids = list[str]()
@@ -121,8 +125,24 @@ def forget(task: str, folder: Path | None = None) -> ForgottenSamples:
     with store.alone():
         forget_calibrated()
         records, files = _forget_records(store, ids)
-    samples = sum(map(clear_ring, ring_folders(loaded.name)))
-    return ForgottenSamples(loaded.name, records, files, samples)
+    known = list(noted_bundles(loaded.name))
+    samples = sum(map(clear_ring, ring_folders(loaded.name))) + sum(map(_forget_device, known))
+    return ForgottenSamples(loaded.name, records, files, samples, _still_held(known, bundles))
+
+
+def _forget_device(bundle: Path) -> int:
+    """Forget what a bundle has seen on this device; return the number of samples that were kept."""
+    samples, train = clear_ring(ring_folder(bundle)), Bundle.read(bundle).info.train
+    forget_rounds(bundle, keep=train is None or train.kind == TrainKind.EXITS)
+    return samples
+
+
+def _still_held(known: Sequence[Path], stripped: Sequence[Path]) -> tuple[HeldSamples, ...]:
+    for bundle in stripped:
+        _forget_device(bundle)  # its rounds are of a bundle that held them
+        strip(bundle)
+    held = map(held_by, dict.fromkeys([*known, *stripped]))
+    return tuple(one for one in held if one.samples)
 
 
 def _forget_records(store: Store, ids: Sequence[str]) -> tuple[int, int]:

@@ -47,7 +47,7 @@ def open_session(
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # below, names in a graph reach the terminal as they are; exceptions say what failed
     options.enable_cpu_mem_arena = repeats or not fixed_shapes
     options.enable_mem_pattern = not fixed_shapes
     if as_written:

@@ -1,5 +1,6 @@
 """Optuna's storage of a shared study, opened and closed: in a database, or behind Optuna's proxy."""
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -98,9 +99,14 @@ def _unopened(address: Address, error: BaseException) -> RunError:
 
 def _database(address: Address) -> tuple[BaseStorage, Callable[[], None]]:
     from sqlalchemy import NullPool
+    from sqlalchemy.engine import make_url
     from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
     arguments, is_file = engine_arguments(address), address.url.startswith("sqlite")
+    file = make_url(address.url).database if is_file else None
+    if file and not file.startswith(("file:", ":")):
+        with suppress(OSError):  # opening it says why
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))  # the database itself would leave it to the umask
     for tried in range(1, TRIES + 1):
         try:  # without a pool, no connection stays open where this fails
             RDBStorage(address.url, engine_kwargs={**arguments, "poolclass": NullPool}).remove_session()

@@ -1,12 +1,16 @@
 """A figure of matplotlib as SVG for a page: text stays text, and colours are the page's, light or dark."""
 
 import io
+import logging
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from tuner.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,10 +97,12 @@ def drawing(width: float = WIDTH, height: float = HEIGHT) -> Iterator[tuple["Fig
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of a home that cannot be written: nothing is lost
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(SETTINGS):
+    with rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ", UserWarning)  # browsers have the letters that its font lacks
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
         axes = figure.subplots()
         axes.set_facecolor("none")
@@ -115,7 +121,7 @@ def to_svg(figure: "Figure", name: str, title: str, description: str) -> str:
     content = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(content, format="svg", metadata=nothing, transparent=True)
-    svg = content.getvalue()
+    svg = printable(content.getvalue(), "\n\xa0\u2060")
     size = re.search(r'viewBox="([^"]+)"', svg)
     body = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
@@ -129,7 +135,8 @@ def to_svg(figure: "Figure", name: str, title: str, description: str) -> str:
     viewed = size.group(1) if size else "0 0 1 1"
     return (
         f'<svg viewBox="{viewed}" role="img" aria-labelledby="{name}-title {name}-desc">'
-        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
+        f'<title id="{name}-title">{escape(printable(title))}</title>'
+        f'<desc id="{name}-desc">{escape(printable(description))}</desc>'
         f"{_shorter(body)}</svg>"
     )
 

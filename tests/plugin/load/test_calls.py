@@ -1,6 +1,7 @@
 """Calls of plugins' code in this process: their time limit, what they may not end, and how often they may fail."""
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -224,3 +225,10 @@ def test_an_observer_that_hangs_is_called_three_times(short: None) -> None:
     for _ in range(5):
         host.trial_done("run", TrialRecord(0, "done", None))
     assert len(seen) == 3
+
+
+def test_a_copy_that_a_plugin_forks_ends_with_the_call() -> None:
+    with limited(5):
+        copy = os.fork()
+    assert copy > 0  # only one of them comes here
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 1

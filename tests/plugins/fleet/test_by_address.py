@@ -1,5 +1,6 @@
 """A worker that joins by the address alone trains what the study names, and runs no code that comes from elsewhere."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -141,3 +142,12 @@ def test_a_worker_needs_the_address_alone_where_the_study_was_begun(
     assert call(["worker", address, "--out", str(tmp_path / "three")]) == 1
     assert "was not begun on this device, and its task" in capsys.readouterr().err
     assert not noted.exists()
+
+
+def test_a_database_in_a_file_is_the_users_own_whatever_the_mask(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        with opened(read_address(f"sqlite:///{tmp_path / 'study.db'}")):
+            assert not [path for path in tmp_path.iterdir() if path.stat().st_mode & 0o077]
+    finally:
+        os.umask(mask)

@@ -238,7 +238,7 @@ def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
     info = replace(
         run.info,
         classes=replace(run.info.classes, labels=hostile, local=(0, 1, 2)),
-        task_name="<b>",
+        task_name="<b>\x1b]0;owned\x07\u202e",
         strategies=("<u>", "lora"),
     )
     failed = replace(run.records[2], state="failed", reason="<i>$a$</i>", values={})
@@ -247,8 +247,14 @@ def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
     assert "Which strategies paid" in elements.text
     assert "<b> (trial 3, trained again on all samples): 97.7 % (97–98) right, of 1,000 test samples." in elements.text
     assert "<script>alert(1)</script>" in elements.text
+    assert "\\x1b]0;owned\\x07\\u202e" in elements.text
+    assert not set(elements.text) & set("\x1b\x07\u202e")
     title = "v1.2345 and 2.71828"
     with drawing() as (figure, axes):
         axes.set_title(title)
         assert f">{title}<" in to_svg(figure, "name", "title", "description")
+    with drawing() as (figure, axes):
+        axes.set_title("红色 \u202e\x1b[2J")
+        drawn = to_svg(figure, "name", "title \x1b", "description \u202e")  # the warning would be an error
+    assert not set(drawn) & set("\x1b\u202e")
     assert "<i>$a$</i>" in elements.text

@@ -11,7 +11,7 @@ import tuner.runtime
 from tests.plugins.watch.lived import ALWAYS, POLICY, Copying, Make, lived, round_training
 from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.commands.bundles.rings import clear_ring
+from tuner.commands.bundles.rings import clear_ring, forget_rounds
 from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle
 from tuner_watch.conditions import Conditions, Readings
@@ -80,6 +80,30 @@ def test_a_better_model_is_accepted(make: Make, pointing: Make, sample: Make, se
     assert labels is not None
     assert {one for label in labels for one in label} == {"a", "b", "c"}
     assert not (bundle / "device/made").exists()
+
+
+def test_a_round_that_began_before_a_forget_is_not_installed(
+    make: Make, pointing: Make, sample: Make, serve: Make, tmp_path: Path
+) -> None:
+    bundle = make("old", [pointing(2.0, (1, 0, 2))])
+
+    class Forgotten(Copying):
+        def save(self, out: Path) -> None:
+            super().save(out)
+            clear_ring(tmp_path / "ring")
+            forget_rounds(bundle)
+
+    begun = bundle / "device" / ".made.999999999.part"
+    begun.mkdir(parents=True)
+    with serve(bundle, Forgotten(make("new", [pointing(2.0)]))) as service:
+        assert not begun.exists(), "a killed process left it"
+        lived(service, sample, 90, labels="abc")
+        verdict = service.tend(wait=True)
+    assert verdict is not None
+    assert not verdict.accepted
+    assert rounds_in_use(bundle) == (EXPORTED,)
+    assert not [path for path in bundle.rglob("*.onnx") if path.parent != bundle]
+    assert not list((tmp_path / "ring").iterdir())
 
 
 def test_a_model_that_is_no_better_is_not_accepted(make: Make, pointing: Make, sample: Make, serve: Make) -> None:

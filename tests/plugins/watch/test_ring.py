@@ -154,3 +154,12 @@ def test_a_ring_knows_what_the_latest_models_were_trained_on(tmp_path: Path) -> 
     assert clear_ring(ring.folder) == 1
     assert ring.learned("model 1") == frozenset()
     assert not list(ring.folder.iterdir())
+
+
+def test_the_folder_of_all_rings_is_private_whatever_the_mask(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        Ring(tmp_path / "rings" / "one").add(picture(0))
+    finally:
+        os.umask(mask)
+    assert not [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o077]

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from safetensors.numpy import load_file, save_file
 
 from tests.runtime.bundles import trainable_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
-from tuner.bundle.rounds import install_round, rounds_in_use
+from tuner.bundle.rounds import WATCHING, device_folder, install_round, rounds_in_use
+from tuner.cli.app import call
+from tuner.commands.bundles.held import note_bundle
 from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
@@ -159,6 +162,28 @@ def test_forgetting_a_bundle_removes_every_byte_of_the_samples_that_rounds_learn
     left = [path for path in bundle.rglob("*") if path.is_file()]
     assert not [path for path in left if codes in path.read_bytes()]
     assert {path: (bundle / path).read_bytes() for path in exported} == exported
+
+
+def test_what_an_export_holds_is_named_and_removed(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy, ignore=shutil.ignore_patterns("device"))
+    held = load_file(copy / SOLVED)["codes"]
+    note_bundle(copy)
+    assert call(["forget", "digits"]) == 0
+    assert f"{copy} holds features of {len(held)} of your samples: --bundle" in capsys.readouterr().out
+    with FileLock(device_folder(copy) / WATCHING), pytest.raises(BundleError, match="is being watched"):
+        forget("digits", bundles=[copy])
+    assert forget("digits", bundles=[copy]).held == ()
+    left = b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
+    assert not [row for row in held if row.tobytes() in left]
+    samples, labels = photos(60)
+    trainer = SolvingTrainer(copy, threads=1)
+    assert (trainer.samples, Bundle.open(copy).info.unknown) == (0, None)
+    trainer.add(samples, labels)
+    trainer.train()
+    assert Bundle.open(trainer.save(tmp_path / "made")).info.train.own_samples == 60  # type: ignore[union-attr]
 
 
 def test_a_round_of_the_service_solves(bundle: Path) -> None:

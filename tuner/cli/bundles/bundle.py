@@ -1,7 +1,7 @@
-"""The commands of a bundle: export, apply, predict, serve."""
+"""The commands of a bundle: export, apply, predict."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -255,23 +255,3 @@ def _print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[
 
 def _warn(message: str) -> None:
     note(f"warning: {message}")
-
-
-def serve(bundle: Path, /, *, port: int = 8000) -> None:
-    """Serve the page of a bundle to browsers on this device, until Ctrl-C.
-
-    Parameters
-    ----------
-    bundle
-        A bundle's folder, exported with --web.
-    port
-        The port; 0 for any that is free.
-    """
-    from tuner.commands.bundles.serve import PageServer
-    from tuner.errors import UsageError
-
-    if not 0 <= port < 2**16:
-        raise UsageError(f"--port must be from 0 to 65535, got {port}")
-    with PageServer(bundle, port) as server, suppress(KeyboardInterrupt):
-        print_line(f"{server.address} (Ctrl-C ends it)")
-        server.serve_forever()

@@ -11,7 +11,9 @@ from typing import Any
 from tuner.backends.base import Trial
 from tuner.bundle.adapt import adapted
 from tuner.bundle.format import WEIGHTS, Bundle, new_folder
+from tuner.bundle.tensors import read_tensors
 from tuner.commands.bundles.export import write_bundle
+from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.refit import shown_on
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import BundleError, TunerError, UsageError
@@ -41,6 +43,8 @@ def apply_bundle(
     if source not in SOURCES:
         raise UsageError(f"--from must be {' or '.join(SOURCES)}, got {source!r}")
     bundle = Bundle.open(folder)
+    if source == "bundle":
+        read_tensors(bundle.file(WEIGHTS))  # what is no finite number is named before anything is trained
     host = build_host(local=plugins, end=limits.end)
     host.check_local()
     if changed := differences(host, bundle.info.plugins):
@@ -82,4 +86,5 @@ def apply_bundle(
                 write_bundle(session, plan, weights, part, origin, trainable=train is not None, **kept)
     finally:
         listener.close()
+    note_bundle(out)
     return out

@@ -14,6 +14,7 @@ from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
+from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.page import add_page, page_files
 from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.limits import CommandLimits
@@ -23,12 +24,14 @@ from tuner.distribution import installed_version
 from tuner.errors import BudgetError, BundleError, RunError, TunerError, UsageError, first_line
 from tuner.events import Events, log
 from tuner.files import check_room, write_private
+from tuner.metrics import percent, wilson
 from tuner.plan.parts import RuntimePlan
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.folder import ExportInfo, append_export
+from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.views.answer import of_share
 from tuner.results.views.pick import pick_trial
@@ -165,6 +168,7 @@ def export(
                 "--drop-unreached dropped nothing: some of the samples that set the thresholds pass all exits of trial "
                 f"{record.trial}"
             )
+        _require_own_score(record, info, 0 if changed else session.task.info.local_val)
         if page is not None:
             add_page(page, part, info)
     tested = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
@@ -172,7 +176,21 @@ def export(
     noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
     with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
         append_export(run.folder, noted)
+    note_bundle(Path(out))
     return Path(out)
+
+
+def _require_own_score(record: TrialRecord, info: BundleInfo, samples: int) -> None:
+    """Refuse weights that answer the samples that judged the trial clearly worse than they did then."""
+    then, now = record.values.get(f"{LOCAL}accuracy"), info.scores.from_pixels.get(f"{LOCAL}accuracy")
+    of_folds = record.plan is not None and record.plan.data.folds  # the trial was several models
+    if not samples or of_folds or info.int8 is not None or then is None or now is None:
+        return
+    if wilson(now, samples)[1] < wilson(then, samples)[0]:
+        raise BundleError(
+            f"the weights of trial {record.trial} have {percent(now, samples)} on the samples that judged it, and had "
+            f"{percent(then, samples)} in the trial: they are not what it trained; run it again"
+        )
 
 
 def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:

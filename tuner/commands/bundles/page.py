@@ -40,10 +40,16 @@ def page_files(runtime: Path | None = None) -> dict[str, Path]:
     return own | {f"{RUNTIME}/{name}": folder / name for name in needed["files"]}
 
 
+def require_photos(info: BundleInfo) -> None:
+    """Refuse a bundle of anything but photos: the page takes these alone."""
+    if info.input.kind != "images":
+        kind = info.input.kind
+        raise BundleError(f"the page takes photos, but {info.name} takes {kind}: leave out --web, use tuner predict")
+
+
 def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
     """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy."""
-    if info.input.kind != "images":
-        raise BundleError(f"the page takes photos, but {info.name} takes {info.input.kind}: leave out --web")
+    require_photos(info)
     for name, source in files.items():
         target = bundle / FOLDER / name
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

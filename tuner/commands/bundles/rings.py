@@ -1,12 +1,25 @@
-"""The samples that a watched bundle has kept: where they are, and how they are forgotten.
+"""What a watched bundle has kept and learned, its samples and its rounds: where it is, and how it is forgotten.
 
 What watches bundles is a plugin; what it has kept can be forgotten without it.
 """
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from tuner.bundle.format import Bundle
+from tuner.bundle.rounds import (
+    EXPORTED,
+    FOLDER,
+    MADE,
+    ROUNDS,
+    device_folder,
+    inside_device,
+    locked,
+    point,
+    state_of,
+    sweep,
+)
 from tuner.files import PART, cache_folder, mark_changed, overwrite
 from tuner.task.data.samples import content_id
 
@@ -41,6 +54,44 @@ def clear_ring(folder: Path) -> int:
                 path.unlink()
                 mark_changed(folder)
     return sum(path.name.endswith(SUFFIX) for path in paths)
+
+
+def forget_rounds(bundle: Path, *, keep: bool = False) -> int:
+    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
+
+    A round that is training is not installed any more, and what it or a killed one has made is overwritten and removed.
+
+    Args:
+        bundle: Folder of the bundle as it was exported.
+        keep: Whether rounds that are installed stay: those of exits hold no sample's features.
+    """
+    home = inside_device(bundle, ROUNDS).parent
+    if not home.is_dir():
+        return 0
+    with locked(device_folder(bundle)):
+        names, count = state_of(bundle)
+        point(home, names if keep else (EXPORTED,), count + 1)
+        for path in () if keep else (home / ROUNDS).iterdir():
+            discard(path)
+        sweep(bundle)
+        discard_made(bundle)
+    return 0 if keep else len(names) - 1
+
+
+def discard_made(bundle: Path) -> None:
+    """Overwrite and remove what rounds have made that are not installed."""
+    home = bundle / FOLDER
+    for path in (home / MADE, *home.glob(f".{MADE}.*")) if home.is_dir() else ():
+        discard(path)
+
+
+def discard(folder: Path) -> None:
+    """Overwrite and remove a folder; another process may be writing to it, and then fails."""
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and not path.is_symlink():
+                overwrite(path)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _task_mark(name: str) -> str:

@@ -1,4 +1,4 @@
-"""An orderly end on Ctrl-C and SIGTERM."""
+"""An orderly end on Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it closes."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what only predicts loads nothing of the search
     from tuner.search.processes.guard import Interrupt
+
+
+#: Windows has none.
+_HANGUP = [signal.Signals[name] for name in ("SIGHUP",) if name in signal.Signals.__members__]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -35,19 +39,20 @@ def interrupted_as(*lines: str) -> Iterator[None]:
 
 
 def stopping(interrupt: "Interrupt") -> AbstractContextManager[None]:
-    """Let Ctrl-C and SIGTERM ask for an orderly end: what runs reads `interrupt`."""
-    return _handled(lambda *_: interrupt.ask(), signal.SIGINT, signal.SIGTERM)
+    """Let Ctrl-C, SIGTERM and SIGHUP ask for an orderly end: what runs reads `interrupt`."""
+    return _handled(lambda *_: interrupt.ask(), signal.SIGINT, signal.SIGTERM, *_HANGUP)
 
 
 def terminated_as_interrupted() -> AbstractContextManager[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that nothing half made stays."""
-    return _handled(signal.default_int_handler, signal.SIGTERM)
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, so that nothing half made stays."""
+    return _handled(signal.default_int_handler, signal.SIGTERM, *_HANGUP)
 
 
 @contextmanager
 def _handled(handler: Callable[..., object], *numbers: signal.Signals) -> Iterator[None]:
     try:
-        before = {number: signal.signal(number, handler) for number in numbers}
+        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as by nohup
+        before = {number: signal.signal(number, handler) for number in heard}
     except ValueError:  # not the main thread: the caller handles signals
         before = {}
     try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
@@ -52,7 +53,7 @@ def limited(seconds: float) -> Iterator[None]:
     Raises:
         OverdueError: (in the block) The time is up; again and again, where the block catches it.
     """
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), unforked():
         if not _can_interrupt():
             yield
             return
@@ -78,6 +79,17 @@ def limited(seconds: float) -> Iterator[None]:
             if outer:
                 left = outer - (CLOCK.now() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(1e-3, left), AGAIN_SECONDS)
+
+
+@contextmanager
+def unforked() -> Iterator[None]:
+    """End a copy of this process that a block has forked and that comes back: it would go on as the command does."""
+    own = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != own:
+            os._exit(1)
 
 
 @contextmanager

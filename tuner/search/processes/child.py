@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tuner.awake import CLOCK
@@ -33,6 +34,7 @@ from tuner.errors import (
     first_line,
     missing_extra,
     opening_error,
+    trace_of,
     trace_of_cause,
 )
 from tuner.plugin.core import build_host
@@ -46,6 +48,7 @@ from tuner.task.info import outline
 from tuner.training.epochs import Report
 
 EXIT_PARENT_GONE = 3
+_HERE = str(Path(__file__).parents[2])
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
 STEP_SECONDS = 0.05
 #: Processes and threads that may be started in all: the next one fails, before the device comes to a halt.
@@ -72,6 +75,12 @@ def main(control_handle: int, parent: int) -> None:
         except (TunerError, OSError) as error:
             known = error if isinstance(error, TunerError) else opening_error(error)
             failure = Failure.of(str(known), trace_of_cause(known), error=type(known).__name__)
+            control.sendall(encode("failure", failure))
+            return
+        except BaseException as error:
+            if (mistake := _mistake(error)) is None:
+                raise  # a bug of ours
+            failure = Failure.of(str(mistake), trace_of(error), error=type(mistake).__name__)
             control.sendall(encode("failure", failure))
             return
         gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
@@ -225,6 +234,17 @@ def _failure(error: BaseException, owners: Mapping[What, str]) -> Failure:
         return Failure.of(f"{owner}{error}", trace, unsupported=unsupported, edit=what[1], error=known)
     except BaseException as second:  # noqa: BLE001 - its own text may be what raises
         return Failure.of(f"{type(error).__name__}, whose text raised {type(second).__name__}", is_bug=True)
+
+
+def _mistake(error: BaseException) -> TaskError | None:
+    """Return what code of the user's raised, with its file, line and sample; None where none was reached."""
+    own, sample = "", ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not code.co_filename.startswith((_HERE, "<")) and "site-packages" not in code.co_filename:
+            own = f"{code.co_filename}:{line}"
+            sample = f" for sample {frame.f_locals.get(code.co_varnames[1])}" if code.co_name == "load" else sample
+    return TaskError(f"{own} raised {first_line(error)}{sample}") if own else None
 
 
 class _Reporter:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -27,6 +28,7 @@ PATIENT_THREADS = {"GOMP_SPINCOUNT": "30000", "OPENBLAS_NUM_THREADS": "1"}
 MARK = "TUNER_PROCESSES"
 #: How long a stopped process is waited for: who stops a whole run continues its processes one after the other.
 STOPPED_SECONDS = 0.5
+CLOSING_SECONDS = 10.0
 
 
 class ServerState(Enum):
@@ -139,7 +141,8 @@ class ForkServer:
         if self._process.poll() is None:
             end_descendants(self.pid)
             kill(self.pid)
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # of a process that a fork of this one has started
+                self._process.wait(CLOSING_SECONDS)
         end_marked(self._mark)
         self._channel.close()
 

@@ -8,12 +8,12 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from tuner.bundle.info import Section
-from tuner.errors import BundleError
+from tuner.bundle.tensors import open_tensors, read_tensors
+from tuner.errors import BundleError, first_line
 from tuner.files import private_file
 from tuner.ridge.sums import Sums
 from tuner.runtime.train.calibration import ExitCalibration
@@ -63,11 +63,11 @@ class ExitWeights:
         Raises:
             BundleError: The weights are not those of a trial with exits.
         """
-        with safe_open(path, "pt") as file:
+        with open_tensors(path) as file:
             metadata = (file.metadata() or {}).get(METADATA)
         if metadata is None:
             raise BundleError(f"{path} holds no exits: export a trial that has some")
-        calibration, tensors = ExitCalibration.from_dict(json.loads(metadata)), load_file(path)
+        calibration, tensors = ExitCalibration.from_dict(json.loads(metadata)), trained_weights(path)
         of_exits = f"{METADATA}.", f"{SUMS}."
         tail = {name: value for name, value in tensors.items() if not name.startswith(of_exits)}
         heads, sums = (
@@ -78,6 +78,27 @@ class ExitWeights:
             for kind in (METADATA, SUMS)
         )
         return cls(tail, tuple(heads), calibration, tuple(filter(None, sums)))
+
+
+def trained_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of a trial, which may come from elsewhere or be damaged, as safely as those of a bundle.
+
+    Raises:
+        BundleError: They cannot be read, or are not finite numbers.
+    """
+    return {name: torch.from_numpy(value) for name, value in read_tensors(path).items()}
+
+
+def fill(module: nn.Module, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Set a module's weights; a `BundleError` where those of the file are others."""
+    types = {name: value.dtype for name, value in module.state_dict().items()}
+    reason = "of another type" if any(types.get(name, one.dtype) != one.dtype for name, one in weights.items()) else ""
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = first_line(error)
+    if reason:
+        raise BundleError(f"{path} has not the weights of this trial ({reason}): run it again")
 
 
 def write_exits(

@@ -145,6 +145,8 @@ def _write_segments(
         is_last = name == names[-1]
         try:
             write_onnx(segment, value, folder / name, [LOGITS] if is_last else [FEATURES, LOGITS], optimize=optimize)
+        except OSError:
+            raise  # of a full disk, not of the model
         except Exception as error:  # the exporter raises many kinds
             reason = first_line(error)
             raise BundleError(f"{name} cannot be written as ONNX ({reason}): pick a trial without exits") from error

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import fx, nn
 
 from tuner.arrays import Floats
 from tuner.backends.base import Exported, silent
+from tuner.backends.torch.exits.weights import fill, trained_weights
 from tuner.backends.torch.export.check import Check, PixelScores, checked_partitions
 from tuner.backends.torch.export.int8 import Answered, prepare, quantise
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
@@ -26,6 +27,7 @@ from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
 from tuner.errors import BundleError, first_line
+from tuner.files import private_file
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.files import OWN_BYTES
@@ -68,11 +70,11 @@ def export(
     is_int8 = plan.runtime.precision == "int8"
     if is_int8:
         prepare(opened)
-    kept = load_file(weights)
+    kept = trained_weights(weights)
     edits = trained_tail(opened, plan, kept)
     tail = edits.tail
     given = {name: value.clone() for name, value in tail.state_dict().items()} if plan.traits.solves else {}
-    tail.load_state_dict(kept)
+    fill(tail, kept, weights)
     state = {name: value.contiguous() for name, value in model.model.state_dict().items()}
     if trainable:
         refuse_untrainable(tail, state, plan)
@@ -85,12 +87,15 @@ def export(
     try:
         outputs = [LOGITS, FEATURES] if gives_features else [LOGITS]
         write_onnx(parts, torch.cat([sample, sample]), path, outputs, optimize=not trainable)
+    except OSError:
+        raise  # of a full disk, not of the model
     except Exception as error:  # the exporter raises many kinds
         reason = first_line(error)
         raise BundleError(
             f"the model cannot be written as ONNX ({reason}): use a model without what ONNX does not have"
         ) from error
-    save_file(state, folder / WEIGHTS)
+    with private_file(folder / WEIGHTS) as part:
+        save_file(state, part)
     records = edits.records(model.model)
     partitions = checked_partitions(task, learned=plan.data.refit and not is_int8)
     check = Check(task, Session(path, 1).logits, nn.Sequential(prefix, tail).eval(), report, partitions)
@@ -140,9 +145,9 @@ def tail_logits(
 def loaded_tail(opened: OpenTask, plan: TrialPlan, weights: Path) -> nn.Module:
     """Return a trained tail with its weights."""
     torch.set_num_threads(plan.runtime.threads)
-    kept = load_file(weights)
+    kept = trained_weights(weights)
     tail = trained_tail(opened, plan, kept).tail
-    tail.load_state_dict(kept)
+    fill(tail, kept, weights)
     return tail
 
 

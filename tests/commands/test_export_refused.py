@@ -1,0 +1,28 @@
+"""Weights that are not those of their trial are not exported."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.bundle.format import Bundle
+from tuner.bundle.scores import Scores
+from tuner.commands.bundles.export import _require_own_score
+from tuner.errors import BundleError
+from tuner.results.run import Run
+
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+
+
+def test_weights_that_answer_clearly_worse_than_in_their_trial_are_refused() -> None:
+    record, info = Run.open(DIGITS / "run").records[0], Bundle.read(DIGITS / "bundle").info
+    record = replace(record, values={**record.values, "local_accuracy": 0.925})
+
+    def scored(accuracy: float) -> None:
+        scores = Scores(untouched=info.scores.untouched, from_pixels={"local_accuracy": accuracy})
+        _require_own_score(record, replace(info, scores=scores, int8=None), 100)
+
+    for accuracy in (1.0, 0.925, 0.85):
+        scored(accuracy)
+    with pytest.raises(BundleError, match=r"have 0.0 % \(0–4\) on the samples that judged it, and had 92.5 %"):
+        scored(0.0)
