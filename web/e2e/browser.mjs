@@ -122,7 +122,8 @@ export async function choose(page, chosen) {
 export async function correct(page, labels) {
   for (const label of new Set(labels)) {
     await choose(page, labels.map((one) => one === label));
-    await page.locator("#labels").getByRole("button", { name: label, exact: true }).click();
+    await page.locator("#label").fill(label);
+    await page.locator("#label").press("Enter");
     await page.getByText(new RegExp(`kept as ${label}\\.$`)).waitFor();
   }
 }
@@ -132,10 +133,11 @@ export async function menu(page) {
   if (!(await page.locator("#save").isVisible())) await page.locator("#menu summary").click();
 }
 
-/** Learn; return the seconds that it took, and the decision. */
-export async function learn(page, timeout = 600_000) {
+/** Learn, by this button; return the seconds that it took, and the decision. */
+export async function learn(page, id = "learn", timeout = 600_000) {
   const began = performance.now();
-  await page.locator("#learn").click();
+  await page.evaluate(() => (document.getElementById("status").textContent = "")); // what it says of a round before
+  await page.locator(`#${id}`).click();
   await page.waitForFunction(() => /Learned|stays as it was/.test(document.getElementById("status").textContent) || !document.getElementById("error").hidden, null, { timeout });
   const error = await page.locator("#error").textContent();
   if (error) throw new Error(error);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { ask, barriers, conforms, correct, filesOf, learn, menu, open, ready, serve, serveFiles, shownAnswers, tuner } from "./browser.mjs";
+import { ask, barriers, choose, conforms, correct, filesOf, learn, menu, open, ready, serve, serveFiles, shownAnswers, tuner } from "./browser.mjs";
 
 const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/photos`;
 const bundle = `${PHOTOS}/bundle`;
@@ -50,6 +50,31 @@ try {
   for (const id of ["skip", "files", "camera", "save", "bundle", "tile", "all", "right"]) assert.ok(reached.has(id), `the keyboard does not reach ${id}`);
 
   await page.locator("#menu summary").click();
+
+  // a round without the time to judge by all photos says so, and takes more time where it may
+  await choose(page, photos.map((_, i) => i % 5 === 0));
+  await page.locator("#labels").getByRole("button", { name: "red", exact: true }).click();
+  await page.getByText("5 photos are kept as red.").waitFor();
+  await page.locator("#right").click();
+  await page.getByText("19 photos are kept as answered.").waitFor();
+  await page.evaluate(() => {
+    const { watch } = tuner;
+    tuner.watch = (name, progress, ...values) => watch.call(tuner, name, progress, ...(name === "learn" && !values.length ? [0] : values));
+  });
+  const late = await learn(page);
+  assert.match(late.decision, /^Not decided, the old model stays: \d+ of 24 photos were judged in the time, \d+ right before, \d+ after\.$/);
+  figure("without time", late.decision);
+  assert.ok(await fits(), "the page is larger than the screen with a verdict");
+  await page.screenshot({ path: `${process.env.PICTURES ?? folder}/late-360.png` });
+  await learn(page, "more");
+  assert.doesNotMatch(await page.locator("#decision").textContent(), /Not decided/);
+  page.once("dialog", (dialog) => dialog.accept());
+  await menu(page);
+  await page.locator("#forget").click();
+  await page.getByText("All photos and rounds are removed.").waitFor();
+  await page.reload();
+  await ready(page);
+  await ask(page, photos);
 
   // learn what yellow is to this person
   assert.ok(await page.locator("#learn").isDisabled(), "there is nothing to learn from yet");

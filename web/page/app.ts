@@ -64,6 +64,7 @@ function labelOf({ label, labels: over }: Answer): string {
 async function attempt(work: () => Promise<void>): Promise<void> {
   const error = byId("error");
   error.hidden = true;
+  error.textContent = "";
   try {
     await work();
   } catch (reason) {
@@ -113,14 +114,14 @@ function update(): void {
   button["view-kept"].textContent = `Kept (${kept.length})`;
   button["view-new"].setAttribute("aria-pressed", String(grid.view === "new"));
   button["view-kept"].setAttribute("aria-pressed", String(grid.view === "kept"));
-  byId("empty").hidden = tiles.length > 0;
+  byId("empty").hidden = byId("about").hidden = tiles.length > 0;
   byId("empty").textContent = grid.view === "kept" ? "No photo is kept yet." : fresh.length + kept.length ? "All photos are kept." : "Choose photos, or drop them here: each is answered, and you say which answers are right.";
   byId("labelling").hidden = !chosen.length;
   byId("chosen").textContent = `${photos(chosen.length)} chosen. ${chosen.length > 1 ? "Their" : "Its"} ${numbers ? "number" : "label"}${multi || labels.length > 1 && numbers ? "s" : ""}:`;
   button.keep.textContent = `Keep ${chosen.length}`;
   if (chosen[0] && chosen[0] !== offered) chooser?.offer(chosen[0].answer, used(), (label) => void attempt(() => keep(label)));
   offered = chosen[0];
-  button.all.textContent = tiles.length && chosen.length === tiles.length ? "Choose none" : "Choose all";
+  button.all.textContent = tiles.length && chosen.length === tiles.length ? "None" : "Choose all";
   button.all.disabled = busy || !tiles.length;
   button.right.hidden = grid.view === "kept";
   button.right.textContent = `Keep ${right().length || ""} as answered`.replace("  ", " ");
@@ -159,6 +160,7 @@ function right(): Tile[] {
 /** Predict photos, one after the other. */
 async function ask(asked: readonly Blob[]): Promise<void> {
   if (grid.view === "kept") grid.view = "new";
+  byId("verdict").hidden = true;
   for (const [number, photo] of asked.entries()) {
     say(`Looking at photo ${number + 1} of ${asked.length}…`);
     await attempt(async () => {
@@ -212,7 +214,7 @@ function did(name: string, undo: () => Promise<void>): void {
 async function learn(seconds?: number): Promise<void> {
   const bar = byId<HTMLProgressElement>("progress");
   busy = true;
-  bar.value = 0;
+  bar.removeAttribute("value"); // until it is known how far it is
   bar.hidden = false;
   byId("verdict").hidden = true;
   update();
@@ -277,9 +279,15 @@ button.remove.onclick = () =>
 button.undo.onclick = () =>
   void attempt(async () => {
     const last = done.pop()!;
-    await last.undo();
-    await show();
-    say(`Undone: ${last.name}.`);
+    busy = true; // a second click in the meantime is not for the same
+    update();
+    try {
+      await last.undo();
+      say(`Undone: ${last.name}.`);
+    } finally {
+      busy = false;
+      await show();
+    }
   });
 button.learn.onclick = () => void attempt(() => learn());
 button.more.onclick = () => void attempt(() => learn(Infinity));

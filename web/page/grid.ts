@@ -120,7 +120,7 @@ export class Grid {
     }
     for (const old of this.list.querySelectorAll(".group")) old.remove();
     for (const [name, tiles] of [...groups].sort(([one], [two]) => one.localeCompare(two, undefined, { numeric: true }))) {
-      const all = element("button", { type: "button", onclick: () => this.#toggle(tiles) }, `${name}: ${tiles.length}`);
+      const all = element("button", { type: "button", onclick: () => this.#toggle(tiles) }, `${name} (${tiles.length})`);
       if (name) this.list.append(element("li", { className: "group" }, all));
       if (this.view === "new") tiles.sort((one, two) => (one.answer?.probability || 0) - (two.answer?.probability || 0));
       this.list.append(...tiles.map((tile) => tile.element));
