@@ -34,6 +34,8 @@ export interface TrainInfo {
   readonly weights?: readonly string[];
   readonly cut?: number;
   readonly folds?: number;
+  /** Number of the user's own samples whose features the bundle holds. */
+  readonly own_samples?: number;
 }
 
 export interface BundleInfo {

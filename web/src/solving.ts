@@ -1,5 +1,6 @@
 /** Solve for a head in closed form: a round is one solution. */
 
+import type { BundleInfo } from "./bundle.ts";
 import { type Bytes, roundEven, TunerError } from "./bytes.ts";
 import { apply, type LinearHead, type Settings, type Solution, unionHead } from "./solve.ts";
 import type { Weights } from "./step.ts";
@@ -128,6 +129,10 @@ export class SolvingTrainer extends TailTrainer {
   #head(): LinearHead {
     const [weight, bias] = [...this.weights.values()].map(({ data }) => Float64Array.from(data as Float32Array));
     return { weight: weight!, bias: bias! };
+  }
+
+  protected override described(): Partial<BundleInfo> {
+    return { train: { ...this.bundle.info.train!, own_samples: this.#own.length } };
   }
 
   protected override replaced(): Map<string, Bytes> {

@@ -346,6 +346,7 @@ test("a new label is one more row of a head that is solved for: it is learned, a
   assert.equal(label, "stripes");
   const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
   assert.equal(zipped.info.parent, bundle.identity);
+  assert.equal(zipped.info.train.own_samples, bundle.info.train.own_samples + 12);
   const taught = await own.Learner.open(zipped, ort, own.memoryStore());
   assert.deepEqual((await taught.predict(probe)).probabilities, probabilities);
   await learner.rollBack();
