@@ -1,7 +1,8 @@
 """Make the bundles that the tests of web/ read: `python -m tools.web_bundles FOLDER`.
 
 Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a page, and come with files to ask about:
-``photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``, where it has numbers.
+``photos`` and ``solved-photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``,
+where it has numbers.
 Digits cover the ways a bundle trains, and ``int8`` frozen blocks in 8 bits; ``values`` is a regression with exits.
 FOLDER/codes.safetensors has features in every width.
 """
@@ -191,8 +192,9 @@ def main(out: Path) -> None:
     solve = TailEdit.of("closed-form", EditTraits(solves=True))
     joint = TailEdit.of("closed-form", EditTraits(solves=True), joint=True)
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
-    names = "tail", "int8", "adapters", "solved", "joint", "exits", "values", "photos", "tags", "solved-tags", "sizes"
-    folders = {name: out / "bundles" / name for name in names}
+    names = "tail", "int8", "adapters", "solved", "joint", "exits", "values"
+    pictures = "photos", "solved-photos", "tags", "solved-tags", "sizes"
+    folders = {name: out / "bundles" / name for name in names + pictures}
     for folder in folders.values():
         folder.mkdir(parents=True)
     digits = known_digits()
@@ -208,6 +210,7 @@ def main(out: Path) -> None:
             load_task(str(write_task(folders["values"]))), folders["values"], HeadsPlan("exits-only", distilled=1.0)
         ),
         trainable_bundle(photos_task(folders["photos"]), folders["photos"], 1, learning_rate=1e-2),
+        trainable_bundle(photos_task(folders["solved-photos"]), folders["solved-photos"], 3, shape=(solve,)),
         trainable_bundle(tags_task(folders["tags"]), folders["tags"], 1, learning_rate=1e-2),
         trainable_bundle(tags_task(folders["solved-tags"]), folders["solved-tags"], 3, shape=(solve,)),
         trainable_bundle(sizes_task(folders["sizes"]), folders["sizes"], 1, epochs=20, learning_rate=1e-2),
@@ -215,7 +218,7 @@ def main(out: Path) -> None:
     write_codes(out / "codes.safetensors")
     for folder in made:
         write_set(Bundle.open(folder), folder / CONFORMANCE)
-    for folder in made[-4:]:
+    for folder in made[-len(pictures) :]:
         add_page(page_files(), folder, Bundle.open(folder).info)
 
 

@@ -94,32 +94,50 @@ export async function conforms(page, say = () => {}) {
   }
 }
 
+/** Return the answers on the page in the order in which the photos came, from a number on. */
+export async function shownAnswers(page, from = 0) {
+  const shown = await page.locator("#photos li[data-photo]").evaluateAll((all) => all.map((one) => [Number(one.dataset.photo), one.querySelector(".answer").textContent]));
+  return shown.filter(([number]) => number >= from).sort(([one], [two]) => one - two).map(([, text]) => text);
+}
+
 /** Ask about photos; return the text of each answer, in the order of the photos. */
 export async function answers(page, files) {
-  const before = await page.locator("#photos li").count();
+  const last = await page.locator("#photos li[data-photo]").evaluateAll((all) => Math.max(-1, ...all.map((one) => Number(one.dataset.photo))));
   await page.setInputFiles("#files", files);
-  await page.waitForFunction((wanted) => document.querySelectorAll("#photos li").length >= wanted, before + files.length, { timeout: 120_000 });
-  const texts = await page.locator("#photos li .answer").allTextContents();
-  return texts.slice(0, files.length).reverse();
+  await page.getByText(/^\d+ photos? (was|were) answered\.$/).waitFor({ timeout: 120_000 });
+  return shownAnswers(page, last + 1);
 }
 
 /** The same where an answer is one label and its probability in percent. */
 export const ask = async (page, files) => (await answers(page, files)).map((text) => /^(.*), (\d+) %$/.exec(text).slice(1));
 
-/** Correct the last answers, given in the order of the photos. */
+/** Choose some of the last photos, given in the order in which they came. */
+export async function choose(page, chosen) {
+  const numbers = await page.locator("#photos li[data-photo]").evaluateAll((all) => all.map((one) => Number(one.dataset.photo)).sort((one, two) => one - two));
+  const last = numbers.slice(-chosen.length);
+  for (const [i, number] of last.entries()) if (chosen[i]) await page.locator(`#photos li[data-photo="${number}"] button`).click();
+}
+
+/** Give the last photos their labels, in the order in which they came: all of one label at once. */
 export async function correct(page, labels) {
-  for (const [i, label] of labels.entries()) {
-    const card = page.locator("#photos li").nth(labels.length - 1 - i);
-    await card.locator("select").selectOption(label);
-    await card.locator("button").click();
-    await card.getByRole("button", { name: `Kept as ${label}` }).waitFor();
+  for (const label of new Set(labels)) {
+    await choose(page, labels.map((one) => one === label));
+    await page.locator("#label").fill(label);
+    await page.locator("#label").press("Enter");
+    await page.getByText(new RegExp(`kept as ${label}\\.$`)).waitFor();
   }
 }
 
-/** Learn; return the seconds that it took, and the decision. */
-export async function learn(page, timeout = 600_000) {
+/** Open the menu of the model, if it is not open. */
+export async function menu(page) {
+  if (!(await page.locator("#save").isVisible())) await page.locator("#menu summary").click();
+}
+
+/** Learn, by this button; return the seconds that it took, and the decision. */
+export async function learn(page, id = "learn", timeout = 600_000) {
   const began = performance.now();
-  await page.locator("#learn").click();
+  await page.evaluate(() => (document.getElementById("status").textContent = "")); // what it says of a round before
+  await page.locator(`#${id}`).click();
   await page.waitForFunction(() => /Learned|stays as it was/.test(document.getElementById("status").textContent) || !document.getElementById("error").hidden, null, { timeout });
   const error = await page.locator("#error").textContent();
   if (error) throw new Error(error);

@@ -5,7 +5,7 @@ import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { loadavg } from "node:os";
 import { createInterface } from "node:readline";
-import { ask, correct, filesOf, learn, open, PYTHON, ready, serve } from "./browser.mjs";
+import { ask, correct, filesOf, learn, menu, open, PYTHON, ready, serve, shownAnswers } from "./browser.mjs";
 
 const [bundle, photos, screens] = process.argv.slice(2);
 const ROUNDS = Number(process.env.ROUNDS ?? 15);
@@ -87,7 +87,7 @@ try {
   const shoot = async (name) => {
     for (const width of [1280, 360]) {
       await page.setViewportSize({ width, height: 900 });
-      await page.screenshot({ path: `${screens}-${name}-${width}.png`, fullPage: width === 1280 && name !== "1-answer" });
+      await page.screenshot({ path: `${screens}-${name}-${width}.png` });
     }
   };
   const answers = await ask(page, chosen.map(([file]) => file));
@@ -97,17 +97,16 @@ try {
   await shoot("2-corrected");
   const { seconds, decision } = await learn(page);
   console.log(`learning from ${chosen.length} photos: ${seconds.toFixed(1)} s; ${met(seconds, 30, " s")}; ${load()}; ${decision}`);
-  await page.evaluate(() => document.getElementById("learning").scrollIntoView());
   await shoot("3-learned");
-  const after = await page.locator("#photos li .answer").allTextContents();
-  console.log(`${after.reverse().filter((text, i) => text.startsWith(`${chosen[i][1]}, `)).length} of ${chosen.length} right afterwards (the model in use was trained on these if it is new)`);
-  await page.evaluate(() => scrollTo(0, 0));
+  const after = await shownAnswers(page);
+  console.log(`${after.filter((text, i) => text.startsWith(`${chosen[i][1]}, `)).length} of ${chosen.length} right afterwards (the model in use was trained on these if it is new)`);
+  await page.locator("#view-kept").click();
   await shoot("4-after");
+  await menu(page);
   if (await page.locator("#back").isEnabled()) {
     await page.locator("#back").click();
     await page.getByText("The model is in use as it was exported.").waitFor();
   }
-  await page.evaluate(() => document.getElementById("model").scrollIntoView());
   await shoot("5-back");
 } finally {
   native.kill();

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { answers, barriers, conforms, filesOf, learn, open, ready, serve, tuner } from "./browser.mjs";
+import { answers, barriers, choose, conforms, filesOf, learn, menu, open, ready, serve, tuner } from "./browser.mjs";
 
 const SIZES = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/sizes`;
 const photos = filesOf(`${SIZES}/new`);
@@ -32,14 +32,15 @@ try {
   alike(exported, await predicted(`${SIZES}/bundle`));
   assert.deepEqual(await barriers(page), []);
   for (const [i, own] of truths.entries()) {
-    const card = page.locator("#photos li").nth(truths.length - 1 - i);
-    for (const [output, box] of (await card.locator("input").all()).entries()) await box.fill(own[output]);
-    await card.getByRole("button", { name: "Keep with these numbers" }).click();
-    await card.getByRole("button", { name: `Kept as output 0 ${own[0]}; output 1 ${own[1]}` }).waitFor();
+    await choose(page, truths.map((_, at) => at === i));
+    for (const [output, box] of (await page.locator("#labels input").all()).entries()) await box.fill(own[output]);
+    await page.locator("#keep").click();
+    await page.getByText(`kept as output 0 ${own[0]}; output 1 ${own[1]}.`).waitFor();
   }
   const { seconds, decision } = await learn(page);
   console.log(`numbers: learning from ${photos.length} photos: ${seconds.toFixed(1)} s; ${decision}`);
   assert.match(decision, /is in use/);
+  await menu(page);
   const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#save").click()]);
   await download.saveAs(`${folder}/taught.zip`);
   const taught = await ask(page);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { answers, barriers, conforms, filesOf, learn, open, ready, serve, tuner } from "./browser.mjs";
+import { answers, barriers, choose, conforms, filesOf, learn, menu, open, ready, serve, tuner } from "./browser.mjs";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
 
@@ -30,15 +30,16 @@ async function taught(name) {
     await conforms(page);
     alike(await ask(page, photos), await predicted(`${TAGS}/bundle`));
     assert.deepEqual(await barriers(page), []);
-    for (const [i, own] of labels.entries()) {
-      const card = page.locator("#photos li").nth(labels.length - 1 - i);
-      for (const box of await card.locator("input").all()) await box.setChecked(own.includes(await box.inputValue()));
-      await card.getByRole("button", { name: "Keep with these labels" }).click();
-      await card.getByRole("button", { name: "Kept as" }).waitFor();
+    for (const all of new Set(labels.map((own) => own.join("+")))) {
+      await choose(page, labels.map((own) => own.join("+") === all));
+      for (const box of await page.locator("#labels input").all()) await box.setChecked(all.split("+").includes(await box.inputValue()));
+      await page.locator("#keep").click();
+      await page.getByText(`kept as ${all.split("+").join(" and ")}.`).waitFor();
     }
     const { seconds, decision } = await learn(page);
     console.log(`${name}: learning from ${photos.length} photos: ${seconds.toFixed(1)} s; ${decision}`);
     assert.match(decision, /is in use/);
+    await menu(page);
     const [download] = await Promise.all([page.waitForEvent("download"), page.locator("#save").click()]);
     await download.saveAs(`${folder}/taught.zip`);
     alike(await ask(page, photos), await predicted(`${folder}/taught.zip`));

@@ -1,26 +1,38 @@
-/** The page: photos in, answers and corrections, learning, going back, saving. */
+/** The page: photos in, answers, labels for many at once, learning, going back, saving. */
 
-import { type Calls, Client, type Opened } from "../src/client.ts";
+import { Client, type Photo } from "../src/client.ts";
 import type { Verdict } from "../src/gate.ts";
+import type { Change, Status } from "../src/learner.ts";
 import { SEPARATOR } from "../src/target.ts";
+import { Chooser, short } from "./chooser.ts";
+import { byId, element } from "./element.ts";
+import { type Answer, Grid, type Tile, type View } from "./grid.ts";
 
 const LEAST = 10;
 const client = new Client(new Worker(new URL("worker.js", import.meta.url), { type: "module" }));
-const byId = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const [files, bundle] = [byId<HTMLInputElement>("files"), byId<HTMLInputElement>("bundle")];
-const buttons = ["camera", "learn", "back", "save", "forget", "shoot", "stop"] as const;
-const button = Object.fromEntries(buttons.map((id) => [id, byId<HTMLButtonElement>(id)])) as Record<
-  (typeof buttons)[number],
-  HTMLButtonElement
->;
+const ids = ["camera", "all", "right", "remove", "undo", "keep", "learn", "more", "back", "save", "forget", "shoot", "stop", "view-new", "view-kept"] as const;
+const button = Object.fromEntries(ids.map((id) => [id, byId<HTMLButtonElement>(id)])) as Record<(typeof ids)[number], HTMLButtonElement>;
 const percent = (share: number): string => `${Math.round(100 * share)} %`;
-const short = (value: number): string => String(Number(value.toPrecision(4)));
+const duration = (seconds: number): string => (seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`);
+const photos = (count: number): string => (count === 1 ? "1 photo" : `${count} photos`);
+
+/** Something that a person did, and how it is undone. */
+interface Done {
+  readonly name: string;
+  readonly undo: () => Promise<void>;
+}
+
 let labels: readonly string[] = [];
 let multi = false;
 let numbers = false;
-/** Ask about the photos on the page again. */
-let shown: (() => Promise<void>)[] = [];
+let chooser: Chooser | undefined;
+let offered: Tile | undefined;
+let status: Status | undefined;
+let done: Done[] = [];
 let busy = false;
+
+const grid = new Grid(byId("photos"), { answer: answered, group: grouped, label: named }, update);
 
 function say(text: string): void {
   byId("status").textContent = text;
@@ -32,15 +44,27 @@ function named(label: string): string {
   return numbers ? parts.map((value, i) => `${labels[i]} ${value}`).join("; ") : parts.join(" and ");
 }
 
-/** Return what the model answers with. */
-function thing(several = labels.length > 1): string {
-  return (numbers ? "number" : "label") + ((numbers ? labels.length > 1 : several) ? "s" : "");
+function answered({ label, labels: over, probability, values }: Answer): string {
+  if (values) return values.map(([name, value]) => `${name} ${short(value)}`).join("; ");
+  const text = (over ?? [[label, probability] as const]).map(([one, share]) => `${one}, ${percent(share)}`).join("; ");
+  return text || `nothing is sure; most likely ${label}, ${percent(probability)}`;
+}
+
+function grouped({ label, labels: over, values }: Answer): string {
+  if (values) return "";
+  return over ? over.map(([one]) => one).sort().join(" and ") || "nothing is sure" : label;
+}
+
+/** Return the label that an answer stands for; empty where it is none. */
+function labelOf({ label, labels: over }: Answer): string {
+  return over ? over.map(([one]) => one).join(SEPARATOR) : label;
 }
 
 /** Do something that may fail, and show in a line why it did. */
 async function attempt(work: () => Promise<void>): Promise<void> {
   const error = byId("error");
   error.hidden = true;
+  error.textContent = "";
   try {
     await work();
   } catch (reason) {
@@ -50,162 +74,160 @@ async function attempt(work: () => Promise<void>): Promise<void> {
   }
 }
 
-function element<K extends keyof HTMLElementTagNameMap>(
-  name: K,
-  values: Partial<HTMLElementTagNameMap[K]> = {},
-  ...children: (Node | string)[]
-): HTMLElementTagNameMap[K] {
-  const made = Object.assign(document.createElement(name), values);
-  made.append(...children);
-  return made;
-}
-
 async function open(from: string | Blob): Promise<void> {
   say("Loading the model…");
   const threads = Number(new URLSearchParams(location.search).get("threads")) || undefined; // to measure with
-  const opened: Opened = await client.call("open", from, new URL("ort/", import.meta.url).href, threads);
+  const opened = await client.call("open", from, new URL("ort/", import.meta.url).href, threads);
   if (opened.kind !== "images") throw new Error(`this page takes photos, but the bundle takes ${opened.kind}`);
   [multi, numbers] = [opened.multi, opened.numbers];
-  labels = numbers ? opened.labels : [...opened.labels].sort((one, two) => one.localeCompare(two));
   byId("name").textContent = opened.name;
   document.title = `${opened.name}: a bundle in the browser`;
-  byId("photos").replaceChildren();
-  shown = [];
+  byId("verdict").hidden = true;
+  [labels, done] = [[], []];
+  grid.clear();
   files.disabled = button.camera.disabled = false;
   await show();
-  say(`Ready: ${labels.length} ${thing()}${opened.threads > 1 ? `, ${opened.threads} threads` : ""}.`);
+  const answer = numbers ? (labels.length > 1 ? "numbers" : "number") : labels.length > 1 ? "labels" : "label";
+  say(`Ready: ${labels.length} ${answer}${opened.threads > 1 ? `, ${opened.threads} threads` : ""}.`);
   document.body.dataset["ready"] = String(Math.round(performance.now()));
 }
 
 /** Show what is kept, and which round is in use. */
 async function show(): Promise<void> {
-  const status = await client.call("status");
-  const kept = await client.call("samples");
-  const enough = status.samples >= LEAST;
-  const more = enough ? "" : `; learning needs at least ${LEAST}`;
-  const photos = status.samples === 1 ? "1 photo is" : `${status.samples || "No"} photos are`;
-  byId("count").textContent = status.refusal || `${photos} kept to learn from${more}.`;
-  byId("round").textContent =
-    status.round === "0000" ? "The model is in use as it was exported." : `Round ${status.round} is in use.`;
-  button.learn.disabled = busy || Boolean(status.refusal) || !enough;
+  status = await client.call("status");
+  const ordered = numbers ? status.labels : [...status.labels].sort((one, two) => one.localeCompare(two, undefined, { numeric: true }));
+  if (ordered.join(SEPARATOR) !== labels.join(SEPARATOR)) {
+    labels = ordered;
+    chooser = new Chooser(labels, multi, numbers, status.fixed);
+    offered = undefined;
+  }
+  byId("round").textContent = status.round === "0000" ? "The model is in use as it was exported." : `Round ${status.round} is in use.`;
+  grid.keeps(await client.call("samples", grid.identities));
+}
+
+/** Show what can be done with the photos that are chosen. */
+function update(): void {
+  if (!status) return;
+  const [fresh, kept, chosen] = [grid.of("new"), grid.of("kept"), grid.chosen];
+  const tiles = grid.view === "new" ? fresh : kept;
+  button["view-new"].textContent = `To label (${fresh.length})`;
+  button["view-kept"].textContent = `Kept (${kept.length})`;
+  button["view-new"].setAttribute("aria-pressed", String(grid.view === "new"));
+  button["view-kept"].setAttribute("aria-pressed", String(grid.view === "kept"));
+  byId("empty").hidden = byId("about").hidden = tiles.length > 0;
+  byId("empty").textContent = grid.view === "kept" ? "No photo is kept yet." : fresh.length + kept.length ? "All photos are kept." : "Choose photos, or drop them here: each is answered, and you say which answers are right.";
+  byId("labelling").hidden = !chosen.length;
+  byId("chosen").textContent = `${photos(chosen.length)} chosen. ${chosen.length > 1 ? "Their" : "Its"} ${numbers ? "number" : "label"}${multi || labels.length > 1 && numbers ? "s" : ""}:`;
+  button.keep.textContent = `Keep ${chosen.length}`;
+  if (chosen[0] && chosen[0] !== offered) chooser?.offer(chosen[0].answer, used(), (label) => void attempt(() => keep(label)));
+  offered = chosen[0];
+  button.all.textContent = tiles.length && chosen.length === tiles.length ? "None" : "Choose all";
+  button.all.disabled = busy || !tiles.length;
+  button.right.hidden = grid.view === "kept";
+  button.right.textContent = `Keep ${right().length || ""} as answered`.replace("  ", " ");
+  button.right.disabled = busy || !right().length;
+  button.remove.hidden = grid.view === "new";
+  button.remove.textContent = `Remove ${chosen.length || ""}`.trim();
+  button.remove.disabled = busy || !chosen.length;
+  button.undo.disabled = busy || !done.length;
+  button.undo.setAttribute("aria-label", done.length ? `Undo: ${done.at(-1)!.name}` : "Undo");
+  const missing = LEAST - status.samples;
+  const added = [...new Set(kept.map((tile) => grid.labelOf(tile)!))].filter((label) => !multi && !numbers && !labels.includes(label));
+  const more = missing > 0 ? `; ${missing} more to learn` : added.length ? `; new: ${added.join(", ")}` : "";
+  byId("count").textContent = status.refusal || `${photos(status.samples)} kept${more}.`;
+  button.learn.disabled = button.more.disabled = busy || Boolean(status.refusal) || missing > 0;
   button.back.disabled = busy || !status.canGoBack;
   button.save.disabled = busy;
   button.forget.disabled = busy || (!status.samples && !status.canGoBack);
-  byId("kept").replaceChildren(
-    ...kept.map(({ identity, label, pixels, size }) => {
-      const canvas = element("canvas", { width: size, height: size });
-      canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", `a photo of ${named(label)}`);
-      canvas.getContext("2d")?.putImageData(new ImageData(pixels, size, size), 0, 0);
-      const remove = element("button", { type: "button", onclick: () => void attempt(() => dropped(identity)) }, "Remove");
-      remove.setAttribute("aria-label", `Remove this photo of ${named(label)}`);
-      return element("li", {}, canvas, element("span", {}, named(label)), remove);
-    }),
-  );
 }
 
-async function dropped(identity: string): Promise<void> {
-  await client.call("remove", identity);
-  await show();
+/** Return how often each label is answered or kept. */
+function used(): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const tile of [...grid.of("new"), ...grid.of("kept")]) {
+    const label = grid.labelOf(tile) ?? tile.answer?.label;
+    if (label !== undefined) counts.set(label, (counts.get(label) ?? 0) + 1);
+  }
+  return counts;
+}
+
+/** Return the photos whose answers may be kept: the chosen ones, or all. */
+function right(): Tile[] {
+  const tiles = grid.chosen.length ? grid.chosen : grid.of("new");
+  return tiles.filter(({ answer }) => answer && labelOf(answer));
 }
 
 /** Predict photos, one after the other. */
-async function ask(photos: readonly Blob[]): Promise<void> {
-  for (const [number, photo] of photos.entries()) {
-    say(`Looking at photo ${number + 1} of ${photos.length}…`);
+async function ask(asked: readonly Blob[]): Promise<void> {
+  if (grid.view === "kept") grid.view = "new";
+  byId("verdict").hidden = true;
+  for (const [number, photo] of asked.entries()) {
+    say(`Looking at photo ${number + 1} of ${asked.length}…`);
     await attempt(async () => {
-      const answer = await client.call("predict", photo);
-      byId("photos").prepend(card(photo, answer));
+      const picture = element("img", { src: URL.createObjectURL(photo), alt: "a photo" });
+      picture.onload = () => URL.revokeObjectURL(picture.src);
+      grid.add(picture, await client.call("predict", photo));
+      update();
     });
   }
-  say(photos.length === 1 ? "1 photo was answered." : `${photos.length} photos were answered.`);
+  grid.arrange();
+  const known = asked.length > 1 ? "were" : "was";
+  say(`${photos(asked.length)} ${known} answered.`);
 }
-
-type Answer = ReturnType<Calls["predict"]>;
 
 /** Show what the model that is now in use answers to the photos on the page. */
 async function answerAgain(): Promise<void> {
-  const asked = shown;
-  for (const again of asked) await again().catch(() => {}); // a photo of long ago keeps its old answer
+  for (const tile of [...grid.of("new"), ...grid.of("kept")]) {
+    if (tile.handle === undefined) continue;
+    await client.call("predict", tile.handle).then((answer) => grid.answered(tile, answer), () => {}); // one of long ago keeps its old answer
+  }
+  grid.arrange();
 }
 
-function card(photo: Blob, given: Answer): HTMLLIElement {
-  const picture = element("img", { src: URL.createObjectURL(photo) });
-  picture.onload = () => URL.revokeObjectURL(picture.src);
-  const sure = element("meter", { min: 0, max: 1 });
-  const answer = element("p", { className: "answer" });
-  const answered = ({ label, labels, probability, values }: Answer): void => {
-    sure.hidden = Boolean(values);
-    if (values) {
-      answer.textContent = values.map(([name, value]) => `${name} ${short(value)}`).join("; ");
-      picture.alt = `a photo, answered as ${answer.textContent}`;
-      return;
-    }
-    const over = labels ?? [[label, probability] as const];
-    const text = over.map(([one, share]) => `${one}, ${percent(share)}`).join("; ");
-    answer.textContent = text || `nothing is sure; most likely ${label}, ${percent(probability)}`;
-    picture.alt = `a photo, answered as ${over.map(([one]) => one).join(" and ") || "nothing"}`;
-    sure.value = probability;
-    sure.setAttribute("aria-label", `confidence ${percent(probability)}`);
-  };
-  answered(given);
-  shown.push(async () => answered(await client.call("predict", given.handle)));
-  const keep = element("button", { type: "button" });
-  const own = given.labels?.map(([label]) => label) ?? [];
-  const [right, chosen] = given.values ? measures(given.values) : multi ? several(own) : choice(given.label);
-  const changed = (): void => {
-    keep.textContent = `Keep with ${multi || (numbers && labels.length > 1) ? "these" : "this"} ${thing(multi)}`;
-    keep.disabled = !chosen();
-  };
-  changed();
-  right.onchange = changed;
-  keep.onclick = () =>
-    void attempt(async () => {
-      const label = chosen();
-      await client.call("keep", given.handle, label);
-      keep.textContent = `Kept as ${named(label)}`;
-      await show();
-      say(`The photo is kept as ${named(label)}.`);
-    });
-  return element("li", {}, picture, answer, sure, right, keep);
+const placeOf = ({ handle, identity }: Tile): Photo["photo"] => (grid.view === "new" ? (handle ?? identity) : identity);
+
+/** Keep the chosen photos with a label. */
+async function keep(label: string): Promise<void> {
+  if (!label) throw new Error(numbers ? "a number is missing: give all of them" : "there is no label: choose or type one");
+  const chosen = grid.chosen;
+  await keepAll(chosen.map((tile) => ({ photo: placeOf(tile), label })), `kept as ${named(label)}${multi || numbers || labels.includes(label) ? "" : ", a new label"}`);
 }
 
-/** Return what a person chooses the right label with, and what tells which is chosen. */
-function choice(label: string): [HTMLElement, () => string] {
-  const right = element("select", {}, ...labels.map((name) => element("option", { value: name }, name)));
-  right.value = label;
-  right.setAttribute("aria-label", "The right label");
-  return [right, () => right.value];
+async function keepAll(kept: readonly Photo[], what: string): Promise<void> {
+  const changes = await client.call("keep", kept);
+  did(`${photos(changes.length)} ${what}`, () => restore(changes));
+  await show();
+  say(`${photos(changes.length)} ${changes.length > 1 ? "are" : "is"} ${what}.`);
 }
 
-/** Likewise where a photo may have several. */
-function several(over: readonly string[]): [HTMLElement, () => string] {
-  const boxes = labels.map((value) => element("input", { type: "checkbox", value, checked: over.includes(value) }));
-  const lines = boxes.map((box) => element("label", {}, box, " ", box.value));
-  const right = element("fieldset", {}, element("legend", {}, "The right labels"), ...lines);
-  return [right, () => boxes.filter(({ checked }) => checked).map(({ value }) => value).join(SEPARATOR)];
+/** Return photos to what they were kept as before. */
+async function restore(changes: readonly Change[]): Promise<void> {
+  const kept = changes.filter(({ before }) => before !== undefined);
+  await client.call("keep", kept.map(({ identity, before }) => ({ photo: identity, label: before! })));
+  await client.call("remove", changes.filter(({ before }) => before === undefined).map(({ identity }) => identity));
 }
 
-/** Likewise where a model answers numbers. */
-function measures(values: readonly (readonly [string, number])[]): [HTMLElement, () => string] {
-  const boxes = values.map(([, value]) => element("input", { type: "number", step: "any", value: short(value) }));
-  const lines = boxes.map((box, i) => element("label", {}, `${values[i]![0]} `, box));
-  const right = element("fieldset", {}, element("legend", {}, `The right ${thing()}`), ...lines);
-  return [right, () => (boxes.every(({ value }) => value) ? boxes.map(({ value }) => value).join(SEPARATOR) : "")];
+function did(name: string, undo: () => Promise<void>): void {
+  done.push({ name, undo });
 }
 
-async function learn(): Promise<void> {
+async function learn(seconds?: number): Promise<void> {
   const bar = byId<HTMLProgressElement>("progress");
   busy = true;
-  await show();
+  bar.removeAttribute("value"); // until it is known how far it is
   bar.hidden = false;
+  byId("verdict").hidden = true;
+  update();
   say("Learning…");
   const began = performance.now();
   try {
-    const verdict = await client.watch("learn", (share) => (bar.value = share));
+    const verdict = await client.watch("learn", (share) => (bar.value = share), ...(seconds === undefined ? [] : [seconds]));
     decided(verdict);
-    if (verdict.accepted) await answerAgain();
-    const took = `after ${Math.max(1, Math.round((performance.now() - began) / 1000))} s`;
+    if (verdict.accepted) {
+      did("learning", async () => goBack());
+      await answerAgain();
+    }
+    const took = `after ${duration((performance.now() - began) / 1000)}`;
     say(verdict.accepted ? `Learned ${took}: the new model is in use.` : `The model stays as it was, ${took} of learning.`);
   } finally {
     busy = false;
@@ -215,25 +237,65 @@ async function learn(): Promise<void> {
 }
 
 function decided(verdict: Verdict): void {
+  const { samples, before, after, unjudged = 0, seconds = 0 } = verdict;
+  const open = !verdict.accepted && unjudged > 0;
   byId("verdict").hidden = false;
   const decision = verdict.accepted ? "The new model is in use" : "The new model was refused, the old one stays";
-  byId("decision").textContent = `${decision}: ${verdict.reason}.`;
-  byId("before").textContent = `${verdict.before} of ${verdict.samples}`;
-  byId("after").textContent = `${verdict.after} of ${verdict.samples}`;
-  const { globalBefore, globalAfter } = verdict;
-  byId("global").hidden = globalBefore === undefined;
-  byId("global-before").textContent = globalBefore === undefined ? "" : percent(globalBefore);
-  byId("global-after").textContent = globalAfter === undefined ? "" : percent(globalAfter);
+  byId("decision").textContent = open
+    ? `Not decided, the old model stays: ${samples} of ${photos(samples + unjudged)} were judged in the time, ${before} right before, ${after} after.`
+    : `${decision}: ${verdict.reason}.`;
+  button.more.hidden = !open;
+  button.more.textContent = `Take more time (about ${duration(seconds)})`;
+  byId("before").textContent = `${before} of ${samples}`;
+  byId("after").textContent = `${after} of ${samples}`;
+  for (const [name, from, to] of [["earlier", verdict.earlierBefore, verdict.earlierAfter], ["global", verdict.globalBefore, verdict.globalAfter]] as const) {
+    byId(name).hidden = from === undefined;
+    byId(`${name}-before`).textContent = from === undefined ? "" : percent(from);
+    byId(`${name}-after`).textContent = to === undefined ? "" : percent(to);
+  }
+}
+
+/** Return to the round before; what is learned again afterwards is undone by itself. */
+async function goBack(): Promise<void> {
+  await client.call("rollBack");
+  byId("verdict").hidden = true;
+  await answerAgain();
 }
 
 files.onchange = () => void ask([...(files.files ?? [])]).then(() => (files.value = ""));
 bundle.onchange = () => void attempt(async () => open(bundle.files![0]!));
-button.learn.onclick = () => void attempt(learn);
+for (const view of ["new", "kept"] satisfies View[]) button[`view-${view}`].onclick = () => (grid.view = view);
+button.all.onclick = () => grid.choose(button.all.textContent === "Choose all" ? grid.of(grid.view) : []);
+button.right.onclick = () => void attempt(() => keepAll(right().map((tile) => ({ photo: placeOf(tile), label: labelOf(tile.answer!) })), "kept as answered"));
+byId("labelling").onsubmit = (event) => (event.preventDefault(), void attempt(() => keep(chooser!.value)));
+button.remove.onclick = () =>
+  void attempt(async () => {
+    const gone = grid.chosen.map((tile) => ({ identity: tile.identity, label: "", before: grid.labelOf(tile)! }));
+    await client.call("remove", gone.map(({ identity }) => identity));
+    did(`${photos(gone.length)} removed`, () => restore(gone));
+    await show();
+    say(`${photos(gone.length)} ${gone.length > 1 ? "are" : "is"} removed.`);
+  });
+button.undo.onclick = () =>
+  void attempt(async () => {
+    const last = done.pop()!;
+    busy = true; // a second click in the meantime is not for the same
+    update();
+    try {
+      await last.undo();
+      say(`Undone: ${last.name}.`);
+    } finally {
+      busy = false;
+      await show();
+    }
+  });
+button.learn.onclick = () => void attempt(() => learn());
+button.more.onclick = () => void attempt(() => learn(Infinity));
 button.back.onclick = () =>
   void attempt(async () => {
-    await client.call("rollBack");
-    byId("verdict").hidden = true;
-    await answerAgain();
+    await goBack();
+    const at = done.findLastIndex(({ name }) => name === "learning");
+    if (at >= 0) done.splice(at, 1);
     await show();
     say("Went back one round.");
   });
@@ -241,9 +303,10 @@ button.forget.onclick = () =>
   void attempt(async () => {
     if (!confirm("Remove all photos and rounds from this browser?")) return;
     await client.call("forget");
+    done = [];
     byId("verdict").hidden = true;
-    await answerAgain();
     await show();
+    await answerAgain();
     say("All photos and rounds are removed.");
   });
 button.save.onclick = () =>
@@ -254,7 +317,7 @@ button.save.onclick = () =>
     say("The bundle is saved as a zip, which tuner predict reads.");
   });
 
-const drop = byId("drop");
+const drop = byId("asking");
 drop.ondragover = (event) => (event.preventDefault(), drop.classList.add("over"));
 drop.ondragleave = () => drop.classList.remove("over");
 drop.ondrop = (event) => {

@@ -34,6 +34,8 @@ export interface TrainInfo {
   readonly weights?: readonly string[];
   readonly cut?: number;
   readonly folds?: number;
+  /** Number of the user's own samples whose features the bundle holds. */
+  readonly own_samples?: number;
 }
 
 export interface BundleInfo {
@@ -64,6 +66,8 @@ export type Source = (name: string) => Promise<Bytes | undefined>;
 export const FILE = "bundle.json";
 /** What a bundle trains: a tail by steps, exits, a tail with adapters, a head in closed form. */
 export const [TAIL, EXITS, ADAPTERS, SOLVED] = ["tail", "exits", "adapters", "closed-form"] as const;
+/** Single-label bundles have one label a sample. */
+const SINGLE = "single-label";
 const MOST_FILES = 1000;
 const MOST_JSON = 16_000_000;
 
@@ -141,6 +145,11 @@ export class Bundle {
     return readPlan(decode(await this.file("plan.toml")));
   }
 
+  /** Return the bundle with other files, and what it then says of itself; it keeps its identity. */
+  with(info: BundleInfo, files: ReadonlyMap<string, Bytes>): Bundle {
+    return new Bundle(async (name) => files.get(name) ?? this.#source(name), info, this.identity, this.json);
+  }
+
   /** Return every file, `bundle.json` last. */
   async files(): Promise<Map<string, Bytes>> {
     const files = new Map<string, Bytes>();
@@ -181,4 +190,13 @@ export function unlearnable({ train, files }: BundleInfo): string {
   const known: readonly string[] = [TAIL, EXITS, ADAPTERS, SOLVED];
   if (train.format !== 1 || !known.includes(train.kind)) return "This bundle learns in another way than this page knows: update device-tuner.";
   return "";
+}
+
+/** Return why a bundle cannot learn another label here, and the way out; nothing where it can. */
+export function unextendable(info: BundleInfo): string {
+  const refusal = unlearnable(info);
+  if (refusal || !info.train) return refusal;
+  if (info.loss !== SINGLE) return "A new label is learned here only where a photo has one label.";
+  if (info.train.kind === SOLVED) return "";
+  return "This bundle learns new labels in Python only: use tuner labels add, or export a trial whose head is solved for.";
 }

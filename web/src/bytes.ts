@@ -91,10 +91,10 @@ export function argmax(values: ArrayLike<number>): number {
   return best;
 }
 
-/** Return two contents, one after the other. */
-export function joined(first: Uint8Array, second: Uint8Array): Bytes {
-  const whole = new Uint8Array(first.length + second.length);
-  whole.set(first);
-  whole.set(second, first.length);
+/** Return contents, one after the other. */
+export function joined(...parts: readonly Uint8Array[]): Bytes {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) (whole.set(part, at), (at += part.length));
   return whole;
 }

@@ -2,7 +2,7 @@
 
 import type { Verdict } from "./gate.ts";
 import type { Prediction } from "./model.ts";
-import type { Status } from "./learner.ts";
+import type { Change, Status } from "./learner.ts";
 import { TunerError } from "./bytes.ts";
 
 export interface Opened {
@@ -21,25 +21,36 @@ export interface Kept {
   readonly identity: string;
   readonly label: string;
   /** The photo as the model sees it, to be shown: red, green, blue, opaque. */
-  readonly pixels: Uint8ClampedArray<ArrayBuffer>;
+  readonly pixels?: Uint8ClampedArray<ArrayBuffer>;
   readonly size: number;
+}
+
+/** A photo and its label. */
+export interface Photo {
+  readonly photo: number | string;
+  readonly label: string;
 }
 
 /** What a worker does, by name: arguments, and what it returns. */
 export interface Calls {
   open(folder: string | Blob, ort: string, threads?: number): Opened;
-  /** Predict a photo; or, by the handle that it got, the same photo again. */
-  predict(photo: Blob | number): Prediction & { readonly handle: number; readonly decoded: number };
-  keep(handle: number, label: string): string;
-  remove(identity: string): void;
-  samples(): readonly Kept[];
-  learn(): Verdict;
+  /** Predict a photo; or, by the handle that it got, the same photo again. Its identity is a hash of what the model sees. */
+  predict(photo: Blob | number): Prediction & { readonly handle: number; readonly identity: string; readonly decoded: number };
+  /** Keep photos with their labels: by their handles, or, those that are kept or were removed, by their identities. */
+  keep(photos: readonly Photo[]): readonly Change[];
+  remove(identities: readonly string[]): void;
+  /** Return what is kept; without pixels where an identity is among the known ones. */
+  samples(known?: readonly string[]): readonly Kept[];
+  /** Learn in a round of so many seconds at most; a few where they are not given. */
+  learn(seconds?: number): Verdict;
   rollBack(): string;
   forget(): void;
   zip(): Blob;
   status(): Status;
   /** Seconds of predictions, and of training steps where the bundle has any. */
   measure(times: number): { readonly predict: readonly number[]; readonly step: readonly number[]; readonly threads: number };
+  /** Work for about a hundredth of a second: to measure threads with. */
+  work(): number;
   check(folder: string): readonly { readonly name: string; readonly difference: number; readonly tolerance: number }[];
 }
 

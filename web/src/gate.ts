@@ -40,6 +40,12 @@ export interface Verdict {
   readonly after: number;
   readonly globalBefore?: number;
   readonly globalAfter?: number;
+  /** Share of the user's earlier samples that are answered right. */
+  readonly earlierBefore?: number;
+  readonly earlierAfter?: number;
+  /** Samples that there was no time to judge by, and the seconds that a round takes which judges by all. */
+  readonly unjudged?: number;
+  readonly seconds?: number;
   /** Certain loss and gain on the check samples. */
   readonly bounds?: readonly [number, number];
 }
@@ -107,6 +113,15 @@ export function judgeCheck(verdict: Verdict, check: GlobalCheck | undefined, rul
     return { ...judged, accepted: false, reason: `too much is forgotten since the export: ${reason}` };
   }
   return judged;
+}
+
+/** Look at the user's earlier samples: an accepted model is refused where it certainly forgets too many of them. */
+export function judgeEarlier(verdict: Verdict, old: readonly boolean[], now: readonly boolean[], rules: Rules = RULES): Verdict {
+  const [earlierBefore, earlierAfter] = [sum(old) / old.length, sum(now) / now.length];
+  const reason = `${verdict.reason}; earlier photos ${percent(earlierBefore)} before, ${percent(earlierAfter)} after`;
+  const judged = { ...verdict, earlierBefore, earlierAfter, reason };
+  if (!verdict.accepted || leastDrop(...changes(old, now), now.length, rules.confidence) <= rules.globalDrop) return judged;
+  return { ...judged, accepted: false, reason: `too many of your earlier photos are forgotten: ${reason}` };
 }
 
 function changes(old: readonly boolean[], now: readonly boolean[]): [number, number] {

@@ -5,7 +5,7 @@ export { TunerError } from "./bytes.ts";
 export { Client } from "./client.ts";
 export { judgeCheck, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
 export { decodePhoto, fit, normalise, type Pixels } from "./image.ts";
-export { Learner, type Status } from "./learner.ts";
+export { type Change, Learner, type Status } from "./learner.ts";
 export { Model, type Prediction, type Sample } from "./model.ts";
 export { configure, type Runtime } from "./session.ts";
 export { browserStore, memoryStore, type Store } from "./store.ts";

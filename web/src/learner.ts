@@ -1,13 +1,13 @@
 /** A bundle in use on this device: it predicts, keeps labelled samples, learns in rounds, and goes back. */
 
-import { Bundle, FILE, unlearnable } from "./bundle.ts";
+import { Bundle, FILE, unextendable, unlearnable } from "./bundle.ts";
 import { type Bytes, sha256, TunerError } from "./bytes.ts";
 import type { Rules, Verdict } from "./gate.ts";
 import { Model, type Prediction, type Sample } from "./model.ts";
 import type { Before, Labelled, Progress } from "./round.ts";
 import type { Runtime } from "./session.ts";
 import type { Store } from "./store.ts";
-import { labelsBy, SEPARATOR, targetOf } from "./target.ts";
+import { isNew, labelsBy, SEPARATOR, targetOf } from "./target.ts";
 import type { Checked, Trainer } from "./trainer.ts";
 import { writeZip } from "./zip.ts";
 
@@ -24,8 +24,19 @@ interface Round {
   readonly verdict: Verdict;
 }
 
+/** What a sample is kept as, and was before; nothing where it was not kept. */
+export interface Change {
+  readonly identity: string;
+  readonly label: string;
+  readonly before?: string;
+}
+
 export interface Status {
   readonly round: string;
+  /** Labels of the bundle in use. */
+  readonly labels: readonly string[];
+  /** Why no other label can be learned here; empty where one can. */
+  readonly fixed: string;
   readonly canGoBack: boolean;
   /** Why the bundle cannot learn here; empty where it can. */
   readonly refusal: string;
@@ -40,6 +51,8 @@ const MOST_SAMPLES = 500;
 /** A bundle with what this device has made of it. */
 export class Learner {
   #model!: Model;
+  /** Samples that were removed since the bundle was opened, so that this can be undone. */
+  readonly #removed = new Map<string, Labelled>();
 
   private constructor(
     readonly exported: Bundle,
@@ -71,40 +84,61 @@ export class Learner {
     return this.#model.predict(sample);
   }
 
-  /** Keep a sample with its true label; a later label replaces the one it had. The oldest leave. */
-  async keep(sample: Sample, label: string): Promise<string> {
-    targetOf(label, this.bundle.info);
-    label = labelsBy(label, this.bundle.info).join(SEPARATOR);
-    const bytes = new Uint8Array(sample.buffer, sample.byteOffset, sample.byteLength);
-    const identity = sha256(bytes).slice(0, 32);
-    const before = (await this.#samples()).find(([, kept]) => kept.identity === identity);
-    const key = before?.[0] ?? this.#key(`sample/${String(Date.now()).padStart(15, "0")}-${identity}`);
+  /**
+   * Keep a sample, or one that is kept already, by its identity, with its true label; a later label replaces the one that
+   * it had. A label that the bundle does not have is learned in the next round. The oldest samples leave.
+   */
+  async keep(from: Sample | string, label: string): Promise<Change> {
+    const { info } = this.bundle;
+    if (isNew(label, info)) label = (await import("./labels.ts")).newLabel(label, info);
+    else targetOf(label, info);
+    label = labelsBy(label, info).join(SEPARATOR);
+    const identity = typeof from === "string" ? from : identityOf(from);
+    const kept = await this.#keyOf(identity);
+    const before = kept ? await this.store.get<Labelled>(kept) : undefined;
+    const sample = typeof from === "string" ? (before ?? this.#removed.get(identity))?.sample : from;
+    if (!sample) throw new TunerError("this photo is no longer there: choose it again");
+    const key = kept ?? this.#key(`sample/${String(Date.now()).padStart(15, "0")}-${identity}`);
     await this.store.set(key, { identity, label, sample } satisfies Labelled);
     const keys = await this.store.keys(this.#key("sample/"));
     for (const old of keys.slice(0, Math.max(0, keys.length - MOST_SAMPLES))) await this.store.delete(old);
-    return identity;
+    return { identity, label, ...(before ? { before: before.label } : {}) };
   }
 
-  /** Remove a sample. */
+  /** Remove a sample; `keep` still finds it until the bundle is opened again. */
   async remove(identity: string): Promise<void> {
-    for (const [key, kept] of await this.#samples()) if (kept.identity === identity) await this.store.delete(key);
+    const key = await this.#keyOf(identity);
+    const kept = key ? await this.store.get<Labelled>(key) : undefined;
+    if (!key || !kept) return;
+    this.#removed.set(identity, kept);
+    await this.store.delete(key);
   }
 
   /** Return the samples that are kept, the oldest first. */
   async samples(): Promise<Labelled[]> {
-    return (await this.#samples()).map(([, kept]) => kept);
+    const keys = await this.store.keys(this.#key("sample/"));
+    const samples = await Promise.all(keys.map((key) => this.store.get<Labelled>(key)));
+    return samples.filter((kept) => kept !== undefined);
   }
 
-  /** Train on the samples that are kept; the new model is in use if the gate accepts it. */
-  async learn(progress?: Progress, rules?: Rules): Promise<Verdict> {
+  /**
+   * Train on the samples that are kept, with their new labels; the new model is in use if the gate accepts it.
+   *
+   * `seconds` replaces the time of the rules.
+   */
+  async learn(progress?: Progress, rules?: Rules, seconds?: number): Promise<Verdict> {
     const { names, count } = await this.#rounds();
     const round = await this.#round(names[0]!);
     const samples = await this.samples();
-    const [{ openTrainer }, { runRound }] = await Promise.all([import("./trainers.ts"), import("./round.ts")]);
-    const trainer = await openTrainer(this.bundle, this.runtime, this.#model);
+    const [{ openTrainer }, { runRound }, { RULES }] = await Promise.all([import("./trainers.ts"), import("./round.ts"), import("./gate.ts")]);
+    const limits = { ...(rules ?? RULES), ...(seconds === undefined ? {} : { seconds }) };
+    const added = [...new Set(samples.map(({ label }) => label))].filter((label) => isNew(label, this.bundle.info));
+    const bundle = added.length ? await (await import("./labels.ts")).withLabels(this.bundle, added) : this.bundle;
+    const old = added.length ? await Model.open(bundle, this.runtime) : this.#model;
+    const trainer = await openTrainer(bundle, this.runtime, old);
     try {
       const learned = new Set(round?.learned);
-      const result = await runRound(this.#model, trainer, samples, learned, () => this.#before(names[0]!, trainer), rules, progress);
+      const result = await runRound(old, trainer, samples, learned, () => this.#before(names[0]!, trainer), limits, progress);
       if (!result.files) return result.verdict;
       const name = String(count + 1).padStart(4, "0");
       const identities = new Set([...learned, ...samples.map(({ identity }) => identity)]);
@@ -117,6 +151,7 @@ export class Learner {
       return result.verdict;
     } finally {
       await trainer.release();
+      if (added.length) await old.release();
     }
   }
 
@@ -133,6 +168,7 @@ export class Learner {
   /** Remove every sample and every round: the bundle is in use as it was exported. */
   async forget(): Promise<void> {
     for (const key of await this.store.keys(this.#key(""))) await this.store.delete(key);
+    this.#removed.clear();
     await this.#use(await Model.open(this.exported, this.runtime));
   }
 
@@ -147,6 +183,8 @@ export class Learner {
     const keys = await this.store.keys(this.#key("sample/"));
     return {
       round: names[0]!,
+      labels: this.bundle.info.labels,
+      fixed: unextendable(this.bundle.info),
       canGoBack: names.length > 1,
       refusal: unlearnable(this.exported.info),
       samples: keys.length,
@@ -158,13 +196,8 @@ export class Learner {
     return `${this.exported.identity}/${name}`;
   }
 
-  async #samples(): Promise<[string, Labelled][]> {
-    const samples: [string, Labelled][] = [];
-    for (const key of await this.store.keys(this.#key("sample/"))) {
-      const kept = await this.store.get<Labelled>(key);
-      if (kept) samples.push([key, kept]);
-    }
-    return samples;
+  async #keyOf(identity: string): Promise<string | undefined> {
+    return (await this.store.keys(this.#key("sample/"))).find((key) => key.endsWith(`-${identity}`));
   }
 
   async #rounds(): Promise<Rounds> {
@@ -224,4 +257,9 @@ export class Learner {
     this.#model = model;
     await before.release();
   }
+}
+
+/** Return what a sample is known by: a hash of its content. */
+export function identityOf(sample: Sample): string {
+  return sha256(new Uint8Array(sample.buffer, sample.byteOffset, sample.byteLength)).slice(0, 32);
 }

@@ -1,10 +1,10 @@
 /** One round: train on the samples, let models that were trained without them answer, and let the gate judge. */
 
 import type { Bytes } from "./bytes.ts";
-import { type Comparison, isDecided, judgeCheck, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
+import { type Comparison, isDecided, judgeCheck, judgeEarlier, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
 import type { Model, Sample } from "./model.ts";
 import { isRight, NEAR } from "./target.ts";
-import type { Checked, Trainer } from "./trainer.ts";
+import type { Answered, Checked, Trainer } from "./trainer.ts";
 
 /** A sample with its label; `identity` depends on its content alone. Several labels or numbers are joined by `SEPARATOR`. */
 export interface Labelled {
@@ -25,6 +25,8 @@ export interface Before {
   readonly old: Checked | undefined;
   readonly exported: Checked | undefined;
 }
+
+const LATE = "there was no time to judge by";
 
 /** Called with a share of the work that is done, from 0 to 1. */
 export type Progress = (share: number) => void;
@@ -73,7 +75,7 @@ export async function runRound(
     return { verdict };
   }
   const before = await checks();
-  if (!numbers && new Set(samples.map(({ label }) => label)).size === 1 && !before.old) {
+  if (!numbers && new Set(samples.map(({ label }) => label)).size === 1 && !before.old && !trainer.earlier) {
     const reason = "all photos have one label, and there are no others to notice forgetting: give two classes";
     return { verdict: { ...judgeSamples(nothing, rules), reason } };
   }
@@ -90,21 +92,29 @@ export async function runRound(
   const training = await trainer.expected(samples.length);
   const limit = (rules.seconds ?? Infinity) - checking; // the new model is checked too
   const wanted = train?.folds ?? 5;
+  const prepared = passed();
   const [count, most] = planFolds(fresh.length, wanted, training, limit - passed(), rules.least);
   const folds = foldsOf(samples, fresh, count, !numbers);
   const parts = Math.min(folds.length, most) + 1;
   const answers = new Map<number, boolean>();
-  let rest = "there was no time to judge by";
-  for (const [number, fold] of folds.entries()) {
+  let trained = 0;
+  const all = { features, labels, places };
+  let losses = trainer.leavesOut ? await trainer.train(all, (step, steps) => progress(step / steps)) : undefined;
+  const left = losses && trainer.leftOut(fresh.map((row) => features[row]!));
+  const answer = (row: number, { logits, exit }: Answered): void => {
+    answers.set(row, isRight(logits, labels[row]!, loss));
+    taken.set(row, exit);
+  };
+  left?.forEach((found, at) => answer(fresh[at]!, found));
+  let rest = LATE;
+  for (const [number, fold] of left ? [] : folds.entries()) {
     const kept = [...samples.keys()].filter((row) => !fold.includes(row));
     const some = { features: kept.map((row) => features[row]!), labels: kept.map((row) => labels[row]!), places: kept.map((row) => places[row]!) };
     const own = fold.map((row) => features[row]!);
     await trainer.train(some, (step, steps) => progress(Math.min(1, (number + step / steps) / parts)), own);
     const found = await trainer.answers(own);
-    fold.forEach((row, i) => {
-      answers.set(row, isRight(found[i]!.logits, labels[row]!, loss));
-      taken.set(row, found[i]!.exit);
-    });
+    trained = number + 1;
+    fold.forEach((row, i) => answer(row, found[i]!));
     // an answer may count for leaving earlier too: then all are looked at
     if (!exits && isDecided(old, fresh.map((row) => answers.get(row)), rules)) {
       rest = "the decision does not depend on";
@@ -127,11 +137,14 @@ export async function runRound(
   let verdict = judgeSamples(comparison, rules);
   const others = fresh.length - judging.length;
   if (others) verdict = { ...verdict, reason: `${verdict.reason} (${rest} the other ${others})` };
+  if (others && rest === LATE) verdict = { ...verdict, unjudged: others, seconds: prepared + ((passed() - prepared) / trained) * (wanted + 1) };
   if (!verdict.accepted && !(verdict.open && before.old)) return { verdict };
-  const losses = await trainer.train({ features, labels, places }, (step, steps) => progress((parts - 1 + step / steps) / parts));
+  losses ??= await trainer.train(all, (step, steps) => progress((parts - 1 + step / steps) / parts));
   const after = await trainer.checked();
   const check = before.old && after ? { exported: (before.exported ?? before.old).right, old: before.old.right, new: after.right, name: numbers ? "known photos" : "known classes" } : undefined;
   verdict = judgeCheck(verdict, check, rules);
+  const earlier = trainer.earlierRight();
+  if (earlier) verdict = judgeEarlier(verdict, earlier.old, earlier.new, rules);
   if (!verdict.accepted) return { verdict };
   return { verdict, files: await trainer.save(losses, samples.length, before.old?.score ?? null, after?.score ?? null), checked: after };
 }

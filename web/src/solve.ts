@@ -34,8 +34,14 @@ const MOST_FITTED = 2000;
 const MOST_CHOICES = 200_000;
 const HARD = 1e4;
 
+/** A head, and its logits of each local sample by a head without that sample. */
+export interface Solution {
+  readonly head: LinearHead;
+  readonly left: readonly Float64Array[];
+}
+
 /** Solve for a head. */
-export function unionHead(given: LinearHead, local: Samples, known: Samples, settings: Settings): LinearHead {
+export function unionHead(given: LinearHead, local: Samples, known: Samples, settings: Settings): Solution {
   const outputs = given.bias.length;
   const count = local.labels.length;
   if (!count) throw new TunerError("there is nothing to solve from: add samples and their labels first");
@@ -78,7 +84,12 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
     }
     bias[label] = bias[label]! + s * scores.bias[at]! + c * one[at]! + (gate ? k * gate.head.bias[0]! : 0);
   });
-  return { weight, bias };
+  const leftOut = local.features.map((row, i) => {
+    const logits = apply(given, row).map((value) => t * value);
+    classes.forEach((label, at) => (logits[label] = logits[label]! + s * left[i]![at]! + c * one[at]! + (gate ? k * gate.left[i]! : 0)));
+    return logits;
+  });
+  return { head: { weight, bias }, left: leftOut };
 }
 
 /** Return the scores of a sample: W x + b. */

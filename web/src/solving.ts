@@ -1,11 +1,12 @@
 /** Solve for a head in closed form: a round is one solution. */
 
+import type { BundleInfo } from "./bundle.ts";
 import { type Bytes, roundEven, TunerError } from "./bytes.ts";
-import { apply, type LinearHead, type Settings, unionHead } from "./solve.ts";
+import { apply, type LinearHead, type Settings, type Solution, unionHead } from "./solve.ts";
 import type { Weights } from "./step.ts";
-import { labelsOf, surprise, type Target } from "./target.ts";
+import { isRight, labelsOf, surprise, type Target } from "./target.ts";
 import { floats, type Tensor, type TensorFile, tensorOf, writeTensors } from "./tensors.ts";
-import { type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
+import { type Answered, type Earlier, type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
 
 const SAME = 2;
 const LARGEST_CODE = 2 ** 14;
@@ -13,6 +14,11 @@ const LARGEST_CODE = 2 ** 14;
 interface Coded {
   readonly code: Float64Array;
   readonly label: Target;
+}
+
+/** Return whether codes are of one sample. */
+function isSame(one: Float64Array, two: Float64Array): boolean {
+  return one.every((value, f) => Math.abs(value - two[f]!) <= SAME);
 }
 
 /** Solves for the head. */
@@ -23,6 +29,7 @@ export class SolvingTrainer extends TailTrainer {
   #unit = 1;
   #own: Coded[] = [];
   #before: Coded[] = [];
+  #left: readonly Float64Array[] = [];
   #known!: readonly Float64Array[];
   #first!: Weights;
 
@@ -59,7 +66,7 @@ export class SolvingTrainer extends TailTrainer {
   async train(samples: NewSamples<Float32Array>, watch: Watch = () => {}, without: readonly Float32Array[] = []): Promise<number[]> {
     this.#own = [...this.#before];
     const drop = (code: Float64Array): void => {
-      this.#own = this.#own.filter((one) => one.code.some((value, f) => Math.abs(value - code[f]!) > SAME));
+      this.#own = this.#own.filter((one) => !isSame(one.code, code));
     };
     samples.features.forEach((row, i) => {
       const code = this.#coded(row);
@@ -67,10 +74,8 @@ export class SolvingTrainer extends TailTrainer {
       this.#own.push({ code, label: samples.labels[i]! });
     });
     without.forEach((row) => drop(this.#coded(row)));
-    const features = this.#own.map(({ code }) => code.map((value) => value * this.#unit));
-    const labels = this.#own.map(({ label }) => label);
-    const known = { features: this.#known, labels: this.replay.labels };
-    const head = unionHead(this.#given, { features, labels }, known, this.#settings);
+    const { head, left } = this.#solved(this.#own);
+    this.#left = left;
     const [weight, bias] = [...this.weights].map(([name, { shape }], i) => {
       const data = Float32Array.from(i ? head.bias : head.weight);
       return [name, { type: "F32", shape, data }] satisfies [string, Tensor];
@@ -78,8 +83,41 @@ export class SolvingTrainer extends TailTrainer {
     this.weights = new Map([weight!, bias!]);
     watch(1, 1);
     const rounded = this.#head();
-    const loss = features.reduce((sum, row, i) => sum + surprise(apply(rounded, row), labels[i]!), 0);
-    return [loss / labels.flat().length];
+    const loss = this.#own.reduce((sum, own) => sum + surprise(apply(rounded, this.#features(own)), own.label), 0);
+    return [loss / this.#own.flatMap(({ label }) => label).length];
+  }
+
+  #features({ code }: Coded): Float64Array {
+    return code.map((value) => value * this.#unit);
+  }
+
+  #solved(own: readonly Coded[]): Solution {
+    const local = { features: own.map((one) => this.#features(one)), labels: own.map(({ label }) => label) };
+    return unionHead(this.#given, local, { features: this.#known, labels: this.replay.labels }, this.#settings);
+  }
+
+  override get earlier(): number {
+    return this.#before.length;
+  }
+
+  override get leavesOut(): boolean {
+    return true;
+  }
+
+  override leftOut(samples: readonly Float32Array[]): Answered[] {
+    const rows = samples.map((row) => this.#coded(row)).map((code) => this.#own.findIndex((one) => isSame(one.code, code)));
+    return rows.map((row) => ({ logits: Float32Array.from(this.#left[row]!), exit: 0 }));
+  }
+
+  override earlierRight(): Earlier | undefined {
+    const still = this.#before.filter((one) => this.#own.includes(one)); // the others have a newer label
+    if (!still.length) return undefined;
+    const before = this.#solved(this.#before).left;
+    const right = (logits: Float64Array, { label }: Coded): boolean => isRight(Float32Array.from(logits), label, this.bundle.info.loss);
+    return {
+      old: still.map((one) => right(before[this.#before.indexOf(one)]!, one)),
+      new: still.map((one) => right(this.#left[this.#own.indexOf(one)]!, one)),
+    };
   }
 
   async logits(features: Float32Array, count: number): Promise<Float32Array[]> {
@@ -91,6 +129,10 @@ export class SolvingTrainer extends TailTrainer {
   #head(): LinearHead {
     const [weight, bias] = [...this.weights.values()].map(({ data }) => Float64Array.from(data as Float32Array));
     return { weight: weight!, bias: bias! };
+  }
+
+  protected override described(): Partial<BundleInfo> {
+    return { train: { ...this.bundle.info.train!, own_samples: this.#own.length } };
   }
 
   protected override replaced(): Map<string, Bytes> {

@@ -24,6 +24,11 @@ export function labelsBy(text: string, { loss, label_map: map = {} }: BundleInfo
   return [...new Set(names.flatMap((name) => (Object.hasOwn(map, name) ? map[name]! : name)))];
 }
 
+/** Return whether a text is a label that a bundle does not have, where a sample has one. */
+export function isNew(text: string, info: BundleInfo): boolean {
+  return info.loss === "single-label" && labelsBy(text, info).every((label) => !info.labels.includes(label));
+}
+
 /** Return the target of a label, or of several; of a regression, of a number for each output. */
 export function targetOf(text: string, info: BundleInfo): Target {
   const { labels, loss, targets } = info;

@@ -44,6 +44,12 @@ export interface Checked {
   readonly score: number;
 }
 
+/** Whether the user's earlier samples are answered right, each by a model without it: before training, and after. */
+export interface Earlier {
+  readonly old: readonly boolean[];
+  readonly new: readonly boolean[];
+}
+
 /** What trains, whichever way, on samples as `F`. */
 export abstract class Trainer<F = unknown> {
   protected constructor(
@@ -65,6 +71,26 @@ export abstract class Trainer<F = unknown> {
    * A head in closed form is solved as if it had never had the samples `without`.
    */
   abstract train(samples: NewSamples<F>, watch?: Watch, without?: readonly F[]): Promise<number[]>;
+
+  /** Number of the user's earlier samples that training reads; those of a head in closed form. */
+  get earlier(): number {
+    return 0;
+  }
+
+  /** Return how the earlier samples are answered, after training; nothing where there are none. */
+  earlierRight(): Earlier | undefined {
+    return undefined;
+  }
+
+  /** Whether one training also gives the answer to each sample by a model without it. */
+  get leavesOut(): boolean {
+    return false;
+  }
+
+  /** Return the answer to each of these samples, which were trained on, by a model without it; see `leavesOut`. */
+  leftOut(_samples: readonly F[]): Answered[] {
+    return [];
+  }
 
   /** Return to the weights of the bundle. */
   abstract reset(): void;

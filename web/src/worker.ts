@@ -2,14 +2,15 @@
 
 import { Bundle, fetched } from "./bundle.ts";
 import { TunerError } from "./bytes.ts";
-import type { Calls, Request, Response } from "./client.ts";
+import { type Calls, Client, type Request, type Response } from "./client.ts";
 import { decodePhoto, fit } from "./image.ts";
-import { Learner } from "./learner.ts";
+import { type Change, identityOf, Learner } from "./learner.ts";
 import type { Sample } from "./model.ts";
 import { configure, type Runtime } from "./session.ts";
 import { browserStore, memoryStore } from "./store.ts";
+import { measuredThreads, work } from "./threads.ts";
 
-const MOST_HANDLES = 200;
+const MOST_HANDLES = 500;
 
 type Handlers = { readonly [N in keyof Calls]: (...values: Parameters<Calls[N]>) => Promise<ReturnType<Calls[N]>> };
 
@@ -40,7 +41,8 @@ async function sampleOf(photo: Blob): Promise<Sample> {
 const handlers: Handlers = {
   async open(folder, ort, wanted) {
     const runtime = (await import(/* @vite-ignore */ `${ort}ort.wasm.min.mjs`)) as Runtime;
-    threads = configure(runtime, ort, wanted);
+    // once: the threads of ONNX Runtime stay as they are when its first session is opened
+    if (!learner) threads = configure(runtime, ort, wanted ?? (await usefulThreads()));
     const bundle =
       typeof folder === "string" ? await Bundle.fetch(folder) : await Bundle.unzip(new Uint8Array(await folder.arrayBuffer()));
     const store = await browserStore("device-tuner").catch(memoryStore);
@@ -54,24 +56,32 @@ const handlers: Handlers = {
     const sample = typeof photo === "number" ? taken(photo) : await sampleOf(photo);
     const decoded = (performance.now() - began) / 1000;
     const prediction = await opened().predict(sample);
-    if (typeof photo === "number") return { ...prediction, handle: photo, decoded };
+    const identity = identityOf(sample);
+    if (typeof photo === "number") return { ...prediction, handle: photo, identity, decoded };
     handles.set(++last, sample);
     for (const old of [...handles.keys()].slice(0, -MOST_HANDLES)) handles.delete(old);
-    return { ...prediction, handle: last, decoded };
+    return { ...prediction, handle: last, identity, decoded };
   },
-  async keep(handle, label) {
-    return opened().keep(taken(handle), label);
+  async keep(photos) {
+    const from = photos.map(({ photo }) => (typeof photo === "number" ? taken(photo) : photo));
+    const changes: Change[] = [];
+    for (const [i, { label }] of photos.entries()) changes.push(await opened().keep(from[i]!, label));
+    return changes;
   },
-  remove: (identity) => opened().remove(identity),
-  async samples() {
+  async remove(identities) {
+    for (const identity of identities) await opened().remove(identity);
+  },
+  async samples(known = []) {
     const size = opened().bundle.info.input.size ?? 0;
+    const has = new Set(known);
     return (await opened().samples()).map(({ identity, label, sample }) => {
+      if (has.has(identity)) return { identity, label, size };
       const pixels = new Uint8ClampedArray(size * size * 4).fill(255);
       for (let i = 0; i < size * size; i++) for (let c = 0; c < 3; c++) pixels[4 * i + c] = sample[c * size * size + i]!;
       return { identity, label, pixels, size };
     });
   },
-  learn: () => opened().learn(progress),
+  learn: (seconds) => opened().learn(progress, undefined, seconds),
   rollBack: () => opened().rollBack(),
   forget: () => opened().forget(),
   zip: () => opened().zip(),
@@ -87,6 +97,7 @@ const handlers: Handlers = {
     }
     return { predict, step, threads };
   },
+  work: async () => work(),
   async check(folder) {
     const { conformance } = await import("./conformance.ts");
     return conformance(
@@ -97,6 +108,27 @@ const handlers: Handlers = {
     );
   },
 };
+
+/** Return how many threads pay, where the page may have any: the others are workers of this same file, for a moment. */
+async function usefulThreads(): Promise<number> {
+  if (!globalThis.crossOriginIsolated) return 1;
+  const others: Worker[] = [];
+  const most = Math.min(4, navigator.hardwareConcurrency);
+  try {
+    return await measuredThreads(most, async (count) => {
+      const clients = Array.from({ length: count }, () => {
+        others.push(new Worker(globalThis.location.href, { type: "module" }));
+        return new Client(others.at(-1)!);
+      });
+      await Promise.all(clients.map((client) => client.call("work"))); // until they are loaded
+      return clients.map((client) => () => client.call("work"));
+    });
+  } catch {
+    return most; // a browser without workers in workers
+  } finally {
+    for (const other of others) other.terminate();
+  }
+}
 
 /** Return what trains a step, and returns its seconds: a session that is opened once. */
 async function stepOf({ bundle, runtime }: Learner): Promise<() => Promise<number>> {

@@ -10,7 +10,7 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "round", "random", "target", "model", "trainer", "trainers"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "target", "model", "trainer", "trainers"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
@@ -325,4 +325,52 @@ test("a sample that is none of the user's classes is answered unknown where that
   const exits = await own.Bundle.open(source(`${BUNDLES}/exits/bundle`));
   await assert.rejects(own.Model.open(exits, ort, true), /cannot tell which samples are unknown/);
   for (const part of [trainer, told, plain]) await part.release();
+});
+
+test("a new label is one more row of a head that is solved for: it is learned, and undone", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/solved-photos/bundle`));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  const random = own.randomOf(5);
+  const size = bundle.info.input_shape.reduce((a, b) => a * b);
+  const stripes = () => new Uint8Array(size).map((_, at) => 200 * ((at >> 2) % 2) + 20 * random());
+  for (let i = 0; i < 12; i++) await learner.keep(stripes(), "stripes");
+  for (const text of ["a|b", "a\nb", "x".repeat(101)]) await assert.rejects(learner.keep(stripes(), text), /must be printable text/);
+  const probe = stripes();
+  assert.notEqual((await learner.predict(probe)).label, "stripes");
+  const rules = { confidence: 0.95, globalDrop: 0.05, least: 10 };
+  const verdict = await learner.learn(undefined, rules);
+  assert.ok(verdict.accepted && verdict.after === 12, verdict.reason);
+  assert.ok(verdict.earlierAfter > verdict.earlierBefore - 0.05, verdict.reason); // the user's earlier samples are asked too
+  assert.deepEqual((await learner.status()).labels, [...bundle.info.labels, "stripes"]);
+  const { label, probabilities } = await learner.predict(probe);
+  assert.equal(label, "stripes");
+  const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
+  assert.equal(zipped.info.parent, bundle.identity);
+  assert.equal(zipped.info.train.own_samples, bundle.info.train.own_samples + 12);
+  const taught = await own.Learner.open(zipped, ort, own.memoryStore());
+  assert.deepEqual((await taught.predict(probe)).probabilities, probabilities);
+  await learner.rollBack();
+  assert.deepEqual((await learner.status()).labels, bundle.info.labels);
+  const tail = await own.Learner.open(await own.Bundle.open(source(`${BUNDLES}/tail/bundle`)), ort, own.memoryStore());
+  await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /learns new labels in Python only/);
+});
+
+test("a round that had no time for all samples says how many judged, and what the rest takes", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/tail/bundle`));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  const random = own.randomOf(5);
+  const size = bundle.info.input_shape.reduce((a, b) => a * b);
+  for (let i = 0; i < 30; i++) { // four in five are right already: no fifteen of them decide
+    const sample = new Float32Array(size).map(() => random());
+    const { label } = await learner.predict(sample);
+    await learner.keep(sample, i % 5 ? label : bundle.info.labels.find((other) => other !== label));
+  }
+  const verdict = await learner.learn(undefined, { confidence: 0.95, globalDrop: 0.2, least: 10 }, 0);
+  assert.ok(!verdict.accepted && verdict.unjudged > 0 && verdict.samples + verdict.unjudged === 30 && verdict.seconds > 0, verdict.reason);
+});
+
+test("threads are as many as work at once", async () => {
+  const helpers = (delay) => async (count) => Array.from({ length: count }, () => () => new Promise((resolve) => setTimeout(resolve, delay)));
+  assert.equal(await own.measuredThreads(2, helpers(500)), 1); // the other core is busy
+  assert.equal(await own.measuredThreads(1, helpers(0)), 1);
 });

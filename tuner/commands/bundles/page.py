@@ -48,10 +48,14 @@ def require_photos(info: BundleInfo) -> None:
 
 
 def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
-    """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy."""
+    """Copy the page into the folder of a bundle; its files are not the bundle's, which rounds of training copy.
+
+    All files can then be read by every user of the machine, so that a web server with a user of its own can serve them.
+    """
     require_photos(info)
     for name, source in files.items():
         target = bundle / FOLDER / name
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-        target.chmod(0o600)
+    for path in (bundle, *bundle.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
