@@ -37,6 +37,9 @@ from tuner_labels.onnx_rows import Resize, counted_nodes, nodes_of, resized
 NEVER = -100.0
 #: Least factor of the trained rows, by which the row of a new label is divided.
 LEAST_FACTOR = 0.05
+#: Largest share of the samples that a bundle has which a new label may take from the others; and the factor by which an
+#: offset is larger than it needs to be, so that rounding to float32 takes none.
+MOST_LOST, LARGER = 0.01, 1.001
 #: Largest difference between what the step computes before and after, as a share of the largest value.
 TOLERANCE = 1e-3
 _STATES = ("mean.", "square.", "momentum.")  # of the optimiser, before the name of a weight
@@ -62,7 +65,7 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
     samples = int(np.isin(labels, old).sum())
     if photos:
         added = tail.body.logits(trainer.features(photos), tail.weights)
-        solved, samples = _solved(head, added, (known, labels)), len(added)
+        solved, samples = _held_back(_solved(head, added, (known, labels)), labels), len(added)
         head, logits = _with_last_row(head, solved), solved.known_left_out
         found = share_found(targets, solved.left_out, np.full(samples, new[0]), new)[0]
     after, others = score_of_others(targets, logits, moved, new)
@@ -141,6 +144,23 @@ def _solved(head: LinearHead, added: Floats, known: tuple[Floats, Labels]) -> Un
     local = empty.added(coded(added, step), np.full(len(added), outputs - 1))
     settings = UnionSettings(local_weight=1 / len(np.unique(labels)))
     return union_head(head, local, empty.added(coded(features, step), labels), settings)
+
+
+def _held_back(solved: UnionHead, labels: Labels) -> UnionHead:
+    """Return a head whose last row takes at most `MOST_LOST` of the known samples from their labels.
+
+    Its offset is lowered as far as that needs: a new label that is not found can be taught with more photos, but what
+    the others lose is not seen. Each sample is answered by a row that was solved without it.
+    """
+    logits, places = solved.known_left_out, np.arange(len(labels))
+    right = logits[:, :-1].argmax(axis=1) == labels
+    above = np.sort((logits[:, -1] - logits[places, labels])[right])[::-1]
+    most = int(MOST_LOST * len(labels))
+    drop = np.zeros(len(solved.head.bias))
+    if len(above) > most and above[most] > 0:
+        drop[-1] = above[most] * LARGER
+    head = LinearHead(solved.head.weight, solved.head.bias - drop)
+    return UnionHead(head, solved.numbers, solved.left_out - drop, logits - drop)
 
 
 def _with_last_row(head: LinearHead, solved: UnionHead) -> LinearHead:
