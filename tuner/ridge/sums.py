@@ -162,7 +162,8 @@ def _products(codes: Doubles, targets: Array, weights: Doubles | None) -> tuple[
     for here in blocks(len(codes)):
         rows = np.column_stack([codes[here], np.ones(len(codes[here]))])
         weighted = rows if weights is None or (weights == 1).all() else rows * weights[here, None]
-        gram += weighted.T @ rows
+        for columns in blocks(size):
+            gram[:, columns] += weighted.T @ rows[:, columns]
         cross += weighted.T @ targets[here]
     return gram, cross
 
