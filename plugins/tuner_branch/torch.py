@@ -109,9 +109,8 @@ def _gates(features: Floats, is_local: Flags) -> Iterator[tuple[LinearHead, Doub
         Domain.empty(features.shape[1], 1, step).added(coded(features[rows], step), np.zeros(rows.sum(), np.int64))
         for rows in (is_local, ~is_local)
     )
-    sums = local.sums()
     for penalty in PENALTIES:
-        head, *left = gate_head(local, known, sums, UnionSettings(gate_ridge=penalty))
+        head, *left = gate_head(local, known, UnionSettings(gate_ridge=penalty))
         scores = np.empty(len(is_local))
         scores[is_local], scores[~is_local] = left
         if head is not None:

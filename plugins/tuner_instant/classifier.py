@@ -3,21 +3,22 @@
 Field numbers are those of onnx.proto3 (ONNX 1.23).
 """
 
+import mmap
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tuner.arrays import Array
-from tuner.bundle.format import MOST_FILE_BYTES
+from tuner.arrays import Array, Floats
 from tuner.bundle.onnx_check import check_model
 from tuner.errors import BundleError, TaskError
 from tuner.ort import answer
-from tuner.ort.protobuf import Message, field, joined, parsed, parts_of, texts, varint
+from tuner.ort.protobuf import ByteRange, Message, field, integer, joined, parsed, parts_of, ranges, texts, varint
 from tuner.ort.session import FEATURES, LOGITS
-from tuner.reading import kind_of, read_bytes
+from tuner.reading import kind_of, open_regular
 from tuner.ridge.solve import LinearHead
 
 _GRAPH = 7  # of ModelProto
@@ -34,20 +35,19 @@ WAY_OUT = "give a classifier that ends in one linear layer (Gemm, or MatMul and 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classifier:
-    """An ONNX file that ends in a linear layer.
+    """An ONNX file that ends in a linear layer. Its content is read when it is asked for, and not kept in memory.
 
     Attributes:
-        model: The file's own fields, with `graph` in the place of its graph.
-        graph: The fields of its graph, up to what enters the head; it takes batches of any size.
+        path: The file.
         reads: Name of what enters the head, float32 [n, features].
-        head: The head as it was given.
+        outputs, features: Sizes of the head.
         shape: Shape of one sample; None for a size that the file leaves open.
     """
 
-    model: Message
-    graph: Message
+    path: Path
     reads: str
-    head: LinearHead
+    outputs: int
+    features: int
     shape: tuple[int | None, ...]
 
     @classmethod
@@ -61,36 +61,54 @@ class Classifier:
             raise TaskError(f"--model {path}: no such file: give an ONNX file of a classifier")
         try:
             check_model(path)
-            model = parsed(read_bytes(path, MOST_FILE_BYTES))
-            graph = parsed(parts_of(model, _GRAPH)[0])
+            _, graph = _content(path)
             reads, head = _Nodes(graph).head()
-            graph, shape = _taken(_before(graph, reads))
+            _, shape = _taken(_before(graph, reads))
         except (BundleError, OSError) as error:
             reason = str(error).removeprefix(f"{path}: ").replace(": export again", "")
             more = ": save it in one file (external_data=False)" if "outside the file" in reason else ""
             raise TaskError(f"--model {path}: {reason}{more}") from None
-        return cls(model, graph, reads, head, shape)
+        return cls(path, reads, *head.weight.shape, shape)
 
-    def features(self) -> bytes:
-        """Return the file without its head: its output is `FEATURES`."""
-        return self._with([], {}, FEATURES)
+    def head(self, rows: Sequence[int]) -> LinearHead:
+        """Return some rows of the head as it was given."""
+        head = _Nodes(_content(self.path)[1]).head()[1]
+        return LinearHead(head.weight[list(rows)], head.bias[list(rows)])
 
-    def with_head(self, head: LinearHead) -> bytes:
-        """Return the file with another head: its outputs are `FEATURES` and `LOGITS`."""
-        weight, bias, turned, product = (f"{PART}.{name}" for name in (WEIGHT, BIAS, "turned", "product"))
-        nodes = [
-            answer.node("Transpose", (weight,), (turned,)),
-            answer.node("MatMul", (self.reads, turned), (product,)),
-            answer.node("Add", (product, bias), (LOGITS,)),
-        ]
-        return self._with(nodes, {weight: head.weight, bias: head.bias}, FEATURES, LOGITS)
+    def write(self, path: Path, head: LinearHead | None = None) -> Path:
+        """Write the file with another head: its outputs are `FEATURES` and `LOGITS`; or without any: `FEATURES`."""
+        nodes = [] if self.reads == FEATURES else [answer.node("Identity", (self.reads,), (FEATURES,))]
+        outputs, values = [FEATURES], dict[str, Floats]()
+        if head is not None:
+            weight, bias, turned, product = (f"{PART}.{name}" for name in (WEIGHT, BIAS, "turned", "product"))
+            nodes += [
+                answer.node("Transpose", (weight,), (turned,)),
+                answer.node("MatMul", (self.reads, turned), (product,)),
+                answer.node("Add", (product, bias), (LOGITS,)),
+            ]
+            outputs, values = [*outputs, LOGITS], {weight: head.weight.astype("f4"), bias: head.bias.astype("f4")}
+        model, graph = _content(self.path)
+        added = parsed(answer.appended(nodes, values, dict.fromkeys(outputs, "float32")))
+        graph = [*_taken(_before(graph, self.reads))[0], *parsed(parts_of(added, _GRAPH)[0])]
+        size = sum(len(joined([part])) for part in graph)
+        with path.open("wb") as file:  # part by part: joined, the content would be in memory twice
+            file.write(joined(model) + _before_bytes(size))
+            file.writelines(joined([part]) for part in graph)
+        return path
 
-    def _with(self, nodes: Sequence[bytes], constants: Mapping[str, Array], *outputs: str) -> bytes:
-        named = [] if self.reads == FEATURES else [answer.node("Identity", (self.reads,), (FEATURES,))]
-        values = {name: np.ascontiguousarray(value, np.float32) for name, value in constants.items()}
-        added = parsed(answer.appended([*named, *nodes], values, dict.fromkeys(outputs, "float32")))
-        graph = joined(self.graph) + parts_of(added, _GRAPH)[0]
-        return joined([(number, graph if number == _GRAPH else value) for number, value in self.model])
+
+def _content(path: Path) -> tuple[Message, Message]:
+    """Return a file's own fields, without its graph, and the fields of its graph."""
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        content: Any = whole
+        (graph,) = ranges(content, ByteRange(0, len(content)), _GRAPH)
+        first, last = parsed(content[: graph.begin - len(_before_bytes(graph.size))]), parsed(content[graph.end :])
+        return [*first, *last], parsed(content, graph)
+
+
+def _before_bytes(size: int) -> bytes:
+    """Return what a file has before so many bytes of its graph: the field's number, and the size."""
+    return field(_GRAPH, b"")[:-1] + integer(0, size)[1:]
 
 
 class _Nodes:

@@ -1,7 +1,7 @@
 """Heads in closed form of features that were computed once: a few are solved, and the best is written as a bundle."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tuner.arrays import Floats, Labels
+from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.bundle.format import MODEL, PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import BundleInfo, Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import Scores
 from tuner.commands.bundles.held import note_bundle
 from tuner.distribution import installed_version
-from tuner.errors import TaskError
+from tuner.errors import BundleError, TaskError
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.info import BlockInfo, ModelInfo
@@ -29,7 +29,7 @@ from tuner.reading import kind_of
 from tuner.results.scores.pareto import best
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import coded, step_of
+from tuner.ridge.sums import blocks, coded, step_of
 from tuner.ridge.union import Domain, UnionHead, UnionSettings, union_head
 from tuner.runtime.train.files import CHECK, REPLAY
 from tuner.runtime.train.solved import SolvedFile
@@ -128,47 +128,46 @@ def instant(
     if not task.labelled or not task.targets.has_classes:
         raise TaskError(f"{data}: a head is solved for classes, and these samples have none: use tuner run")
     read, left_out = features_of(task, classifier, chosen_rows(task), step)
+    samples = {name: len(labels) for name, (_, labels) in read.items()}
     heads = _Heads(task, classifier, read)
+    return_freed()  # by the network and the threads that decoded
     tried = heads.tried(trainable=trainable)
     picked = heads.best_of(tried)
     with new_folder(out) as part:  # last, as a limit may end the process before
         info = heads.write(part, tried[picked], trainable=trainable)
     note_bundle(out)
-    samples = {name: len(labels) for name, (_, labels) in read.items()}
     seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
     return Instant(str(out), *seen, (*task.findings, *task.notes, *task.cautions), time.monotonic() - began)
 
 
 class _Heads:
-    """The heads of some samples, whose features are `read`."""
+    """The heads of some samples, whose features are taken out of `read`: as codes, they take half of the memory."""
 
-    def __init__(self, task: Task, classifier: Classifier, read: Mapping[str, Read]) -> None:
-        self._task, self._classifier, self._read = task, classifier, read
-        given, rows = classifier.head, list(task.head_rows)
-        if max(rows, default=0) >= len(given.bias):
+    def __init__(self, task: Task, classifier: Classifier, read: dict[str, Read]) -> None:
+        self._task, self._classifier = task, classifier
+        rows, features, outputs = task.head_rows, classifier.features, len(task.labels)
+        if max(rows, default=0) >= classifier.outputs:
             raise TaskError(
-                f"the known classes have rows up to {max(rows)}, but the model's head has {len(given.bias)}: give the "
-                "file of their rows with --classes"
+                f"the known classes have rows up to {max(rows)}, but the model's head has {classifier.outputs}: give "
+                "the file of their rows with --classes"
             )
-        features, outputs = given.weight.shape[1], len(task.labels)
         weight, bias = np.zeros((outputs, features)), np.zeros(outputs)
-        weight[: len(rows)], bias[: len(rows)] = given.weight[rows], given.bias[rows]
+        if rows:
+            given = classifier.head(rows)
+            weight[: len(rows)], bias[: len(rows)] = given.weight, given.bias
         self._given, codec = LinearHead(weight, bias), Codec(BITS, (features,))
         none = np.zeros((0, features), np.float32), task.local.train.labels[:0]
         self._replay, self._check = (
             Replay(codec, codec.encode(values), labels)
             for values, labels in (read.get(name, none) for name in ("global.train", "global.val"))
         )
-        known = self._replay.read(np.arange(len(self._replay)))
-        every = (read["local.train"][0], read["local.val"][0], known)
-        self._step = step_of(np.array([np.abs(one).max(initial=0.0) for one in every]))
-        empty = Domain.empty(features, outputs, self._step, multi=task.targets.several)
-        self._known = empty.added(coded(known, self._step), self._replay.labels)
-        self._local = empty
-        for name in ("local.train", "local.val"):
-            self._local = self._local.added(coded(read[name][0], self._step), read[name][1])
-        count = len(read["local.train"][1])
-        self._train = replace(self._local, codes=self._local.codes[:count], labels=self._local.labels[:count])
+        read["global.train"] = self._replay.read(np.arange(len(self._replay))), self._replay.labels
+        self._step = step_of(np.array([np.abs(one).max(initial=0.0) for one, _ in read.values()]))
+        parts = {name: _domain(*read.pop(name), outputs, self._step) for name in list(read)}
+        train, val, self._known = (parts.pop(name) for name in ("local.train", "local.val", "global.train"))
+        self._local = train.added(val.codes, val.labels)
+        self._train, self._val = (_rows(self._local, part) for part in (slice(len(train)), slice(len(train), None)))
+        self._asked = parts
         side = task.input.size  # the first photo may be one that cannot be read
         self._shape = (3, side, side) if task.input.kind == "images" and side else task.input_shape
         self._untouched = self._scores_of_given() if len(self._check) else {}
@@ -180,6 +179,7 @@ class _Heads:
         outputs, features = self._given.weight.shape
         heads = list[Head]()
         for settings, share in plans:
+            return_freed()  # by what was solved before
             began, known = time.monotonic(), self._mixed(share)
             solved = union_head(self._given, self._train, known, settings)
             values = {"train_seconds": time.monotonic() - began, **self._scored(solved)}
@@ -189,7 +189,7 @@ class _Heads:
 
     def best_of(self, heads: Sequence[Head]) -> int:
         """Return the place of the head that `tuner run` would pick of these."""
-        samples = {"local": len(self._read["local.val"][1]), "global": len(self._check)}
+        samples = {"local": len(self._val), "global": len(self._check)}
         return best({at: one.values for at, one in enumerate(heads)}, self._untouched, samples) or 0
 
     def write(self, folder: Path, one: Head, *, trainable: bool) -> BundleInfo:
@@ -198,20 +198,24 @@ class _Heads:
         Its head is solved for again with all local samples, those that judged it included.
         """
         task = self._task
+        return_freed()
         head = union_head(self._given, self._local, self._mixed(one.share), one.settings).head
-        (folder / MODEL).write_bytes(self._classifier.with_head(head))
+        self._classifier.write(folder / MODEL, head)
         save_file({WEIGHT: head.weight.astype(np.float32), BIAS: head.bias.astype(np.float32)}, folder / WEIGHTS)
         plan = self._plan(one)
         (folder / PLAN).write_text(to_toml(plan), encoding="utf-8")
         noise = np.random.default_rng(0).standard_normal((CHECKED, *self._shape), np.float32)
-        written = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
+        try:
+            written = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
+        except BundleError as error:
+            raise TaskError(f"{error}: export it with an open size of the batch (dynamic_shapes)") from None
         require_parity(
             "the written model", "numpy", largest_difference(written[1], head.scores(written[0]).astype(np.float32))
         )
         scores = {key: value for key, value in one.values.items() if key.startswith("local") and LEFT_OUT not in key}
         for partition, domain in (("global.val", "global"), ("local.test", "test")):
-            if partition in self._read:
-                scores |= self._scores(domain, head, *self._read[partition])
+            if partition in self._asked:
+                scores |= self._scores(domain, head, self._asked[partition])
         info = BundleInfo(
             name=task.name,
             labels=task.labels,
@@ -221,7 +225,7 @@ class _Heads:
             made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             tuner=installed_version(),
             sentence=describe(plan),
-            scores=Scores(one.values, self._untouched, scores, refit_samples=len(self._read["local.val"][1])),
+            scores=Scores(one.values, self._untouched, scores, refit_samples=len(self._val)),
             train=self._write_samples(folder, one) if trainable else None,
             label_map=dict(task.label_map),
         )
@@ -248,8 +252,8 @@ class _Heads:
     def _plan(self, one: Head) -> TrialPlan:
         """Return the plan: a network of two blocks, of which the second is solved for."""
         task, weights, reads = self._task, self._given.weight, self._classifier.reads
-        val = len(self._read["local.val"][1])
-        info = replace(task_info(task), local_train=len(self._train), local_val=val, global_val=len(self._check))
+        sizes = {"local_train": len(self._train), "local_val": len(self._val), "global_val": len(self._check)}
+        info = replace(task_info(task), **sizes)
         network = BlockInfo("network", INPUT, self._shape, 0, 0, 0)
         head = BlockInfo("head", reads, weights.shape[1:], 2 * weights.size, weights.size + len(weights), 0)
         share = len(self._known) / max(1, sum(info.global_per_class)) * one.share
@@ -265,23 +269,33 @@ class _Heads:
         )
 
     def _scored(self, solved: UnionHead) -> dict[str, float]:
-        features, labels = self._read["local.val"]
-        values = self._scores("local", solved.head, features, labels)
-        both = np.concatenate([solved.head.scores(features), solved.left_out]).astype(np.float32)
-        every = np.concatenate([labels, self._train.labels])
+        values = self._scores("local", solved.head, self._val)
+        both = np.concatenate([solved.head.scores(self._val.features), solved.left_out]).astype(np.float32)
+        every = np.concatenate([self._val.labels, self._train.labels])
         values |= self._task.targets.scores(LEFT_OUT, both, every, labelled=True)
-        return values | (self._scores("global", solved.head, *self._read["global.val"]) if len(self._check) else {})
+        return values | (self._scores("global", solved.head, self._asked["global.val"]) if len(self._check) else {})
 
-    def _scores(self, domain: str, head: LinearHead, features: Floats, labels: Labels) -> dict[str, float]:
-        return self._task.targets.scores(domain, head.scores(features).astype(np.float32), labels, labelled=True)
+    def _scores(self, domain: str, head: LinearHead, samples: Domain) -> dict[str, float]:
+        logits = head.scores(samples.features).astype(np.float32)
+        return self._task.targets.scores(domain, logits, samples.labels, labelled=True)
 
     def _scores_of_given(self) -> dict[str, float]:
         """Return the given model's accuracies: it knows the first rows only."""
         unknown = np.arange(len(self._given.bias)) >= len(self._task.head_rows)
         given = LinearHead(self._given.weight, np.where(unknown, UNLIKELY, self._given.bias))
-        local = self._scores("local", given, *self._read["local.val"])
-        return local | self._scores("global", given, *self._read["global.val"])
+        return self._scores("local", given, self._val) | self._scores("global", given, self._asked["global.val"])
 
     def _mixed(self, share: float) -> Domain:
-        rows = mixed_indices(self._known.labels, share)
-        return replace(self._known, codes=self._known.codes[rows], labels=self._known.labels[rows])
+        return _rows(self._known, mixed_indices(self._known.labels, share))
+
+
+def _domain(features: Floats, labels: Labels, outputs: int, step: float) -> Domain:
+    """Return samples as codes of 16 bits."""
+    codes = np.empty(features.shape, np.int16)
+    for rows in blocks(len(features)):
+        codes[rows] = coded(features[rows], step)
+    return Domain(codes, labels, outputs, step)
+
+
+def _rows(samples: Domain, rows: RowNumbers | slice) -> Domain:
+    return replace(samples, codes=samples.codes[rows], labels=samples.labels[rows])

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.errors import BundleError, TaskError
+from tuner.errors import TaskError
 from tuner.ort.session import Session
 from tuner.processors import usable_processors
 from tuner.reading import kind_of
@@ -25,8 +26,6 @@ from tuner_instant.classifier import Classifier
 
 #: Known samples that are read to learn from, and as many to see what was forgotten.
 MOST_KNOWN = 400
-#: Samples that a thread runs at once: more take memory, and no less time.
-AT_ONCE = 2
 PARTITIONS = {"val": ("val", "valid", "validation"), "test": ("test",)}
 CLASSES = ("classes.tsv", "classes.csv")
 #: Features and labels of a partition's samples.
@@ -115,33 +114,28 @@ def features_of(
     Raises:
         TunerError: The model cannot run them, or a partition has none that can be read.
     """
-    session, partitions = Session(classifier.features(), 1), dict(task.partitions())
-    done, of = 0, sum(map(len, rows.values()))
+    with TemporaryDirectory() as folder:
+        session = Session(classifier.write(Path(folder) / "features.onnx"), 1)
+    partitions, done, of = dict(task.partitions()), 0, sum(map(len, rows.values()))
     read, left_out = dict[str, Read](), list[str]()
 
-    def run(job: tuple[Samples, RowNumbers]) -> tuple[Floats, RowNumbers]:
-        samples, places = job
-        pixels = [(place, one) for place in places if (one := _batch(task, samples, int(place), left_out)) is not None]
-        if not pixels:
-            return np.zeros((0, classifier.head.weight.shape[1]), np.float32), places[:0]
-        try:
-            features = session.features(np.concatenate([one for _, one in pixels]))
-        except BundleError as error:
-            raise TaskError(f"{error}: export it with an open size of the batch (dynamic_shapes)") from None
-        return features, np.array([place for place, _ in pixels])
+    def run(job: tuple[Samples, int]) -> Floats | None:
+        pixels = _batch(task, *job, left_out)
+        return None if pixels is None else session.features(pixels)
 
     with ThreadPoolExecutor(usable_processors()) as pool:
         for name, places in rows.items():
-            samples, parts = partitions[name], list[tuple[Floats, RowNumbers]]()
-            jobs = [(samples, places[at : at + AT_ONCE]) for at in range(0, len(places), AT_ONCE)]
-            for part in pool.map(run, jobs):
-                parts.append(part)
-                done += AT_ONCE
-                step("samples", min(done, of), of)
-            kept = np.concatenate([found for _, found in parts])
-            if not len(kept):
+            samples, found = partitions[name], np.empty((len(places), classifier.features), np.float32)
+            kept = list[int]()
+            for place, features in zip(places, pool.map(run, [(samples, int(at)) for at in places]), strict=True):
+                done += 1
+                if features is not None:
+                    found[len(kept)] = features[0]
+                    kept.append(int(place))
+                step("samples", done, of)
+            if not kept:
                 raise TaskError(f"{name}: none of its {len(places)} samples can be read, such as {left_out[-1]}")
-            read[name] = np.concatenate([features for features, _ in parts]), samples.labels[kept]
+            read[name] = found[: len(kept)], samples.labels[kept]
     return read, tuple(left_out)
 
 

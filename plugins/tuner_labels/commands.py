@@ -199,6 +199,9 @@ def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> Non
     if change.before is not None and change.after is not None:
         accuracies = f"{text(change.before)} right before, {text(change.after)} after"
         parts.append(f"{change.others:,} samples of the other labels: {accuracies}")
+    if change.unseen:
+        names = ", ".join(change.unseen)
+        parts.append(f"the new label is held back, as the bundle has no samples of {names}")
     if change.known_before is not None and change.known_after is not None:
         parts.append(f"global samples: {text(change.known_before)} right before, {text(change.known_after)} after")
     print_line(printable(f"wrote {change.bundle} in {format_seconds(change.seconds)}: {'; '.join(parts)}"))

@@ -50,6 +50,8 @@ class LabelChange:
         known_before: Score of the global check samples before the change.
         known_after: The same after the change.
         seconds: Time that the change took.
+        unseen: Other labels of which a bundle with a trained tail has no samples: what they lose is not measured, and
+            the new label is held back.
     """
 
     bundle: str
@@ -63,6 +65,7 @@ class LabelChange:
     known_before: float | None = None
     known_after: float | None = None
     seconds: float = 0.0
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

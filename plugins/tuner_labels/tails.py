@@ -37,6 +37,11 @@ from tuner_labels.onnx_rows import Resize, counted_nodes, nodes_of, resized
 NEVER = -100.0
 #: Least factor of the trained rows, by which the row of a new label is divided.
 LEAST_FACTOR = 0.05
+#: Largest share of the samples that a bundle has which a new label may take from the others; and the share of its own
+#: samples that is to be found.
+MOST_LOST, LEAST_FOUND = 0.01, 0.7
+#: Factor by which an offset is larger than it needs to be, so that rounding to float32 takes none.
+LARGER = 1.001
 #: Largest difference between what the step computes before and after, as a share of the largest value.
 TOLERANCE = 1e-3
 _STATES = ("mean.", "square.", "momentum.")  # of the optimiser, before the name of a weight
@@ -62,7 +67,7 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
     samples = int(np.isin(labels, old).sum())
     if photos:
         added = tail.body.logits(trainer.features(photos), tail.weights)
-        solved, samples = _solved(head, added, (known, labels)), len(added)
+        solved, samples = _held_back(_solved(head, added, (known, labels)), labels), len(added)
         head, logits = _with_last_row(head, solved), solved.known_left_out
         found = share_found(targets, solved.left_out, np.full(samples, new[0]), new)[0]
     after, others = score_of_others(targets, logits, moved, new)
@@ -81,7 +86,9 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
         _write(*change, out, scores)
     before = score_of_others(targets, tail.head.scores(known), labels, old)[0]
     values = (samples, found, before, after, others, trainer.before, known_after, time.monotonic() - began)
-    return LabelChange(str(out), bundle.name, draft.labels, *values)
+    without = np.setdiff1d(np.arange(len(bundle.labels)), [*labels, *old]) if photos else ()
+    unseen = tuple(bundle.labels[row] for row in without)
+    return LabelChange(str(out), bundle.name, draft.labels, *values, unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,26 @@ def _solved(head: LinearHead, added: Floats, known: tuple[Floats, Labels]) -> Un
     local = empty.added(coded(added, step), np.full(len(added), outputs - 1))
     settings = UnionSettings(local_weight=1 / len(np.unique(labels)))
     return union_head(head, local, empty.added(coded(features, step), labels), settings)
+
+
+def _held_back(solved: UnionHead, labels: Labels) -> UnionHead:
+    """Return a head whose last row takes at most `MOST_LOST` of the known samples from their labels.
+
+    Its offset is lowered as far as that needs: a new label that is not found can be taught with more photos, but what
+    the others lose is not seen. Where a label has no known sample, nobody sees what it loses: then the offset is as low
+    as it may be with `LEAST_FOUND` of the new label's samples found. Each sample is answered by a row that was solved
+    without it.
+    """
+    logits, places, drop = solved.known_left_out, np.arange(len(labels)), np.zeros(len(solved.head.bias))
+    right = logits[:, :-1].argmax(axis=1) == labels
+    above = np.sort((logits[:, -1] - logits[places, labels])[right])[::-1]
+    most = int(MOST_LOST * len(labels))
+    taken = above[most] * LARGER if len(above) > most else 0.0
+    own = solved.left_out[:, -1] - solved.left_out[:, :-1].max(axis=1)
+    spare = float(np.quantile(own, 1 - LEAST_FOUND, method="lower")) / LARGER
+    drop[-1] = max(0.0, taken, 0.0 if len(np.unique(labels)) == logits.shape[1] - 1 else spare)
+    head = LinearHead(solved.head.weight, solved.head.bias - drop)
+    return UnionHead(head, solved.numbers, solved.left_out - drop, logits - drop)
 
 
 def _with_last_row(head: LinearHead, solved: UnionHead) -> LinearHead:

@@ -5,6 +5,7 @@ import pytest
 
 from tuner.arrays import Array, Labels
 from tuner.errors import TrainingError
+from tuner.ridge import choice, sums
 from tuner.ridge.choice import Spectrum
 from tuner.ridge.discriminant import Discriminant
 from tuner.ridge.solve import LinearHead, class_means, left_out, log_prior, solve, spread
@@ -130,6 +131,30 @@ def test_each_class_counts_alike() -> None:
     np.testing.assert_allclose(np.bincount(labels, weights), 50, rtol=0.02)
     assert (64 * weights % 1 == 0).all()
     assert row_weights(np.eye(2)).tolist() == [1, 1]  # several labels, or numbers
+
+
+def test_parts_of_the_rows_and_random_sums_of_the_features_change_nothing(
+    samples: tuple[Array, Labels], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, labels = samples
+    wide = features @ np.random.default_rng(2).normal(size=(12, 50))  # of 12 directions
+    summed = domain(wide, labels, step_of(wide))
+
+    def answers() -> list[Array]:
+        taken, targets = summed.sums(), one_hot(labels, 4)
+        solved, means = solve(taken, RIDGE), class_means(taken)
+        return [
+            solved.left_out(summed.features, targets, summed.weights),
+            solved.leverages(summed.codes.astype(np.int16), summed.step),
+            means.left_out(summed.features, labels, summed.weights),
+            *Spectrum.of(summed.features, summed.weights).solved(targets, RIDGE),
+        ]
+
+    whole = answers()
+    monkeypatch.setattr(sums, "ROWS", 50)
+    monkeypatch.setattr(choice, "MOST_DIRECTIONS", 20)
+    for one, other in zip(answers(), whole, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 def test_class_means_are_nearest_by_cosine(samples: tuple[Array, Labels]) -> None:

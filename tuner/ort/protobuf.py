@@ -68,9 +68,9 @@ def ranges(content: bytes, message: ByteRange, wanted: int) -> list[ByteRange]:
     return [value for number, value in fields(content, message) if number == wanted and isinstance(value, ByteRange)]
 
 
-def parsed(content: bytes) -> Message:
-    """Return a message's fields; errors as of `fields`."""
-    whole = fields(content, ByteRange(0, len(content)))
+def parsed(content: bytes, message: ByteRange | None = None) -> Message:
+    """Return the fields of a message, by default all of `content`; errors as of `fields`."""
+    whole = fields(content, message or ByteRange(0, len(content)))
     return [(number, one if isinstance(one, int) else content[one.begin : one.end]) for number, one in whole]
 
 

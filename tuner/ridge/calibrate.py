@@ -27,7 +27,7 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
     Returns:
         float64 [k].
     """
-    size = np.sqrt((parts**2).mean(axis=(1, 2))) + np.finfo(float).tiny
+    size = np.sqrt(np.einsum("kno,kno->k", parts, parts) / parts[0].size) + np.finfo(float).tiny
     parts, start = parts / size[:, None, None], np.asarray(start, float) * size  # pulled alike, whatever their scales
     some = np.flatnonzero(parts[1:].any(axis=(0, 1)))
     first, narrow = parts[0], parts[:, :, some]

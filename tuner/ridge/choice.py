@@ -26,6 +26,8 @@ PENALTIES = tuple(float(10.0**power) for power in np.arange(0.0, 4.1, 0.5))
 EQUAL = 0.002
 #: Most samples that candidates are compared on, at equal distances.
 MOST_COMPARED = 2000
+#: Most directions in which samples are compared, random sums of more (Halko et al., 2011): work grows with the cube.
+MOST_DIRECTIONS = 480
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,16 +49,19 @@ class Spectrum:
     @classmethod
     def of(cls, features: Doubles, weights: Doubles) -> Self:
         """Decompose features, float64 [n, features], or their products, whichever are fewer."""
-        roots = np.sqrt(weights)[:, None]
-        centred = features - weights @ features / weights.sum()
-        if len(features) < features.shape[1]:
-            values, vectors = np.linalg.eigh((roots * centred) @ (roots * centred).T)
-            values = np.maximum(values, 0.0)
-            rows = vectors * np.sqrt(values) / roots
+        size = features.shape[1]
+        if min(features.shape) > MOST_DIRECTIONS:
+            draw = np.random.default_rng(0).standard_normal
+            features = features @ np.linalg.qr(features.T @ draw((len(features), MOST_DIRECTIONS)))[0]
+        rows = features - weights @ features / weights.sum()
+        rows *= np.sqrt(weights)[:, None]
+        if len(rows) < rows.shape[1]:
+            values, rows = np.linalg.eigh(rows @ rows.T)
+            rows *= np.sqrt(np.maximum(values, 0.0))
         else:
-            values, vectors = np.linalg.eigh((weights[:, None] * centred).T @ centred)
-            values, rows = np.maximum(values, 0.0), centred @ vectors
-        return cls(values, rows, weights, features.shape[1])
+            values, vectors = np.linalg.eigh(rows.T @ rows)
+            rows = rows @ vectors
+        return cls(np.maximum(values, 0.0), rows / np.sqrt(weights)[:, None], weights, size)
 
     def solved(self, targets: Doubles, ridge: float) -> tuple[Doubles, Doubles]:
         """Return what a ridge head answers to its samples, and their leverages; see `tuner.ridge.solve.left_out`.
@@ -80,15 +85,16 @@ def chosen(local: Domain, known: Domain, settings: UnionSettings) -> UnionSettin
         known: Those of what the model knows; without any the gate's penalty stays.
         settings: What else is set; a joint head stays one.
     """
-    features, labels, both = both_rows(local, known, settings.local_weight)
     if settings.scores == "joint":
+        features, labels, both = both_rows(local, known, settings.local_weight)
         ridge = _ridge_of(Spectrum.of(features, both), one_hot(labels, local.outputs), labels)
         return replace(settings, ridge=ridge, gate="none")
     weights = np.sqrt(local.weights)
     scores, ridge = _best({key: _loss(left, local.labels, weights) for key, left in _candidates(local)})
     if len(known) and settings.gate != "none":
         targets = gate_targets(local, known)
-        gate_ridge = _ridge_of(Spectrum.of(features, both), targets, (targets > 0).astype(float))
+        spectrum = Spectrum.of(*both_rows(local, known, settings.local_weight)[::2])
+        gate_ridge = _ridge_of(spectrum, targets, (targets > 0).astype(float))
         settings = replace(settings, gate_ridge=gate_ridge)
     else:
         settings = replace(settings, gate="none")
@@ -112,16 +118,16 @@ def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weig
 
 def _candidates(local: Domain) -> Iterator[tuple[tuple[str, float], Doubles]]:
     """Yield each kind of scores and penalty with its scores of the local samples, each left out."""
-    features, labels, weights = local.features, local.labels, local.weights
+    labels, weights = local.labels, local.weights
     targets = one_hot(labels, local.outputs)
-    spectrum = Spectrum.of(features, weights)
+    spectrum = Spectrum.of(local.features, weights)
     for ridge in PENALTIES:
         scores, leverages = spectrum.solved(targets, ridge)
         yield ("ridge", ridge), left_out(scores, leverages, targets, weights)
         if labels.ndim == 1:
             change = Discriminant.of(scores, labels, weights)
             yield ("discriminant", ridge), change.left_out(scores, leverages, labels, weights)
-    yield ("means", UnionSettings().ridge), class_means(local.sums()).left_out(features, labels, weights)
+    yield ("means", UnionSettings().ridge), class_means(local.sums()).left_out(local.features, labels, weights)
 
 
 def _best(losses: Mapping[tuple[str, float], float]) -> tuple[str, float]:

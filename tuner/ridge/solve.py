@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Array, Doubles
-from tuner.ridge.sums import Sums, one_hot
+from tuner.ridge.sums import Sums, blocks, one_hot
 
-#: Rows that a triangular system is solved for at a time.
+#: Features that a triangular system is solved for at a time.
 BLOCK = 128
 
 
@@ -25,7 +25,7 @@ class LinearHead:
 
     def scores(self, features: Array) -> Doubles:
         """Return float64 [n, outputs]."""
-        result: Doubles = features.astype(np.float64) @ self.weight.T + self.bias
+        result: Doubles = features.astype(np.float64, copy=False) @ self.weight.T + self.bias
         return result
 
 
@@ -35,13 +35,13 @@ class RidgeHead:
 
     Attributes:
         head: Minimises Σ ‖W x + b − t‖² + λ ‖W − W₀‖²; the bias is not penalised.
-        gram: XᵀX + λI of centred features, float64 [features, features].
+        lower: L of XᵀX + λI = L Lᵀ of centred features, float64 [features, features]; not used above the diagonal.
         mean: Mean of the features, float64 [features].
         count: Number of samples, or sum of their weights.
     """
 
     head: LinearHead
-    gram: Doubles
+    lower: Doubles
     mean: Doubles
     count: float
 
@@ -57,9 +57,9 @@ class RidgeHead:
         """
         return left_out(self.head.scores(features), self.leverages(features), np.asarray(targets, float), weights)
 
-    def leverages(self, features: Array) -> Doubles:
-        """Return how much of its own score a sample that counts one is, float64 [n]."""
-        return _lengths(self.gram, features.astype(np.float64) - self.mean) + 1 / self.count
+    def leverages(self, features: Array, step: float = 1.0) -> Doubles:
+        """Return how much of its own score a sample that counts one is, float64 [n]; of codes, a `step` each."""
+        return _lengths(self.lower, features, step, self.mean) + 1 / self.count
 
 
 def left_out(scores: Doubles, leverages: Doubles, targets: Doubles, weights: Array | float = 1.0) -> Doubles:
@@ -87,7 +87,9 @@ def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHea
     """
     count, step = sums.count, sums.step
     total, mean = sums.gram[-1, :-1], sums.gram[-1, :-1] / count
-    gram = (sums.gram[:-1, :-1] - np.outer(total, mean)) * step**2
+    gram = np.outer(total, -mean)  # in place, as each copy may take as much memory as the model
+    gram += sums.gram[:-1, :-1]
+    gram *= step**2
     target = sums.cross[-1] / count
     cross = (sums.cross[:-1] - np.outer(mean, sums.cross[-1])) * step
     gram[np.diag_indices_from(gram)] += ridge
@@ -95,18 +97,40 @@ def solve(sums: Sums, ridge: float, given: LinearHead | None = None) -> RidgeHea
         cross = cross + ridge * given.weight.T
     occurring = cross.any(axis=0)
     weight = np.zeros_like(cross.T)
-    weight[occurring] = np.linalg.solve(gram, cross[:, occurring]).T
-    return RidgeHead(LinearHead(weight, target - weight @ (mean * step)), gram, mean * step, count)
+    lower = _factor(gram)
+    solved = _forward(lower, cross[:, occurring])
+    for begin in reversed(range(0, len(lower), BLOCK)):
+        here, after = slice(begin, begin + BLOCK), slice(begin + BLOCK, None)
+        rest = solved[here] - lower[after, here].T @ solved[after]
+        solved[here] = np.linalg.solve(lower[here, here].T, rest)
+    weight[occurring] = solved.T
+    return RidgeHead(LinearHead(weight, target - weight @ (mean * step)), lower, mean * step, count)
 
 
-def _lengths(gram: Doubles, rows: Doubles) -> Doubles:
-    """Return xᵀ gram⁻¹ x of each row x, by gram = L Lᵀ as |L⁻¹ x|²: a third of the work of an inverse."""
-    lower, solved, total = np.linalg.cholesky(gram), rows.T.copy(), np.zeros(len(rows))
+def _factor(gram: Doubles) -> Doubles:
+    """Return L of gram = L Lᵀ in the place of gram, where numpy's own has two copies of it."""
     for begin in range(0, len(gram), BLOCK):
+        here, after = slice(begin, begin + BLOCK), slice(begin + BLOCK, None)
+        gram[begin:, here] -= gram[begin:, :begin] @ gram[here, :begin].T
+        gram[here, here] = np.linalg.cholesky(gram[here, here])
+        gram[after, here] = np.linalg.solve(gram[here, here], gram[after, here].T).T
+    return gram
+
+
+def _forward(lower: Doubles, columns: Doubles) -> Doubles:
+    """Return L⁻¹ of some columns in their place."""
+    for begin in range(0, len(lower), BLOCK):
         here = slice(begin, begin + BLOCK)
-        rest = solved[here] - lower[here, :begin] @ solved[:begin]
-        solved[here] = np.linalg.inv(lower[here, here]) @ rest
-        total += np.einsum("fn,fn->n", solved[here], solved[here])
+        columns[here] = np.linalg.solve(lower[here, here], columns[here] - lower[here, :begin] @ columns[:begin])
+    return columns
+
+
+def _lengths(lower: Doubles, features: Array, step: float, mean: Doubles) -> Doubles:
+    """Return |L⁻¹ x|² of each row less the mean, float64 [n]: a third of the work of an inverse."""
+    total = np.zeros(len(features))
+    for rows in blocks(len(features)):
+        solved = _forward(lower, features[rows].T * step - mean[:, None])
+        total[rows] = np.einsum("fn,fn->n", solved, solved)
     return total
 
 
@@ -140,12 +164,12 @@ class MeansHead:
 
         `weights` are what each counts in the sums, float64 [n].
         """
-        rest = features.astype(np.float64) - self.mean
         scores = self.head.scores(features)
-        rows, classes = np.nonzero(one_hot(labels, len(self.counts)))
-        counted = rest if weights is None else rest * weights[:, None]
-        own = _unit(self.centred[classes] - counted[rows])
-        scores[rows, classes] = np.einsum("nf,nf->n", own, rest[rows])
+        places = np.argwhere(one_hot(labels, len(self.counts)))
+        for rows, classes in (places[here].T for here in blocks(len(places))):
+            rest = features[rows] - self.mean
+            own = _unit(self.centred[classes] - (rest if weights is None else rest * weights[rows, None]))
+            scores[rows, classes] = np.einsum("nf,nf->n", own, rest)
         return scores
 
 

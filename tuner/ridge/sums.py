@@ -15,6 +15,8 @@ MOST_FEATURES = 2048
 LARGEST_CODE = 2**14
 #: Most samples of exact sums.
 MOST_SAMPLES = 2**25
+#: Rows that products are taken of at once: copies of all would take more memory than their sums.
+ROWS = 256
 #: Weights of samples are multiples of 1/64, so that weighted sums are exact too, of a 64th of the samples.
 PARTS = 64
 
@@ -96,7 +98,8 @@ class Sums:
             TrainingError: So many samples would not be exact.
         """
         gram, cross = _products(codes, targets, weights)
-        result = replace(self, gram=self.gram + gram, cross=self.cross + cross)
+        gram += self.gram
+        result = replace(self, gram=gram, cross=self.cross + cross)
         most = MOST_SAMPLES if weights is None else MOST_SAMPLES // PARTS
         if result.count > most:
             raise TrainingError(f"sums are exact of at most {most:,} samples, got {result.count:,.0f}")
@@ -154,6 +157,17 @@ def row_weights(labels: Labels) -> Doubles:
 
 def _products(codes: Doubles, targets: Array, weights: Doubles | None) -> tuple[Doubles, Doubles]:
     """Return XᵀX and XᵀT."""
-    rows = np.column_stack([codes, np.ones(len(codes))])
-    weighted = rows if weights is None or (weights == 1).all() else rows * weights[:, None]
-    return weighted.T @ rows, weighted.T @ np.asarray(targets, float)
+    size, targets = codes.shape[1] + 1, np.asarray(targets, float)
+    gram, cross = np.zeros((size, size)), np.zeros((size, targets.shape[1]))
+    for here in blocks(len(codes)):
+        rows = np.column_stack([codes[here], np.ones(len(codes[here]))])
+        weighted = rows if weights is None or (weights == 1).all() else rows * weights[here, None]
+        for columns in blocks(size):
+            gram[:, columns] += weighted.T @ rows[:, columns]
+        cross += weighted.T @ targets[here]
+    return gram, cross
+
+
+def blocks(count: int) -> list[slice]:
+    """Return so many rows in parts of `ROWS`."""
+    return [slice(at, at + ROWS) for at in range(0, count, ROWS)]

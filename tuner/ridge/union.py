@@ -15,7 +15,7 @@ from old ones by itself, so that it has no gate: t · old + s · r + [class is a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -85,13 +85,13 @@ class Domain:
     """Samples of one domain, of which each class counts as much as any other.
 
     Attributes:
-        codes: float64 [n, features]; see `tuner.ridge.sums.coded`.
+        codes: Whole numbers of any type [n, features]; see `tuner.ridge.sums.coded`.
         labels: int64 [n], or float64 [n, outputs] of ones and zeros with several labels a sample.
         outputs: Number of the head's outputs.
         step: What one code is worth.
     """
 
-    codes: Doubles
+    codes: Array
     labels: Labels
     outputs: int
     step: float
@@ -120,7 +120,7 @@ class Domain:
         empty = Sums.empty(self.codes.shape[1], self.outputs, self.step)
         return empty.added(self.codes, one_hot(self.labels, self.outputs), self.weights)
 
-    def added(self, codes: Doubles, labels: Labels) -> "Domain":
+    def added(self, codes: Array, labels: Labels) -> "Domain":
         """Return the domain with further samples."""
         joined = np.concatenate([self.codes, codes]), np.concatenate([self.labels, labels])
         return Domain(*joined, self.outputs, self.step)
@@ -161,15 +161,15 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     """
     if not len(local):
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
-    sums, multi = local.sums(), local.labels.ndim > 1
-    scores, local_scores, known_scores = _scored(local, known, sums, settings)
-    gate, local_gate, known_gate = gate_head(local, known, sums, settings)
+    multi = local.labels.ndim > 1
+    scores, local_scores, known_scores = _scored(local, known, settings)
+    gate, local_gate, known_gate = gate_head(local, known, settings)
     counts = class_counts(local.labels, local.outputs)
     is_local = counts > 0  # a class, by whether it occurs
     is_scored = is_local | (settings.scores == "joint") & (class_counts(known.labels, local.outputs) > 0)
     most = min(MOST_FITTED, MOST_CHOICES // len(counts)) if multi else MOST_FITTED
     own, others = (np.arange(0, len(one), -(-len(one) // most) or 1) for one in (local, known))
-    features = np.concatenate([local.features[own], known.features[others]])
+    old, known_old = given.scores(local.features), given.scores(known.features)
     on = np.concatenate([local_scores[own], known_scores[others]]) * is_scored
     gates = np.concatenate([local_gate[own], known_gate[others]])[:, None] * is_local
     constant = np.broadcast_to(is_local.astype(float), on.shape)
@@ -182,8 +182,8 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
         fitted = [0, 1, 3]
     else:
         fitted = [0, 1] if settings.gate == "hard" else [0, 1, 2, 3]
-    parts = np.stack([given.scores(features), on, gates, constant])
-    used, offset = parts[fitted], numbers[2] * gates
+    parts = (np.concatenate([old[own], known_old[others]]), on, gates, constant)
+    used, offset = np.stack([parts[at] for at in fitted]), numbers[2] * gates
     if multi:  # each label is a choice of two
         used, offset = two_choices(used), two_choices(offset)
         labels, weights = 1 - (labels.ravel() > 0), np.repeat(weights, len(counts))
@@ -195,33 +195,32 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     weight[is_local] += 0 if gate is None else k * gate.weight
     bias[is_local] += c + (0 if gate is None else k * gate.bias)
 
-    def answers(features: Doubles, scores: Doubles, gate: Doubles) -> Doubles:
-        logits = t * given.scores(features) + np.where(is_scored, s * scores, 0.0)
+    def answers(old: Doubles, scores: Doubles, gate: Doubles) -> Doubles:
+        logits = t * old + np.where(is_scored, s * scores, 0.0)
         return logits + np.where(is_local, k * gate[:, None] + c, 0.0)
 
-    own_answers = answers(local.features, local_scores, local_gate)
-    known_answers = answers(known.features, known_scores, known_gate)
+    own_answers = answers(old, local_scores, local_gate)
+    known_answers = answers(known_old, known_scores, known_gate)
     return UnionHead(LinearHead(weight, bias), (t, s, k, c), own_answers, known_answers)
 
 
-def _scored(local: Domain, known: Domain, sums: Sums, settings: UnionSettings) -> tuple[LinearHead, Doubles, Doubles]:
+def _scored(local: Domain, known: Domain, settings: UnionSettings) -> tuple[LinearHead, Doubles, Doubles]:
     """Return the head that scores, and its scores of both domains' samples: those that it is solved from left out."""
-    features, weights = local.features, local.weights
+    sums, weights = local.sums(), local.weights
     if settings.scores == "joint":
         ours, theirs = _scales(local, known, settings.local_weight)
         both = sums.weighted(ours) + known.sums().weighted(theirs)
-        solved, rows = (
-            solve(both, settings.ridge * (spread(both) or 1.0)),
-            both_rows(local, known, settings.local_weight),
-        )
+        solved = solve(both, settings.ridge * (spread(both) or 1.0))
+        rows = both_rows(local, known, settings.local_weight)
         left = solved.left_out(rows[0], one_hot(rows[1], local.outputs), rows[2])
         return solved.head, left[: len(local)], left[len(local) :]
     if settings.scores == "means":
         means = class_means(sums)
-        head, left = means.head, means.left_out(features, local.labels, weights)
+        head, left = means.head, means.left_out(local.features, local.labels, weights)
     else:
         solved = solve(sums, settings.ridge * (spread(sums) or 1.0))
-        scores, leverages = solved.head.scores(features), solved.leverages(features)
+        del sums  # which may take as much memory as the model
+        scores, leverages = solved.head.scores(local.features), solved.leverages(local.codes, local.step)
         head, left = solved.head, left_out(scores, leverages, one_hot(local.labels, local.outputs), weights)
         if settings.scores == "discriminant":
             change = Discriminant.of(scores, local.labels, weights)
@@ -250,25 +249,27 @@ def _scales(local: Domain, known: Domain, local_weight: float) -> tuple[float, f
     return share * total / float(local.weights.sum()), (1 - share) * total / float(known.weights.sum())
 
 
-def gate_head(
-    local: Domain, known: Domain, sums: Sums, settings: UnionSettings
-) -> tuple[LinearHead | None, Doubles, Doubles]:
+def gate_head(local: Domain, known: Domain, settings: UnionSettings) -> tuple[LinearHead | None, Doubles, Doubles]:
     """Return the gate, above 0 for local samples, and its scores of both domains' samples, each left out.
 
-    `sums` are those of the local samples. With the setting `gate` of ``none``, or without known samples, it is None.
+    With the setting `gate` of ``none``, or without known samples, it is None.
     """
     if not len(known) or settings.gate == "none" or settings.scores == "joint":
         return None, np.zeros(len(local)), np.zeros(len(known))
-    scales = _scales(local, known, settings.local_weight)
-    ours, theirs = (
-        Sums(one.gram, one.gram[:, -1:] * sign, one.step).weighted(scale)
-        for one, sign, scale in zip((sums, known.sums()), (1, -1), scales, strict=True)
-    )
-    solved = solve(ours + theirs, settings.gate_ridge * (spread(ours + theirs) or 1.0))
-    features, _, weights = both_rows(local, known, settings.local_weight)
-    left = solved.left_out(features, gate_targets(local, known), weights)[:, 0]
+    ours, theirs = _scales(local, known, settings.local_weight)
+    sums = _signed(local.sums(), 1).weighted(ours) + _signed(known.sums(), -1).weighted(theirs)
+    solved = solve(sums, settings.gate_ridge * (spread(sums) or 1.0))
+    del sums
+    weights = np.concatenate([local.weights * ours, known.weights * theirs])
+    both = local.added(known.codes, known.labels)
+    scores, leverages = solved.head.scores(both.features), solved.leverages(both.codes, both.step)
+    left = left_out(scores, leverages, gate_targets(local, known), weights)[:, 0]
     head = LinearHead(solved.head.weight[0], solved.head.bias)
     return head, left[: len(local)], left[len(local) :]
+
+
+def _signed(sums: Sums, sign: int) -> Sums:
+    return replace(sums, cross=sums.gram[:, -1:] * sign)
 
 
 def regression_head(
