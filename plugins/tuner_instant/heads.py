@@ -250,8 +250,8 @@ class _Heads:
     def _plan(self, one: Head) -> TrialPlan:
         """Return the plan: a network of two blocks, of which the second is solved for."""
         task, weights, reads = self._task, self._given.weight, self._classifier.reads
-        sizes = {"local_train": len(self._train), "local_val": len(self._val), "global_val": len(self._check)}
-        info = replace(task_info(task), **sizes)
+        info = task_info(task)
+        info = replace(info, local_train=len(self._train), local_val=len(self._val), global_val=len(self._check))
         network = BlockInfo("network", INPUT, self._shape, 0, 0, 0)
         head = BlockInfo("head", reads, weights.shape[1:], 2 * weights.size, weights.size + len(weights), 0)
         share = len(self._known) / max(1, sum(info.global_per_class)) * one.share
