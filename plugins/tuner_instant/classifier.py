@@ -68,7 +68,8 @@ class Classifier:
             reason = str(error).removeprefix(f"{path}: ").replace(": export again", "")
             more = ": save it in one file (external_data=False)" if "outside the file" in reason else ""
             raise TaskError(f"--model {path}: {reason}{more}") from None
-        return cls(path, reads, len(head.bias), head.weight.shape[1], shape)
+        outputs, features = head.weight.shape
+        return cls(path, reads, outputs, features, shape)
 
     def head(self, rows: Sequence[int]) -> LinearHead:
         """Return some rows of the head as it was given."""
