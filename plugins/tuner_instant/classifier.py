@@ -68,8 +68,7 @@ class Classifier:
             reason = str(error).removeprefix(f"{path}: ").replace(": export again", "")
             more = ": save it in one file (external_data=False)" if "outside the file" in reason else ""
             raise TaskError(f"--model {path}: {reason}{more}") from None
-        outputs, features = head.weight.shape
-        return cls(path, reads, outputs, features, shape)
+        return cls(path, reads, *head.weight.shape, shape)
 
     def head(self, rows: Sequence[int]) -> LinearHead:
         """Return some rows of the head as it was given."""

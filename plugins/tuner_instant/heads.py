@@ -14,7 +14,6 @@ from tuner.bundle.format import MODEL, PLAN, WEIGHTS, new_folder, seal
 from tuner.bundle.info import BundleInfo, Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import Scores
-from tuner.commands.bundles.held import note_bundle
 from tuner.distribution import installed_version
 from tuner.errors import BundleError, TaskError
 from tuner.ort.parity import largest_difference, require_parity
@@ -135,7 +134,6 @@ def instant(
     picked = heads.best_of(tried)
     with new_folder(out) as part:  # last, as a limit may end the process before
         info = heads.write(part, tried[picked], trainable=trainable)
-    note_bundle(out)
     seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
     return Instant(str(out), *seen, (*task.findings, *task.notes, *task.cautions), time.monotonic() - began)
 
@@ -252,8 +250,8 @@ class _Heads:
     def _plan(self, one: Head) -> TrialPlan:
         """Return the plan: a network of two blocks, of which the second is solved for."""
         task, weights, reads = self._task, self._given.weight, self._classifier.reads
-        local, known = (len(self._train), len(self._val)), len(self._check)
-        info = replace(task_info(task), local_train=local[0], local_val=local[1], global_val=known)
+        sizes = {"local_train": len(self._train), "local_val": len(self._val), "global_val": len(self._check)}
+        info = replace(task_info(task), **sizes)
         network = BlockInfo("network", INPUT, self._shape, 0, 0, 0)
         head = BlockInfo("head", reads, weights.shape[1:], 2 * weights.size, weights.size + len(weights), 0)
         share = len(self._known) / max(1, sum(info.global_per_class)) * one.share
