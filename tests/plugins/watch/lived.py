@@ -29,19 +29,20 @@ class Copying:
         made: The bundle.
         received: Number of samples, and their labels.
         folds: Rows of each fold that it has answered.
-        right: How the user's earlier samples are answered, by the model in use and by the new one; None without any.
+        right: How the user's earlier samples are answered, by the model in use and by the new one, and
+            whose labels did not come; None without any.
     """
 
     made: Path
     received: tuple[int, Sequence[Sequence[str]] | None] = (0, None)
     folds: list[Sequence[int]] = field(default_factory=list)
-    right: tuple[Flags, Flags] | None = None
+    right: tuple[Flags, Flags, Flags] | None = None
 
     @property
     def earlier(self) -> int:
         return 0 if self.right is None else len(self.right[0])
 
-    def earlier_right(self) -> tuple[Flags, Flags] | None:
+    def earlier_right(self) -> tuple[Flags, Flags, Flags] | None:
         return self.right
 
     def add(self, samples: Sequence[Any], labels: Sequence[Sequence[str]] | None) -> None:

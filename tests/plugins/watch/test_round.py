@@ -158,9 +158,12 @@ def test_the_users_earlier_samples_are_asked_and_let_a_round_of_one_class_run(
     assert "there are no global check samples, and no earlier ones of the user, to notice" in alone.verdict.reason
     count = np.arange(200)
     for lost, accepted in ((0, True), (20, False)):
-        trainer = Copying(made, right=(count < 190, count < 190 - lost))
+        trainer = Copying(made, right=(count < 190, count < 190 - lost, count < 0))
         verdict = run_round(old, samples, round_training(trainer), Rules()).verdict
         assert verdict.accepted is accepted, verdict
         assert ("accuracy on earlier samples certainly falls by more than 1 points" in verdict.reason) is not accepted
         assert verdict.evidence is not None
         assert (verdict.evidence.earlier_before, verdict.evidence.earlier_after) == (0.95, 0.95 - lost / 200)
+    hidden = Copying(made, right=(count >= 40, (count < 20) | (count >= 60), count >= 40))  # as many right as before
+    verdict = run_round(old, samples, round_training(hidden), Rules()).verdict
+    assert "accuracy on earlier samples of labels that did not come certainly falls" in verdict.reason

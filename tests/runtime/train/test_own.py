@@ -57,7 +57,7 @@ def test_a_round_on_one_class_keeps_the_others_by_the_users_earlier_samples(bund
     assert without.accuracy(*others) < with_them.accuracy(*others) - 0.2
     right = with_them.earlier_right()
     assert right is not None
-    assert [len(flags) for flags in right] == [len(train)] * 2
+    assert [len(flags) for flags in right] == [len(train)] * 3
     assert right[1].mean() > 0.95
 
 
@@ -87,6 +87,7 @@ def test_a_sample_that_comes_again_counts_once_and_is_forgotten_by_its_content(b
     trainer.add([train.load(0)], ["8"])
     right = trainer.earlier_right()
     assert right is not None
+    assert right[2].tolist() == (np.delete(train.labels, 0) == 7).tolist(), "of labels that did not come"
     assert len(right[0]) == len(train) - 1, "its old label asks nothing any more"
     own = replay_of(Bundle.open(trainer.save(tmp_path / "again")), OWN)
     mine = np.flatnonzero(~np.isin(own.marks, np.delete(replay_of(bundle, OWN).marks, 0)))

@@ -237,10 +237,11 @@ class DeviceTrainer(ABC):
         """Return the accuracy on the bundle's check samples: what was not forgotten. None where it brings none."""
         return self._known()[0]
 
-    def earlier_right(self) -> tuple[Flags, Flags] | None:
+    def earlier_right(self) -> tuple[Flags, Flags, Flags] | None:
         """Return whether the bundle answers the user's earlier samples right, and the current weights, bool [n] each.
 
-        A head in closed form answers each without it. None where the bundle brings none, or nothing has trained.
+        The third says whose label had no new sample, where steps have trained, bool [n]. A head in closed form answers
+        each without it. None where the bundle brings none, or nothing has trained.
         """
         return None
 

@@ -96,7 +96,7 @@ class SolvingTrainer(Trainer):
         """
         return self._without(coded(self.features(samples), self._file.step))
 
-    def earlier_right(self) -> tuple[Flags, Flags] | None:
+    def earlier_right(self) -> tuple[Flags, Flags, Flags] | None:
         """Return how heads without them answer the earlier samples; see `DeviceTrainer.earlier_right`."""
         rows = [self._rows_of(code)[:1] for code in self._given.codes]
         still = np.flatnonzero([len(row) for row in rows])  # the others were forgotten, or left for newer ones
@@ -105,7 +105,11 @@ class SolvingTrainer(Trainer):
         before = union_head(self._file.given, self._given, self._others, self._file.settings).left_out[still]
         now, right = np.concatenate(rows), self.bundle.targets.are_right
         after, labels = self._left_out[now], self._own.labels[now]
-        return right(before.astype(np.float32), labels), right(after.astype(np.float32), labels)
+        return (
+            right(before.astype(np.float32), labels),
+            right(after.astype(np.float32), labels),
+            np.zeros(len(now), bool),
+        )
 
     def drop(self, rows: Sequence[int]) -> None:
         """Take samples that were added out again; see `DeviceTrainer.drop`."""

@@ -62,7 +62,7 @@ class Trainer(DeviceTrainer):
         """
         return sum(self._leave_out(batch.marks) for batch in self._batches(samples))
 
-    def earlier_right(self) -> tuple[Flags, Flags] | None:
+    def earlier_right(self) -> tuple[Flags, Flags, Flags] | None:
         """Return how the earlier samples are answered; see `DeviceTrainer.earlier_right`."""
         own, given = self._before, read_tensors(self.bundle.file(WEIGHTS), tuple(self._weights))
         batches = batches_of(np.arange(len(own)), self._at_once)
@@ -71,7 +71,8 @@ class Trainer(DeviceTrainer):
             logits = np.concatenate([self._tail.logits(own.read(rows), weights) for rows in batches])
             return self.bundle.targets.are_right(logits, own.labels)
 
-        return (right(given), right(self._weights)) if len(own) else None
+        others = np.isin(own.labels, self._new.labels, invert=True)
+        return (right(given), right(self._weights), others & (own.labels.ndim == 1)) if len(own) else None
 
     def _keep(self, batch: Batch) -> None:
         super()._keep(batch)
