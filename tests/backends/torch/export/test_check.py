@@ -52,3 +52,23 @@ def test_another_result_is_refused_and_learned_samples_are_compared_alone() -> N
     check = Check(TASK, tenth, tenth, lambda _: False, learned)
     check.score("local.val", learned["local.val"], check.logits(learned["local.val"]))
     assert check.scores == {}
+
+
+@pytest.mark.parametrize("off", [0.0, 0.1])
+def test_stored_features_stand_for_samples_only_where_they_have_the_same_logits(off: float) -> None:
+    samples, ran, heard = TASK.local.val, list[int](), list[Mapping[str, Any]]()
+
+    def written(batch: Floats) -> Any:
+        ran.append(len(batch))
+        return tenth(batch)
+
+    def report(progress: Mapping[str, Any]) -> bool:
+        heard.append(progress)
+        return False
+
+    wanted = tenth(TASK.batch(samples, range(len(samples))))
+    check = Check(TASK, written, tenth, report, {"local_accuracy": samples})
+    assert np.array_equal(check.logits(samples, wanted + off), wanted)
+    assert check.largest_difference() == 0
+    assert (sum(ran) <= COMPARED) if off == 0 else (sum(ran) > len(samples))
+    assert heard[-1]["scored"] <= len(samples)

@@ -22,6 +22,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse
 from tuner.backends.torch.trial.edits.solved import solved_with
+from tuner.backends.torch.trial.inputs import kept_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import MODEL, WEIGHTS
@@ -99,7 +100,8 @@ def export(
     records = edits.records(model.model)
     partitions = checked_partitions(task, learned=plan.data.refit and not is_int8)
     check = Check(task, Session(path, 1).logits, nn.Sequential(prefix, tail).eval(), report, partitions)
-    answered: Answered = {name: check.logits(samples) for name, samples in partitions.items()}
+    stored = {} if is_int8 else _stored_logits(opened, plan, tail, store)
+    answered: Answered = {name: check.logits(samples, stored.get(name)) for name, samples in partitions.items()}
     difference = check.largest_difference()
     sections: dict[str, Any] = {}
     if is_int8:
@@ -140,6 +142,15 @@ def tail_logits(
     """Return a trained tail's logits of each selection, float32 [n, outputs]."""
     tail = loaded_tail(opened, plan, weights)
     return [logits(tail, inputs) for inputs in opened.inputs(plan, selections, store)]
+
+
+def _stored_logits(opened: OpenTask, plan: TrialPlan, tail: nn.Module, store: Store | None) -> dict[str, Floats]:
+    """Return a tail's logits of the validation samples whose features are stored, by the name of their accuracy."""
+    if store is None or not plan.cached:
+        return {}
+    access = opened.access(plan, store)
+    kept = {f"{one.domain}{ACCURACY}": kept_inputs(access, plan, one) for one in validation_selections(opened.task)}
+    return {name: logits(tail, inputs) for name, inputs in kept.items() if inputs is not None}
 
 
 def loaded_tail(opened: OpenTask, plan: TrialPlan, weights: Path) -> nn.Module:
