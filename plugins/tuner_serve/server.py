@@ -80,7 +80,8 @@ class PageServer(ThreadingHTTPServer):
                 reason = error.strerror
             else:
                 return
-        raise BundleError(f"port {port} cannot be used ({reason}): give another one by --port")
+        number = preferred if port is None else port
+        raise BundleError(f"port {number} cannot be used ({reason}): give another one by --port")
 
     @property
     def address(self) -> str:

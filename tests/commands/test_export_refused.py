@@ -26,3 +26,6 @@ def test_weights_that_answer_clearly_worse_than_in_their_trial_are_refused() -> 
         scored(accuracy)
     with pytest.raises(BundleError, match=r"have 0.0 % \(0–4\) on the samples that judged it, and had 92.5 %"):
         scored(0.0)
+    assert record.plan is not None
+    record = replace(record, plan=replace(record.plan, data=replace(record.plan.data, share=0.5)))
+    scored(0.0)  # other samples judged it

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.search.settings import setting
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
 from tuner.search.finals import LATE, Finals
+from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 
 SECONDS = 10.0
@@ -71,3 +73,15 @@ def test_the_front_is_of_the_finals_alone_which_all_samples_judge() -> None:
     first, second = (replace(record(5 + at, 2, 0.85, rung=FINAL, promoted=at), plan=plan) for at in range(2))
     assert comparable([*RECORDS, first, second]).keys() == {5, 6}
     assert 5 not in comparable([*RECORDS, first]), "one alone is compared with nothing"
+
+
+def test_a_plan_that_left_a_checkpoint_is_due_its_folds_alone(tmp_path: Path) -> None:
+    before = record(7, 2, 0.9)
+    plan = at_rung(replace(plan_of(before), recipe=replace(plan_of(before).recipe, epochs=8)), FINAL)
+    checkpoints = Checkpoints(lambda trial: tmp_path / str(trial) / "weights.safetensors")
+    assert checkpoints.due_folds([before], plan, 7) is None
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "checkpoint.pt").touch()
+    due = checkpoints.due_folds([before], plan, 7)
+    assert due is not None
+    assert (due.recipe.epochs, due.data.folds) == (8 * (FINAL_FOLDS - 1) // FINAL_FOLDS, FINAL_FOLDS)

@@ -1,5 +1,6 @@
 """A bundle as a device reads it: a folder with a format version and a hash of every part."""
 
+import errno
 import hashlib
 import json
 import os
@@ -209,6 +210,8 @@ def new_folder(out: Path) -> Iterator[Path]:
                 out.rmdir()
             part.rename(out)
         except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                raise
             raise BundleError(f"{out} was made by another process meanwhile ({error.strerror}): give another") from None
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
@@ -223,7 +226,7 @@ def _remove_unfinished(out: Path) -> None:
     import psutil
 
     for part in out.parent.glob(f".{escape(out.name)}.*.part"):
-        process = part.name.split(".")[-2]
+        process = part.name.removeprefix(f".{out.name}.").removesuffix(".part")
         if process.isdecimal() and int(process) != os.getpid() and not psutil.pid_exists(int(process)):
             shutil.rmtree(part, ignore_errors=True)
 

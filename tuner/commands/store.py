@@ -9,7 +9,7 @@ from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
 from tuner.commands.bundles.held import HeldSamples, held_by, noted_bundles, strip
 from tuner.commands.bundles.rings import clear_ring, forget_rounds, ring_folder, ring_folders
-from tuner.errors import TaskError
+from tuner.errors import StoreError, TaskError, TunerError, first_line
 from tuner.plugin.core import load_task
 from tuner.plugin.load.calls import OverdueError, limited
 from tuner.reading import kind_of
@@ -125,8 +125,15 @@ def forget(task: str, folder: Path | None = None, bundles: Sequence[Path] = ()) 
     with store.alone():
         forget_calibrated()
         records, files = _forget_records(store, ids)
-    known = list(noted_bundles(loaded.name))
-    samples = sum(map(clear_ring, ring_folders(loaded.name))) + sum(map(_forget_device, known))
+    known, failed = list(noted_bundles(loaded.name, task)), list[str]()
+    samples = sum(map(clear_ring, ring_folders(loaded.name)))
+    for bundle in known:
+        try:
+            samples += _forget_device(bundle)
+        except (OSError, TunerError) as error:
+            failed.append(f"{bundle}: {first_line(error)}")
+    if failed:
+        raise StoreError(f"the rounds of {'; '.join(failed)}; all else was forgotten: correct that and call it again")
     return ForgottenSamples(loaded.name, records, files, samples, _still_held(known, bundles))
 
 

@@ -268,11 +268,15 @@ class Study:
         return math.inf if tried else self._admission.seconds(self._checkpoints.due(plan) or plan, self.records)
 
     def _seconds_at(self, record: TrialRecord, rung: int) -> float:
-        """Return what it takes to try a trial's plan on a rung; the training that left a checkpoint is not repeated."""
-        taken = self._admission.seconds(self._at(record, rung), self.records)
-        if rung == FINAL and self._checkpoints.whole(self.records, record.config):
-            taken -= self._admission.seconds(self._at(record, 0), self.records)
-        return taken
+        """Return what it takes to try a trial's plan on a rung."""
+        plan = self._at(record, rung)
+        return self._admission.seconds(self._due(plan, rung, record.config) or plan, self.records)
+
+    def _due(self, plan: TrialPlan, rung: int, config: int) -> TrialPlan | None:
+        """Return what is still to be trained of a plan a part of which has left a checkpoint; None for all of it."""
+        if rung == FINAL:
+            return self._checkpoints.due_folds(self.records, plan, config)
+        return self._checkpoints.due(plan)
 
     def _least_known(self, rung: int) -> float:
         """Return the global accuracy that the pick asks for on a rung."""
@@ -317,7 +321,7 @@ class Study:
             return replace(again, same_as=seen.trial, spent_seconds=0.0)
         if not self._queue.hold(trial, plan):
             return None
-        due = self._checkpoints.due(plan)
+        due = self._due(plan, rung, base.config)
         decision = self._admission.admit(plan, self.records, composed.plan, due)
         base = replace(base, estimate=(expected := decision.expected).estimate, uncalibrated=expected.plain)
         if not decision.admits:

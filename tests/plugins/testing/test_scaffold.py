@@ -60,7 +60,7 @@ def test_there_is_a_template_of_each_kind() -> None:
             "a plugin's name must be lower-case letters, digits and _, at most 64, got 'De-mo': give another one",
         ),
         (("freeze",), "the name 'freeze' is taken by what is installed: give another one"),
-        (("demo", "--out", "{here}"), "is not empty: give another folder with --out"),
+        (("mine", "--out", "{here}"), "is not empty: give another folder with --out"),
     ],
 )
 def test_a_package_that_could_not_work_is_refused(

@@ -15,7 +15,7 @@ from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
 from tuner.bundle.rounds import WATCHING, device_folder, install_round, rounds_in_use
 from tuner.cli.app import call
-from tuner.commands.bundles.held import note_bundle
+from tuner.commands.bundles.held import note_bundle, noted_bundles
 from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
@@ -175,7 +175,9 @@ def test_what_an_export_holds_is_named_and_removed(
     assert f"{copy} holds features of {len(held)} of your samples: --bundle" in capsys.readouterr().out
     with FileLock(device_folder(copy) / WATCHING), pytest.raises(BundleError, match="is being watched"):
         forget("digits", bundles=[copy])
+    (copy / SOLVED).chmod(0o644)  # as a bundle with a page has it
     assert forget("digits", bundles=[copy]).held == ()
+    assert (copy / SOLVED).stat().st_mode & 0o777 == 0o644
     left = b"".join(path.read_bytes() for path in copy.rglob("*") if path.is_file())
     assert not [row for row in held if row.tobytes() in left]
     samples, labels = photos(60)
@@ -184,6 +186,21 @@ def test_what_an_export_holds_is_named_and_removed(
     trainer.add(samples, labels)
     trainer.train()
     assert Bundle.open(trainer.save(tmp_path / "made")).info.train.own_samples == 60  # type: ignore[union-attr]
+
+
+def test_a_task_of_the_same_name_keeps_its_bundles(bundle: Path, tmp_path: Path) -> None:
+    copy, tasks = (
+        shutil.copytree(bundle, tmp_path / "copy"),
+        [tmp_path / name / "task.toml" for name in ("mine", "other")],
+    )
+    for task in tasks:
+        task.parent.mkdir()
+        task.touch()
+    note_bundle(copy, str(tasks[0]))
+    note_bundle(copy)  # as when it is watched
+    name = Bundle.read(copy).name
+    found = [copy in noted_bundles(name, str(task)) for task in (tasks[0], tasks[0].parent, tasks[1], "digits")]
+    assert found == [True, True, False, True]
 
 
 def test_a_round_of_the_service_solves(bundle: Path) -> None:

@@ -176,15 +176,16 @@ def export(
     noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
     with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
         append_export(run.folder, noted)
-    note_bundle(Path(out))
+    note_bundle(Path(out), str(task or run.info.config.task))
     return Path(out)
 
 
 def _require_own_score(record: TrialRecord, info: BundleInfo, samples: int) -> None:
     """Refuse weights that answer the samples that judged the trial clearly worse than they did then."""
     then, now = record.values.get(f"{LOCAL}accuracy"), info.scores.from_pixels.get(f"{LOCAL}accuracy")
-    of_folds = record.plan is not None and record.plan.data.folds  # the trial was several models
-    if not samples or of_folds or info.int8 is not None or then is None or now is None:
+    # of a lower rung others judged; of folds, several models
+    others = record.plan is None or record.plan.data.folds or record.plan.data.share < 1
+    if not samples or others or info.int8 is not None or then is None or now is None:
         return
     if wilson(now, samples)[1] < wilson(then, samples)[0]:
         raise BundleError(

@@ -1,6 +1,8 @@
 """Bundles that hold features of the user's samples: where they are, and how these are removed from them."""
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ from filelock import FileLock, Timeout
 from tuner.bundle.format import FILE, UNKNOWN, Bundle
 from tuner.bundle.rounds import WATCHING, device_folder
 from tuner.errors import BundleError, TunerError
-from tuner.files import cache_folder, overwrite, write_private
+from tuner.files import cache_folder, overwrite, private_file, write_private
 from tuner.runtime.train.files import OWN, SOLVED, replay_of
 from tuner.runtime.train.solved import SolvedFile
 from tuner.untrusted import read_json
@@ -30,27 +32,37 @@ class HeldSamples:
     samples: int
 
 
-def note_bundle(folder: Path) -> None:
-    """Remember where a bundle is, so that forgetting its task finds it; a copy that was made by hand is not found."""
-    with suppress(OSError, TunerError):  # of a full disk, or a home that cannot be written: the bundle is there
-        known = [path for path in _noted() if (Path(path) / FILE).is_file()]
-        write_private(cache_folder() / BUNDLES, json.dumps(list(dict.fromkeys([*known, str(folder.resolve())]))))
+def note_bundle(folder: Path, task: str = "") -> None:
+    """Remember where a bundle is, and of which task file, so that forgetting its task finds it, but not its copies."""
+    with suppress(OSError, TunerError), FileLock(cache_folder() / f"{BUNDLES}.lock", mode=0o600):
+        place, noted = str(folder.resolve()), _noted()  # a disk that is not there now may come back
+        gone = {path for path in map(Path, noted) if path.parent.is_dir() and not (path / FILE).is_file()}
+        there = {path: of for path, of in noted.items() if Path(path) not in gone}
+        made_of = str(Path(task).resolve()) if task and Path(task).is_file() else noted.get(place, "")
+        write_private(cache_folder() / BUNDLES, json.dumps({**there, place: made_of}))
 
 
-def noted_bundles(task: str) -> Iterator[Path]:
-    """Yield the folders of bundles that were made from a task, by its name, as far as they are there."""
-    for path in map(Path, _noted()):
+def noted_bundles(name: str, task: str) -> Iterator[Path]:
+    """Yield the folders of bundles of a task, by its name, as far as they are there.
+
+    Two tasks may have one name: bundles that are known to be of another task file are not this one's.
+    """
+    for path, of in _noted().items():
+        own, other = Path(task).resolve(), Path(of)
+        if of and other.is_file() and own.exists() and other not in {own, own / "task.toml"}:
+            continue
         with suppress(TunerError):
-            if Bundle.read(path).name == task:
-                yield path
+            if Bundle.read(Path(path)).name == name:
+                yield Path(path)
 
 
-def _noted() -> list[str]:
+def _noted() -> dict[str, str]:
     try:
         paths = read_json(cache_folder() / BUNDLES)
     except (OSError, ValueError):
-        return []
-    return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+        return {}
+    content = paths.items() if isinstance(paths, dict) else ()
+    return {path: of for path, of in content if isinstance(path, str) and isinstance(of, str)}
 
 
 def held_by(folder: Path) -> HeldSamples:
@@ -62,7 +74,7 @@ def held_by(folder: Path) -> HeldSamples:
 def strip(folder: Path) -> None:
     """Overwrite the features of the user's samples in a bundle as it was exported; its weights have learned from them.
 
-    Its identity changes. A kill before the last file is written leaves a bundle that is refused.
+    Its identity changes. A kill before the last file is written leaves a bundle that is refused: export again.
 
     Raises:
         BundleError: It is being watched, or it cannot be read.
@@ -82,11 +94,22 @@ def strip(folder: Path) -> None:
             files = {**bundle.info.files, **{name: sha256(content).hexdigest() for name, content in replaced.items()}}
             files.pop(UNKNOWN, None)  # it measures the distance to these samples
             info = replace(bundle.info, files=files, unknown=None, train=replace(bundle.info.train, own_samples=0))
-            for name in {*replaced, UNKNOWN}.intersection(bundle.info.files):
-                overwrite(folder / name)
             for name, content in replaced.items():
-                write_private(folder / name, content)
-            write_private(folder / FILE, json.dumps(info.to_dict(), indent=1))
+                _replace(folder / name, content)
+            if UNKNOWN in bundle.info.files and (folder / UNKNOWN).is_file():
+                overwrite(folder / UNKNOWN)
+            _replace(folder / FILE, json.dumps(info.to_dict(), indent=1).encode())
             (folder / UNKNOWN).unlink(missing_ok=True)
     except Timeout:
         raise BundleError(f"{folder} is being watched by another process: stop that one first") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a file in another's place, which others may read if they could, and overwrite what was there."""
+    with path.open("r+b") as old:
+        before = os.fstat(old.fileno())
+        with private_file(path, mode=stat.S_IMODE(before.st_mode)) as part:
+            part.write_bytes(content)
+        old.write(bytes(before.st_size))
+        old.flush()
+        os.fsync(old.fileno())

@@ -40,11 +40,11 @@ def page_files(runtime: Path | None = None) -> dict[str, Path]:
     return own | {f"{RUNTIME}/{name}": folder / name for name in needed["files"]}
 
 
-def require_photos(info: BundleInfo) -> None:
+def require_photos(info: BundleInfo, way_out: str = "use tuner predict") -> None:
     """Refuse a bundle of anything but photos: the page takes these alone."""
     if info.input.kind != "images":
         kind = info.input.kind
-        raise BundleError(f"the page takes photos, but {info.name} takes {kind}: leave out --web, use tuner predict")
+        raise BundleError(f"the page takes photos, but {info.name} takes {kind}: {way_out}")
 
 
 def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
@@ -52,7 +52,7 @@ def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
 
     All files can then be read by every user of the machine, so that a web server with a user of its own can serve them.
     """
-    require_photos(info)
+    require_photos(info, "leave out --web")
     for name, source in files.items():
         target = bundle / FOLDER / name
         target.parent.mkdir(parents=True, exist_ok=True)

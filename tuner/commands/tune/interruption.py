@@ -51,7 +51,8 @@ def terminated_as_interrupted() -> AbstractContextManager[None]:
 @contextmanager
 def _handled(handler: Callable[..., object], *numbers: signal.Signals) -> Iterator[None]:
     try:
-        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as by nohup
+        # nohup ignores SIGHUP; a shell ignores SIGINT for what it starts in the background, which is to be heard
+        heard = [one for one in numbers if one not in _HANGUP or signal.getsignal(one) != signal.SIG_IGN]
         before = {number: signal.signal(number, handler) for number in heard}
     except ValueError:  # not the main thread: the caller handles signals
         before = {}

@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -48,7 +49,8 @@ from tuner.task.info import outline
 from tuner.training.epochs import Report
 
 EXIT_PARENT_GONE = 3
-_HERE = str(Path(__file__).parents[2])
+#: Code that is no user's: this package's, and the libraries'.
+_OTHERS = (f"{Path(__file__).parents[2]}{os.sep}", f"{sysconfig.get_paths()['stdlib']}{os.sep}", "<")
 #: A job reports its steps no more often: each report wakes the parent, which takes time from the job.
 STEP_SECONDS = 0.05
 #: Processes and threads that may be started in all: the next one fails, before the device comes to a halt.
@@ -241,9 +243,13 @@ def _mistake(error: BaseException) -> TaskError | None:
     own, sample = "", ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
-        if not code.co_filename.startswith((_HERE, "<")) and "site-packages" not in code.co_filename:
-            own = f"{code.co_filename}:{line}"
-            sample = f" for sample {frame.f_locals.get(code.co_varnames[1])}" if code.co_name == "load" else sample
+        installed = {"site-packages", "dist-packages"}.intersection(Path(code.co_filename).parts)
+        if code.co_filename.startswith(_OTHERS) or installed:
+            continue
+        own, taken = f"{code.co_filename}:{line}", code.co_varnames[: code.co_argcount]
+        if code.co_name == "load" and len(taken) == len(("self", "index")):
+            index = frame.f_locals.get(taken[1])
+            sample = f" for sample {index}" if isinstance(index, int) else sample
     return TaskError(f"{own} raised {first_line(error)}{sample}") if own else None
 
 

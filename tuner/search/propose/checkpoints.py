@@ -53,6 +53,14 @@ class Checkpoints:
         paths = (self._path(one) for one in records if one.config == config and one.rung == 0)
         return next((path for path in paths if path.exists()), None)
 
+    def due_folds(self, records: Sequence[TrialRecord], plan: TrialPlan, config: int) -> TrialPlan | None:
+        """Return what is still to be trained of a plan that is cross-validated: the folds, by fewer epochs of all."""
+        if self.whole(records, config) is None:
+            return None
+        folds = plan.data.folds  # each trains on all but one part: together as many samples as `folds` - 1 trainings
+        epochs = math.ceil(plan.recipe.epochs * (folds - 1) / folds)
+        return replace(plan, recipe=replace(plan.recipe, epochs=epochs))
+
     def has_room(self, plan: TrialPlan, storage_left: int | None) -> bool:
         """Return whether a plan's trial may leave a checkpoint, by what ``--storage`` leaves."""
         fits = storage_left is None or COPIES * weight_bytes(plan) <= STORAGE_SHARE * storage_left

@@ -50,13 +50,16 @@ def test_onnx_runtime_joins_a_norm_and_an_activation_with_a_convolution_whose_we
     assert [node.op_type for node in onnx.load(optimised).graph.node] == ["FusedConv"]
 
 
-@pytest.mark.parametrize("pool", [nn.AdaptiveAvgPool2d((1, 1)), nn.AdaptiveAvgPool2d(2), nn.BatchNorm2d(4)])
-def test_a_graph_is_written_right_whether_onnx_has_all_of_its_operators_or_not(pool: nn.Module, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("between", "features"),
+    [(nn.AdaptiveAvgPool2d((1, 1)), 4), (nn.AdaptiveAvgPool2d(2), 16), (nn.BatchNorm2d(4), 144)],
+)
+def test_a_graph_is_written_right_whether_onnx_has_all_of_its_operators_or_not(
+    between: nn.Module, features: int, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.ReLU6(), pool, nn.Flatten(), nn.LazyLinear(2), nn.BatchNorm1d(2)
-    ).eval()
-    images, path = torch.rand(3, 3, 8, 8), tmp_path / "pooled.onnx"
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU6(), between, nn.Flatten(), nn.Linear(features, 2), nn.BatchNorm1d(2)
+    module, images, path = nn.Sequential(*layers).eval(), torch.rand(3, 3, 8, 8), tmp_path / "written.onnx"
     with torch.inference_mode():
         expected = module(images).numpy()
     write_onnx(module, images[:2], path, ["logits"])
