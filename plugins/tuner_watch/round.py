@@ -255,6 +255,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         _cost(old, after),
         done,
         old.bundle.targets.right,
+        adds=old.bundle.info.train is not None and old.bundle.info.train.kind == TrainKind.CLOSED_FORM,
     )
 
 

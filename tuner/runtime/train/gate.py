@@ -47,6 +47,7 @@ class Comparison:
         old_cost, new_cost: Mean share of the whole model's FLOPs that an answer took.
         models: Number of models whose answers are in `new`: each was trained without the samples that it answered.
         right: What counts as right, for the reason.
+        adds: Whether the new model is solved from all samples of the old one and more: then a tie accepts it.
     """
 
     old: Flags
@@ -57,6 +58,7 @@ class Comparison:
     new_cost: float = 1.0
     models: int = 1
     right: str = "right"
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +127,10 @@ def refused(reason: str, evidence: Evidence | None = None, *, is_open: bool = Fa
 
 
 def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
-    """Decide by the user's own samples; ties keep the old model, unless the new model's answers leave earlier.
+    """Decide by the user's own samples; ties keep the old model, unless the new one's answers leave earlier.
+
+    So they do not where the new model only adds samples to the sums that the old one was solved from: it has nothing to
+    lose by them.
 
     As more samples must be right, McNemar's test can find no harm on all samples together. It decides on the samples
     whose label the old model knew: a gain on new classes must not come at their expense. A few samples often leave it
@@ -139,7 +144,7 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     is_open = harmed is None and comparison.labelled and comparison.new_cost <= comparison.old_cost
     if after < before:
         return refused(f"the new model is right on fewer samples: {summary}", evidence, is_open=is_open)
-    if after == before and comparison.new_cost > CHEAPER * comparison.old_cost:
+    if after == before and not comparison.adds and comparison.new_cost > CHEAPER * comparison.old_cost:
         return refused(f"a tie keeps the old model: {summary}", evidence, is_open=is_open)
     if harmed is not None:
         return refused(f"{harmed}; {summary}", evidence)
