@@ -77,6 +77,8 @@ def test_the_front_is_of_the_finals_alone_which_all_samples_judge() -> None:
 
 def test_a_plan_that_left_a_checkpoint_is_due_its_folds_alone(tmp_path: Path) -> None:
     before = record(7, 2, 0.9)
+    recipe = replace(plan_of(before).recipe, schedule="warmup", patience=0)
+    before = replace(before, plan=replace(plan_of(before), recipe=recipe))
     plan = at_rung(replace(plan_of(before), recipe=replace(plan_of(before).recipe, epochs=8)), FINAL)
     checkpoints = Checkpoints(lambda trial: tmp_path / str(trial) / "weights.safetensors")
     assert checkpoints.due_folds([before], plan, 7) is None
@@ -84,4 +86,7 @@ def test_a_plan_that_left_a_checkpoint_is_due_its_folds_alone(tmp_path: Path) ->
     (tmp_path / "7" / "checkpoint.pt").touch()
     due = checkpoints.due_folds([before], plan, 7)
     assert due is not None
+    checkpoints.ended(before)
+    checkpoints.prune([before, replace(before, trial=8, rung=FINAL, promoted=7), record(9, 2, 0.99)], [8])
+    assert (tmp_path / "7" / "checkpoint.pt").exists(), "the export of trial 8 continues it"
     assert (due.recipe.epochs, due.data.folds) == (8 * (FINAL_FOLDS - 1) // FINAL_FOLDS, FINAL_FOLDS)

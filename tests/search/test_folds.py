@@ -141,6 +141,8 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     }  # of a solved head: folds score it on all samples
     values += [{"local_accuracy": 0.8, "local_mae": 3.0}, {"local_accuracy": 0.7, "local_mae": 5.0}]
     values[1]["cost"], values[2]["cost"] = 2.0, 4.0
+    for one, peak in zip(values, (1e6, 3e6, 2e6), strict=True):
+        one["peak_bytes"] = peak
     found = joined(plan, [Outcome(each) for each in values], ["cost"])
     counts = [one.local_scored for one in plan.trainings]
     assert counts == [20, 15, 15]
@@ -157,6 +159,7 @@ def test_errors_of_folds_are_joined_by_their_numbers_of_samples() -> None:
     assert joined(plan, raised, ["cost"]).notes[2:] == ("fold 2: note 2",)
     assert found.values["local_accuracy"] == pytest.approx((20 * 0.9 + 15 * 0.8 + 15 * 0.7) / 50)
     assert (found.values["global_mae"], found.values["flops"]) == (9.0, 5.0)
+    assert found.values["peak_bytes"] == 3e6, "what was trained on all samples before takes nothing again"
     assert not [name for name in found.values if "loo" in name]
     assert found.notes == (
         "local R² of the weights that are kept, on local.val: 0.900; by fold of local.train: 0.800, 0.700",

@@ -28,6 +28,8 @@ FOLD_WEIGHTS = "fold.safetensors"
 #: Values that folds add to; all others are those of the training on all samples.
 LOSS = "local_loss"
 JUDGED = ("local_accuracy", "final_local_accuracy", LOSS)
+#: Name of the peak of memory.
+PEAK = "peak_bytes"
 
 
 def check_folds(folds: int | None) -> int:
@@ -114,6 +116,8 @@ def joined(plan: TrialPlan, outcomes: Sequence[Outcome], scores: Sequence[str] =
             shares = [outcome.values.get(name, math.nan) for outcome in outcomes]
             right = math.fsum(count * share for count, share in zip(counts, shares, strict=True))
             values[name] = right / sum(counts)
+    if PEAK in values:  # a training on all samples that was continued from its end has taken nothing
+        values[PEAK] = max(outcome.values.get(PEAK, 0.0) for outcome in outcomes)
     if not math.isfinite(values.get(LOSS, 0.0)):  # a fold has none
         del values[LOSS]
     local = [outcome.classes["local"] for outcome in outcomes if "local" in outcome.classes]

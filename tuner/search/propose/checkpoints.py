@@ -67,7 +67,7 @@ class Checkpoints:
         return fits and can_continue(plan)
 
     def prune(self, records: Sequence[TrialRecord], front: Collection[int]) -> None:
-        """Remove the checkpoints of trials that are neither on the front nor the best of their structure."""
+        """Remove the checkpoints of trials whose plans are neither on the front nor the best of their structure."""
         best: dict[object, TrialRecord] = {}
         for record in records:
             if record.plan is None or record.state not in SCORED:
@@ -75,7 +75,8 @@ class Checkpoints:
             at = structure_of(record.plan), record.rung
             if at not in best or _accuracy(record) >= _accuracy(best[at]):
                 best[at] = record
-        kept = {record.trial for record in best.values()} | set(front)
+        on_front = {record.config for record in records if record.trial in front}  # cross-validated on another rung
+        kept = {record.trial for record in best.values()} | {one.trial for one in records if one.config in on_front}
         for line, record in list(self._of.items()):
             if record.trial not in kept:
                 self._path(record).unlink(missing_ok=True)
