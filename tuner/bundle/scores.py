@@ -46,8 +46,7 @@ class Scores:
     Attributes:
         trial: Values of the trial that the bundle was exported from; none after training on a device.
         untouched: The given model's accuracies.
-        from_pixels: Values of the exported files, computed from pixels by ONNX Runtime; likewise. Those on validation
-            samples may be of stored features, where these have the same logits as pixels.
+        from_pixels: Values of the exported files, from pixels, or features with the same logits; likewise.
         device: Values before and after training on a device; None where there was none.
         refit_samples: Number of local validation samples that the exported weights have learned too; 0 for none. The
             trial's values, and the local ones of `from_pixels`, which may be of stored features, are from before that.

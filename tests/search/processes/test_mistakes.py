@@ -23,10 +23,10 @@ def read(number):
 @pytest.mark.parametrize(("sample", "line"), [(3, 7), (0, 10)])
 def test_the_last_line_of_the_users_own_is_named_and_the_sample_that_was_loaded(sample: int, line: int) -> None:
     space = {"json": json}
-    exec(compile(CODE, "/home/me/task.py", "exec"), space)  # noqa: S102 - the code above
+    exec(compile(CODE, "mine/task.py", "exec"), space)  # noqa: S102 - the code above
     with pytest.raises(ValueError, match=r"photo|Expecting") as raised:
         SimpleNamespace(**space).Mine().load(sample)
-    assert str(_mistake(raised.value)).startswith(f"/home/me/task.py:{line} raised ")
+    assert str(_mistake(raised.value)).startswith(f"mine/task.py:{line} raised ")
     assert str(_mistake(raised.value)).endswith(f" for sample {sample}")
 
 
