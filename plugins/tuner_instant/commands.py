@@ -89,7 +89,7 @@ def table(made: "Instant") -> "Table":
 
 def _of(head: "Head") -> str:
     """Say what a head answers."""
-    return "your classes alone" if head.settings.gate == "none" else "beside the known classes"
+    return "of your classes" if head.settings.gate == "none" else "of your and the known classes"
 
 
 def lines(made: "Instant") -> Iterator[str]:

@@ -70,5 +70,5 @@ def test_weights_of_another_model_are_one_line(changed: dict[str, np.ndarray], t
     fill(module, trained_weights(path), path)
     assert torch.equal(module.weight.detach(), torch.ones(2, 3))
     path.write_bytes(save(changed))
-    with pytest.raises(BundleError, match="has not the weights of this trial"):
+    with pytest.raises(BundleError, match="does not hold the weights of this trial"):
         fill(module, trained_weights(path), path)

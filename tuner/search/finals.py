@@ -1,7 +1,7 @@
 """The final rung: where few samples validate, the best plans are cross-validated at the end of a run.
 
 Eighty samples tell apart what differs by five points or more, and of dozens of trials the luckiest is the best. So time
-is kept to cross-validate the best plan of each structure, on all of the user's samples.
+is reserved to cross-validate the best plan of each structure on all of the user's samples.
 """
 
 import math
@@ -47,6 +47,8 @@ class Finals:
             return None
         waiting, begun = self._waiting(records)
         fitting, total = self._fitting(waiting, left)
+        if 0 < begun < LEAST and fitting:
+            return Promotion(fitting[0], FINAL)  # what has begun is completed: one alone is compared with nothing
         if not fitting or fitting[0] is not waiting[0] or (not begun and len(fitting) < LEAST):
             return None  # without the best plan there is nothing to compare the others with
         return Promotion(fitting[0], FINAL) if LATE * total >= left or is_over() else None
@@ -59,10 +61,10 @@ class Finals:
         fitting, total = self._fitting(waiting, left)
         return total if len(fitting) >= LEAST and total <= KEPT * left else 0.0
 
-    def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], bool]:
-        """Return the trials whose plans are still to be cross-validated, the best first, and whether any was."""
-        begun = [one.config for one in records if one.rung == FINAL]
-        return [one for one in self._finalists(records) if one.config not in begun], bool(begun)
+    def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
+        """Return the trials whose plans are still to be cross-validated, the best first, and how many were."""
+        begun = {one.config for one in records if one.rung == FINAL}
+        return [one for one in self._finalists(records) if one.config not in begun], len(begun)
 
     def _fitting(self, waiting: Sequence[TrialRecord], left: float) -> tuple[list[TrialRecord], float]:
         """Return the first ones that there is time for together, and what they take."""

@@ -1,4 +1,4 @@
-"""A mistake of the user's own code is told by its file, its line and its sample."""
+"""An error in the user's own code names its file, line and sample."""
 
 import json
 from types import SimpleNamespace

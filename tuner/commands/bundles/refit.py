@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from tuner.results.run import Run
 from tuner.search.listener import CHECKING, REFITTING, Listener
 from tuner.search.processes.guard import JobLimits, Progress
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.propose.checkpoints import epochs_left
 from tuner.search.propose.lines import can_continue
 from tuner.search.setting import RUN_RESERVE
 from tuner.search.trials.seeds import seeded
 from tuner.store.store import Store, disk_bytes, open_store
-from tuner.training.schedule import DECAY_SHARE, epochs_done
 from tuner.units import format_seconds
 
 WAY_OUT = "--no-refit exports the trial's own weights"
@@ -63,9 +63,8 @@ class Refit:
             taken = sum(entry.get("seconds", 0.0) for entry in self.record.epochs)
         filling = values.get("fill_seconds", 0.0) / max(1, of_plan.pool_samples)
         if self.earlier is not None:
-            done = math.floor((1 - DECAY_SHARE) * epochs) if of_plan.recipe.schedule == "wsd" else epochs
-            done = epochs_done(done, of_plan.train_samples, self.plan.train_samples, epochs)
-            taken *= 1 - done / epochs
+            before = replace(of_plan, recipe=replace(of_plan.recipe, epochs=epochs))
+            taken *= epochs_left(self.plan.trainings[0], before) / epochs
         return taken * self.plan.train_samples / max(1, of_plan.train_samples) + missing * filling
 
     def carry_out(self, session: RemoteSession, folder: Path, limits: CommandLimits, listener: Listener) -> Path:

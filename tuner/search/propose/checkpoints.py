@@ -10,12 +10,19 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.search.propose.lines import can_continue, structure_of
-from tuner.training.schedule import DECAY_SHARE
+from tuner.training.schedule import DECAY_SHARE, epochs_done
 
 #: A checkpoint takes about so many times the bytes of the weights: with the two means that Adam keeps of gradients.
 COPIES = 3
 #: A checkpoint may take this share of what ``--storage`` leaves.
 STORAGE_SHARE = 0.1
+
+
+def epochs_left(plan: TrialPlan, before: TrialPlan) -> int:
+    """Return how many epochs are left of a plan that continues another one's training."""
+    stable = 1 - DECAY_SHARE if plan.recipe.schedule == "wsd" else 1.0  # it continues from before the decay
+    done, epochs = math.floor(stable * before.recipe.epochs), plan.recipe.epochs
+    return epochs - epochs_done(done, before.train_samples, plan.train_samples, epochs)
 
 
 class Checkpoints:
@@ -38,10 +45,7 @@ class Checkpoints:
         record = self._continued(plan)
         if record is None or record.plan is None:
             return None
-        stable = 1 - DECAY_SHARE if plan.recipe.schedule == "wsd" else 1.0  # it continues from before the decay
-        done = math.floor(stable * record.plan.recipe.epochs) * record.plan.train_samples / max(1, plan.train_samples)
-        left = max(1, math.ceil(plan.recipe.epochs - done))
-        return replace(plan, recipe=replace(plan.recipe, epochs=left))
+        return replace(plan, recipe=replace(plan.recipe, epochs=epochs_left(plan, record.plan)))
 
     def earlier(self, plan: TrialPlan) -> Path | None:
         """Return the checkpoint that a plan's trial continues; None where it starts anew."""

@@ -98,7 +98,7 @@ def fill(module: nn.Module, weights: Mapping[str, torch.Tensor], path: Path) -> 
     except RuntimeError as error:
         reason = first_line(error)
     if reason:
-        raise BundleError(f"{path} has not the weights of this trial ({reason}): run it again")
+        raise BundleError(f"{path} does not hold the weights of this trial ({reason}): run it again")
 
 
 def write_exits(
