@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.backends.base import Trial
-from tuner.bundle.adapt import adapted
 from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.bundle.tensors import read_tensors
 from tuner.commands.bundles.export import write_bundle
@@ -23,6 +22,7 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
 from tuner.search.trials.seeds import seeded
 from tuner.store.store import open_store
+from tuner_apply.adapt import adapted
 
 SOURCES = ("bundle", "original")
 
