@@ -13,8 +13,8 @@ from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.bundle.tensors import read_tensors
 from tuner.commands.bundles.export import write_bundle
 from tuner.commands.bundles.held import note_bundle
-from tuner.commands.bundles.refit import shown_on
 from tuner.commands.limits import NO_LIMITS, CommandLimits
+from tuner.commands.refit import shown_on
 from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plugin.core import build_host, differences, trained_by
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
