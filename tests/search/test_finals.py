@@ -13,7 +13,7 @@ from tests.search.settings import setting
 from tuner.awake import CLOCK
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.search.finals import LATE, Finals
+from tuner.search.finals import LATE, REFIT_MARGIN, Finals
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 from tuner.search.scoring import Baselines
@@ -84,7 +84,12 @@ def test_time_is_kept_to_refit_the_pick_unless_that_takes_too_much_of_it(tmp_pat
         records = [replace(one, values={**one.values, "train_seconds": seconds}) for one in RECORDS]
         finals.keep_for_refit(records, [1, 4], given, checkpoints)
         plan = plan_of(records[1])
-        expected = seconds * (plan.local_samples + plan.task.local_val + plan.global_samples) / plan.train_samples
+        expected = (
+            REFIT_MARGIN
+            * seconds
+            * (plan.local_samples + plan.task.local_val + plan.global_samples)
+            / plan.train_samples
+        )
         assert reserve.seconds == (pytest.approx(expected) if kept else 0), "trial 4 forgets: it is not the pick"
         assert one.seconds_left == pytest.approx(100 - reserve.seconds, abs=5)
 

@@ -26,8 +26,9 @@ FIRST, LEAST = 4, 2
 LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
-#: A refit within the run takes at most this share of its time; a longer one is left to the export.
-REFIT_SHARE = 0.1
+#: So many times what a refit is expected to take is kept for it, as a trial may end late; it takes at most this share of
+#: the run's time, and a longer one is left to the export.
+REFIT_MARGIN, REFIT_SHARE = 1.3, 0.15
 
 
 def has_finals(task: TaskOutline) -> bool:
@@ -78,7 +79,7 @@ class Finals:
         pick = best(values, given.on(one.rung), plan_of(one).scored, setting.limits.forgetting)
         record = here[next(iter(here)) if pick is None else pick]
         continues = checkpoints.whole(records, record.config) is not None
-        takes = refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
+        takes = REFIT_MARGIN * refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
         setting.reserve.seconds = takes if takes <= REFIT_SHARE * setting.limits.time_seconds else 0.0
 
     def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:

@@ -17,7 +17,7 @@ COPIES = 3
 #: A checkpoint may take this share of what ``--storage`` leaves.
 STORAGE_SHARE = 0.1
 #: To solve for the head again, and to score, takes about so many epochs.
-ENDING_EPOCHS = 0.5
+ENDING_EPOCHS = 0.75
 
 
 def epochs_left(plan: TrialPlan, before: TrialPlan) -> int:
