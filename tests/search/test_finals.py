@@ -84,12 +84,8 @@ def test_time_is_kept_to_refit_the_pick_unless_that_takes_too_much_of_it(tmp_pat
         records = [replace(one, values={**one.values, "train_seconds": seconds}) for one in RECORDS]
         finals.keep_for_refit(records, [1, 4], given, checkpoints)
         plan = plan_of(records[1])
-        expected = (
-            REFIT_MARGIN
-            * seconds
-            * (plan.local_samples + plan.task.local_val + plan.global_samples)
-            / plan.train_samples
-        )
+        samples = plan.local_samples + plan.task.local_val + plan.global_samples
+        expected = REFIT_MARGIN * seconds * samples / plan.train_samples
         assert reserve.seconds == (pytest.approx(expected) if kept else 0), "trial 4 forgets: it is not the pick"
         assert one.seconds_left == pytest.approx(100 - reserve.seconds, abs=5)
 

@@ -26,8 +26,8 @@ FIRST, LEAST = 4, 2
 LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
-#: So many times what a refit is expected to take is kept for it, as a trial may end late; it takes at most this share of
-#: the run's time, and a longer one is left to the export.
+#: So many times what a refit is expected to take is kept for it, as a trial may end late; a refit that needs more than
+#: this share of the run's time is left to the export.
 REFIT_MARGIN, REFIT_SHARE = 1.3, 0.15
 
 
