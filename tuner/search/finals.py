@@ -26,9 +26,9 @@ FIRST, LEAST = 4, 2
 LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
-#: So many times what a refit is expected to take is kept for it, as a trial may end late; a refit that needs more than
-#: this share of the run's time is left to the export.
-REFIT_MARGIN, REFIT_SHARE = 1.3, 0.15
+#: So many times what a refit is expected to take is kept for it, as trials end late; a refit that is expected to take
+#: more than this share of the run's time is left to the export.
+REFIT_MARGIN, REFIT_SHARE = 1.5, 0.1
 
 
 def has_finals(task: TaskOutline) -> bool:
@@ -79,8 +79,8 @@ class Finals:
         pick = best(values, given.on(one.rung), plan_of(one).scored, setting.limits.forgetting)
         record = here[next(iter(here)) if pick is None else pick]
         continues = checkpoints.whole(records, record.config) is not None
-        takes = REFIT_MARGIN * refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
-        setting.reserve.seconds = takes if takes <= REFIT_SHARE * setting.limits.time_seconds else 0.0
+        takes = refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
+        setting.reserve.seconds = REFIT_MARGIN * takes if takes <= REFIT_SHARE * setting.limits.time_seconds else 0.0
 
     def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
         """Return the trials whose plans are still to be cross-validated, the best first, and how many were."""
