@@ -219,8 +219,8 @@ class Admission:
 def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobLimits:
     """Return the limits of a trial's job: it is asked to stop in time to be solved and scored before the time is up.
 
-    What is cross-validated says nothing when it is stopped, so it may use the time of the refit. ``slower`` says how many
-    times as long as by the device's rates it is expected to take.
+    What is cross-validated says nothing when it is stopped, so it may use the time of the refit. ``slower`` says how
+    many times as long as by the device's rates it is expected to take.
     """
     end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
