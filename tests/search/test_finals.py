@@ -61,6 +61,14 @@ def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where
     assert finals.next(begun, LATE * whole, lambda: False) is None, "a run that is resumed searches first"
 
 
+def test_more_than_two_take_part_only_where_they_leave_most_of_the_time_to_the_search() -> None:
+    one = replace(setting(), task=replace(PLAN.task, local_val=80), has_finals=True)
+    for seconds, expected in ((300.0, 3), (80.0, 2)):
+        limits = replace(one.limits, time_seconds=seconds)
+        finals = Finals(replace(one, limits=limits), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+        assert finals.reserve(RECORDS, seconds) == expected * SECONDS
+
+
 def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:
     task = replace(PLAN.task, local_val=80)
     seconds = {1: 10 * SECONDS}

@@ -21,6 +21,8 @@ from tuner.task.info import TaskOutline
 ENOUGH = 150
 #: So many plans are cross-validated at first, and others as long as there is time; one alone is compared with nothing.
 FIRST, LEAST = 4, 2
+#: More than the least take part at first where all of them take at most this share of the run's time together.
+SHARE = 1 / 3
 #: It begins when less than so many times what it takes is left; time is kept for it where it takes at most this share
 #: of what is left.
 LATE, KEPT = 1.5, 0.7
@@ -89,9 +91,10 @@ class Finals:
 
     def _fitting(self, waiting: Sequence[TrialRecord], left: float) -> tuple[list[TrialRecord], float]:
         """Return the first ones that there is time for together, and what they take."""
-        total, chosen = 0.0, list[TrialRecord]()
+        total, chosen, share = 0.0, list[TrialRecord](), SHARE * (self._setting.limits.time_seconds or math.inf)
         for one in waiting[: 2 * FIRST]:
-            if len(chosen) < FIRST and total + (takes := self._seconds(one, FINAL)) < left:
+            within = left if len(chosen) < LEAST else min(left, share)
+            if len(chosen) < FIRST and total + (takes := self._seconds(one, FINAL)) < within:
                 total, chosen = total + takes, [*chosen, one]
         return chosen, total
 
