@@ -118,6 +118,24 @@ export async function choose(page, chosen) {
   for (const [i, number] of last.entries()) if (chosen[i]) await page.locator(`#photos li[data-photo="${number}"] button`).click();
 }
 
+/** Choose photos to label, by their numbers: a press for each run of neighbours, from its first to its last. */
+export async function sweep(page, numbers) {
+  const shown = await page.locator("#photos li[data-photo]:not(.kept)").evaluateAll((all) => all.map((one) => Number(one.dataset.photo)));
+  const runs = [];
+  shown.forEach((number, at) => numbers.includes(number) && (numbers.includes(shown[at - 1]) ? runs.at(-1).push(number) : runs.push([number])));
+  for (const [first, ...rest] of runs) {
+    const tile = (number) => page.locator(`#photos li[data-photo="${number}"] button`);
+    await tile(first).scrollIntoViewIfNeeded();
+    for (const [at, number] of [first, ...rest].entries()) {
+      const { x, y, width } = await tile(number).boundingBox();
+      await page.mouse.move(x + width / 2, y + 12);
+      if (!at) await page.mouse.down();
+    }
+    await page.mouse.up();
+  }
+  await page.waitForFunction((count) => document.querySelectorAll("#photos [aria-pressed=true]").length === count && !document.getElementById("labelling").hidden, numbers.length);
+}
+
 /** Give the last photos their labels, in the order in which they came: all of one label at once. */
 export async function correct(page, labels) {
   for (const label of new Set(labels)) {

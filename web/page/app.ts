@@ -278,11 +278,12 @@ button.remove.onclick = () =>
   });
 button.undo.onclick = () =>
   void attempt(async () => {
-    const last = done.pop()!;
+    const last = done.at(-1)!;
     busy = true; // a second click in the meantime is not for the same
     update();
     try {
       await last.undo();
+      done.pop(); // what failed can be undone again
       say(`Undone: ${last.name}.`);
     } finally {
       busy = false;

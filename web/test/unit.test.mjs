@@ -10,12 +10,15 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "target", "model", "trainer", "trainers"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
 const own = await import(`data:text/javascript;base64,${Buffer.from(built.outputFiles[0].text).toString("base64")}`);
 own.configure(ort);
+const EARLIER = "train/own.safetensors";
+/** Of 0, 128 and 1,000 bytes that count from 0. */
+const MARKS = [3404097857, 2806482688, 2542419851];
 const source = (folder) => async (name) => new Uint8Array(await readFile(`${folder}/${name}`).catch(() => undefined));
 
 test("SHA-256 is that of others, of every length", async () => {
@@ -167,6 +170,15 @@ test("on a slow device folds are fewer and larger, and enough to judge by", () =
   assert.deepEqual(own.planFolds(60, 5, 1, 2, 10), [5, 1]);
 });
 
+test("the user's earlier samples: their marks are Python's, and every class is kept alike", () => {
+  const count = (size) => new Uint8Array(size).map((_, i) => i % 256);
+  assert.deepEqual([0, 128, 1000].map((size) => own.markOf(count(size))), MARKS);
+  const marks = [5, 4, 3, 2, 1, 0];
+  assert.deepEqual(own.everyClassAlike([0, 0, 0, 0, 1, 2], marks, 4), [2, 3, 4, 5]);
+  assert.deepEqual(own.everyClassAlike([[1, 1], [1, 0], [0, 0], [0, 1]], marks, 3), [1, 2, 3]);
+  assert.deepEqual(own.everyClassAlike([[0.5], [0.1], [1], [0]], marks, 2), [2, 3]);
+});
+
 test("several labels: targets, right answers, the AUC, and the rarest label", () => {
   const info = { labels: ["a", "b", "c"], loss: "multi-label" };
   assert.deepEqual(own.targetOf("c|a", info), [1, 0, 1]);
@@ -227,6 +239,7 @@ test("what cannot learn here says so, and predicts", async () => {
   const learner = await own.Learner.open(bundle, ort, own.memoryStore());
   assert.match((await learner.status()).refusal, /exits in closed form: they predict here, but learn in Python only/);
   await assert.rejects(learner.learn(), /learn in Python only/);
+  assert.match((await own.Learner.open(await own.Bundle.open(files), ort, own.memoryStore()).then((one) => one.status())).fixed, /each of its exits has a head of its own: export a trial without/);
   const { label } = await learner.predict(new Float32Array(bundle.info.input_shape.reduce((a, b) => a * b)));
   assert.ok(bundle.info.labels.includes(label));
 });
@@ -255,6 +268,14 @@ for (const name of ["tail", "int8", "adapters", "solved", "exits"]) {
     const answer = await learner.predict(probe.sample);
     const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
     assert.equal(zipped.info.parent, bundle.identity);
+    assert.equal(verdict.earlierBefore === undefined, name === "exits"); // the others ask the user's earlier samples too
+    if (zipped.has(EARLIER)) {
+      const { tensors } = await zipped.tensors(EARLIER);
+      const marks = [...tensors.get("marks").data].map(Number);
+      assert.ok((await learner.samples()).every(({ sample }) => marks.includes(own.markOf(sample))));
+      assert.equal(marks.length, zipped.info.train.own_samples);
+      assert.equal(marks.length, bundle.info.train.own_samples + 30);
+    }
     const taught = await own.Learner.open(zipped, ort, own.memoryStore());
     assert.deepEqual((await taught.predict(probe.sample)).probabilities, answer.probabilities);
     const again = await own.Learner.open(bundle, ort, store);
@@ -352,7 +373,7 @@ test("a new label is one more row of a head that is solved for: it is learned, a
   await learner.rollBack();
   assert.deepEqual((await learner.status()).labels, bundle.info.labels);
   const tail = await own.Learner.open(await own.Bundle.open(source(`${BUNDLES}/tail/bundle`)), ort, own.memoryStore());
-  await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /learns new labels in Python only/);
+  await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /the bundle has no label stripes\. This page cannot .* last blocks: run tuner labels add BUNDLE NAME PHOTOS/);
 });
 
 test("a round that had no time for all samples says how many judged, and what the rest takes", async () => {
