@@ -103,7 +103,7 @@ def _earlier(earlier: dict[str, str] | None) -> list[Check]:
     if earlier is None:
         return []
     old, new, others = (_flags(earlier[name]) for name in ("old", "new", "others"))
-    return earlier_checks((old, new, others), "earlier")
+    return earlier_checks(old, new, others, "earlier")
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

@@ -288,6 +288,22 @@ for (const name of ["tail", "int8", "adapters", "solved", "exits"]) {
   });
 }
 
+test("photos that are all answered right are learned by a head that is solved for, as it only adds them, and by no tail", async () => {
+  for (const name of ["solved", "tail"]) {
+    const learner = await own.Learner.open(await own.Bundle.open(source(`${BUNDLES}/${name}/bundle`)), ort, own.memoryStore());
+    const random = own.randomOf(7);
+    const size = learner.bundle.info.input_shape.reduce((a, b) => a * b);
+    const scene = new Float32Array(size).map(random);
+    for (let i = 0; i < 12; i++) {
+      const sample = scene.map((value) => value + 0.05 * random());
+      await learner.keep(sample, (await learner.predict(sample)).label);
+    }
+    const { accepted, reason } = await learner.learn(undefined, { confidence: 0.95, globalDrop: 0.2, least: 10 });
+    assert.equal(accepted, name === "solved", reason);
+    assert.match(reason, /12 of 12 right before, 12 after/);
+  }
+});
+
 test("exits: what is kept of samples is what Python keeps, and nothing of the check samples", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc");

@@ -195,11 +195,8 @@ def judge_checks(verdict: Verdict, checks: Sequence[Check], rules: Rules) -> Ver
     return Verdict(accepted=True, reason=summary, evidence=evidence)
 
 
-def earlier_checks(answers: tuple[Flags, Flags, Flags] | None, name: str) -> list[Check]:
+def earlier_checks(old: Flags, new: Flags, others: Flags, name: str) -> list[Check]:
     """Return the checks of what `DeviceTrainer.earlier_right` gives: all samples, and apart those of absent labels."""
-    if answers is None:
-        return []
-    old, new, others = answers
     apart = [Check(old[others], new[others], f"{name} of labels that did not come")]
     return [*(apart if others.any() and not others.all() else []), Check(old, new, name)]
 
