@@ -50,7 +50,7 @@ def _cases() -> Iterator[dict[str, Any]]:
     yield _case(old, new, None, labelled=False)
     yield _case(*_answers((20, 0, 0, 4)), None, new_cost=0.5)
     yield _case(*_answers((20, 2, 2, 4)), CHECKS[3], new_cost=0.5, confidence=0.8)
-    for counts in ((20, 2, 2, 4), (20, 3, 2, 4)):
+    for counts in ((20, 2, 2, 4), (20, 3, 2, 4), (0, 0, 0, 12)):
         yield _case(*_answers(counts), None, adds=True)
     for counts, (came, others), check in product(((20, 1, 8, 0), (20, 3, 3, 4)), EARLIER, CHECKS[::3]):
         before, after = map("".join, zip(_answers(came), _answers(others), strict=True))

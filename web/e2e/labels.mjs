@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { answers, ask, barriers, filesOf, learn, menu, open, ready, serve, sweep, tuner } from "./browser.mjs";
+import { answers, ask, barriers, filesOf, learn, menu, open, pick, ready, serve, sweep, tuner } from "./browser.mjs";
 
 const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/solved-photos`;
 const MOST_CLICKS = 12; // or drags
@@ -32,21 +32,16 @@ try {
     return height > 0 && top >= 0 && bottom <= innerHeight;
   }, id);
   const count = async (view) => Number(/\d+/.exec(await page.locator(`#view-${view}`).textContent())[0]);
-  const pick = async (files) => {
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.locator("label[for=files]").click()]);
-    await chooser.setFiles(files);
-    await page.getByText(/^\d+ photos were answered\.$/).waitFor({ timeout: 120_000 });
-  };
 
   // a new label: all photos of it at once
-  await pick(first);
+  await pick(page, first);
   await page.locator("#all").click();
   await page.locator("#label").click();
   await page.locator("#label").fill("white");
   await page.locator("#label").press("Enter");
   await page.getByText("8 photos are kept as white, a new label.").waitFor();
   // the others, four of them white: wrong answers are corrected, then the rest is kept as it is answered
-  await pick(others.map(([file]) => file));
+  await pick(page, others.map(([file]) => file));
   assert.equal(await count("new"), 52);
   const tiles = await page.locator("#photos li:not(.kept)[data-photo]").evaluateAll((all) => all.map((one) => [Number(one.dataset.photo), one.querySelector(".answer").textContent.split(",")[0]]).sort(([one], [two]) => one - two));
   const wrong = tiles.map(([number, label], i) => [number, label, others[i][1]]).filter(([, label, truth]) => label !== truth);

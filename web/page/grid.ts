@@ -17,6 +17,9 @@ export interface Tile {
 
 export type View = "new" | "kept";
 
+/** A finger that chooses photos so many pixels from the edge of the list, or beyond it, scrolls. */
+const EDGE = 24;
+
 /** How answers and kept labels are written. */
 export interface Words {
   answer(answer: Answer): string;
@@ -167,15 +170,17 @@ export class Grid {
 
   /** Choose all photos from the one where a finger or the mouse went down to the one where it is, or let go of them. */
   #swept(x: number, y: number): void {
+    if (!this.#sweep) return;
+    const { top, bottom } = this.list.getBoundingClientRect();
+    if (this.#sweep.to) this.list.scrollBy(0, y > bottom - EDGE ? EDGE : y < top + EDGE ? -EDGE : 0);
     const button = document.elementFromPoint(x, y)?.closest("button.tile");
     const to = [...this.#tiles.values()].find((tile) => tile.button === button);
-    if (!this.#sweep || !to || to === (this.#sweep.to ?? this.#sweep.from)) return;
+    if (!to || to === (this.#sweep.to ?? this.#sweep.from)) return;
     const { from, before } = this.#sweep;
     this.#sweep.to = to;
     const over = this.#between(from, to);
     const others = before.filter((tile) => !over.includes(tile));
     this.#choose(before.includes(from) ? others : [...others, ...over]);
-    to.element.scrollIntoView({ block: "nearest" });
     this.#last = to;
   }
 

@@ -66,7 +66,7 @@ const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 
 /**
  * Decide by the user's own samples; ties keep the old model, unless the new one's answers leave earlier, or it only adds
- * samples to those that the old one was solved from: it has nothing to lose by them.
+ * samples to those that the old one was solved from: it has nothing to lose by them, if any is right.
  */
 export function judgeSamples(comparison: Comparison, rules: Rules = RULES): Verdict {
   const [samples, before, after] = [comparison.old.length, sum(comparison.old), sum(comparison.new)];
@@ -83,7 +83,7 @@ export function judgeSamples(comparison: Comparison, rules: Rules = RULES): Verd
   });
   const open = !harmed && comparison.labelled && comparison.newCost <= comparison.oldCost;
   if (after < before) return { ...verdict, open, reason: `fewer of your photos are ${right}: ${counts}` };
-  if (after === before && !comparison.adds && comparison.newCost > CHEAPER * comparison.oldCost) {
+  if (after === before && !(comparison.adds && after) && comparison.newCost > CHEAPER * comparison.oldCost) {
     return { ...verdict, open, reason: `no better on your photos: ${counts}` };
   }
   if (harmed) return { ...verdict, reason: `worse on photos that were ${right} before: ${counts}` };
