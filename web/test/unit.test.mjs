@@ -392,6 +392,20 @@ test("a new label is one more row of a head that is solved for: it is learned, a
   await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /the bundle has no label stripes\. This page cannot .* last blocks: run tuner labels add BUNDLE NAME PHOTOS/);
 });
 
+test("what a new label gains does not make up for photos that it takes from others", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/solved-photos/bundle`));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  const random = own.randomOf(5);
+  const size = bundle.info.input_shape.reduce((a, b) => a * b);
+  for (let i = 0; i < 38; i++) { // all alike, and eight of them are right already
+    const stripes = new Uint8Array(size).map((_, at) => 200 * ((at >> 2) % 2) + 20 * random());
+    await learner.keep(stripes, i < 8 ? (await learner.predict(stripes)).label : "stripes");
+  }
+  const { accepted, reason } = await learner.learn(undefined, { confidence: 0.95, globalDrop: 0.2, least: 10 });
+  assert.ok(!accepted);
+  assert.match(reason, /worse on photos that were right before: 8 of 38 right before, 30 after/);
+});
+
 test("a round that had no time for all samples says how many judged, and what the rest takes", async () => {
   const bundle = await own.Bundle.open(source(`${BUNDLES}/tail/bundle`));
   const learner = await own.Learner.open(bundle, ort, own.memoryStore());
