@@ -35,10 +35,9 @@ class HeldSamples:
 def note_bundle(folder: Path, task: str = "") -> None:
     """Remember where a bundle is, and of which task file, so that forgetting its task finds it, but not its copies."""
     with suppress(OSError, TunerError), FileLock(cache_folder() / f"{BUNDLES}.lock", mode=0o600):
-        place, noted = str(folder.resolve()), _noted()  # a disk that is not there now may come back
-        gone = {path for path in map(Path, noted) if path.parent.is_dir() and not (path / FILE).is_file()}
-        there = {path: of for path, of in noted.items() if Path(path) not in gone}
-        made_of = str(Path(task).resolve()) if task and Path(task).is_file() else noted.get(place, "")
+        place = str(folder.resolve())  # a disk that is not there now may come back
+        there = {at: of for at, of in noted().items() if (Path(at) / FILE).is_file() or not Path(at).parent.is_dir()}
+        made_of = str(Path(task).resolve()) if task and Path(task).is_file() else there.get(place, "")
         write_private(cache_folder() / BUNDLES, json.dumps({**there, place: made_of}))
 
 
@@ -47,7 +46,7 @@ def noted_bundles(name: str, task: str) -> Iterator[Path]:
 
     Two tasks may have one name: bundles that are known to be of another task file are not this one's.
     """
-    for path, of in _noted().items():
+    for path, of in noted().items():
         own, other = Path(task).resolve(), Path(of)
         if of and other.is_file() and own.exists() and other not in {own, own / "task.toml"}:
             continue
@@ -56,7 +55,8 @@ def noted_bundles(name: str, task: str) -> Iterator[Path]:
                 yield Path(path)
 
 
-def _noted() -> dict[str, str]:
+def noted() -> dict[str, str]:
+    """Return the folders of bundles that were made or watched, and the task file of each, where it is known."""
     try:
         paths = read_json(cache_folder() / BUNDLES)
     except (OSError, ValueError):
