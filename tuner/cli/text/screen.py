@@ -27,7 +27,7 @@ from tuner.units import format_seconds
 MOST_ROWS = 7
 LATENCY = "mean_latency_seconds"
 LOCAL, GLOBAL, SECONDS, PEAK = OBJECTIVES
-_WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction"}
+_WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction", LATENCY: "to predict"}
 _PART = re.compile(r"^the | of \d+(?= blocks)")
 REST = "the rest"
 #: Titles of columns that hold words, which are on the left.
@@ -205,7 +205,7 @@ def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     lines = [f"Scores are of {' and '.join(counts)}{how}{ranges}."]
     best = members[0] if run.best is None else run.best
     values = run.record(best).values
-    costs = ["To train: on stored features"]
+    costs = ["To train: on stored features"] if SECONDS.name in values else []
     if values.get("fill_seconds") and (once := run.info.spent.phases.get("features")):
         costs[0] += f", computed once for all trials in {format_seconds(once)}"
     if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
