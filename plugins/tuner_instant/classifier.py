@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tuner.ort.session import FEATURES, LOGITS
 from tuner.reading import kind_of, open_regular
 from tuner.ridge.solve import LinearHead
 from tuner_instant.bits import LEAST, in_int8
-from tuner_instant.cuts import LAYERS, Cut, Step, cuts_of, shapes_of
+from tuner_instant.cuts import LAYERS, Cut, Step, cuts_of, shape_nodes, shapes_of
 
 _GRAPH = 7  # of ModelProto
 _NODE, _INITIALISER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # of GraphProto
@@ -88,8 +89,11 @@ class Classifier:
         model, graph = _content(self.path)
         graph = _taken(_before(graph, self.reads))[0]
         steps = _Nodes(graph).steps(self.reads)
-        sizes = shapes_of(joined([*model, (_GRAPH, joined(graph))]), steps, np.zeros((1, *shape), np.float32))
-        return cuts_of(steps, sizes, self.reads)
+        added = parsed(parts_of(parsed(shape_nodes(steps)), _GRAPH)[0])
+        with TemporaryDirectory() as folder:
+            path = _written(Path(folder) / "shapes.onnx", model, [*graph, *added])
+            del graph
+            return cuts_of(steps, shapes_of(path, steps, np.zeros((1, *shape), np.float32)), self.reads)
 
     def write(self, path: Path, cuts: Sequence[Cut], head: LinearHead | None = None, bits: int = 32) -> Path:
         """Write the network up to the last of some cuts: its outputs are their features, by `feature_name`.
@@ -113,11 +117,7 @@ class Classifier:
         graph = _taken(_before(graph, *(cut.value for cut in cuts)))[0]
         graph = graph if bits == 32 else in_int8(graph, _Nodes(graph).layers())  # noqa: PLR2004 - float32
         graph += parsed(parts_of(added, _GRAPH)[0])
-        size = sum(len(joined([part])) for part in graph)
-        with path.open("wb") as file:  # part by part: joined, the content would be in memory twice
-            file.write(joined(model) + _before_bytes(size))
-            file.writelines(joined([part]) for part in graph)
-        return path
+        return _written(path, model, graph)
 
 
 def feature_name(at: int) -> str:
@@ -132,6 +132,15 @@ def _content(path: Path) -> tuple[Message, Message]:
         (graph,) = ranges(content, ByteRange(0, len(content)), _GRAPH)
         first, last = parsed(content[: graph.begin - len(_before_bytes(graph.size))]), parsed(content[graph.end :])
         return [*first, *last], parsed(content, graph)
+
+
+def _written(path: Path, model: Message, graph: Message) -> Path:
+    """Write a file part by part: joined, its content would be in memory twice."""
+    size = sum(len(joined([part])) for part in graph)
+    with path.open("wb") as file:
+        file.write(joined(model) + _before_bytes(size))
+        file.writelines(joined([part]) for part in graph)
+    return path
 
 
 def _before_bytes(size: int) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tuner.results.records.config import Budget
     from tuner_instant.heads import Head
-    from tuner_instant.runs import Asked, Instant
+    from tuner_instant.runs import Asked, Instant, Preview
 
 DEFAULTS = RunRequest()
 #: Options of `tuner run` that need no PyTorch.
@@ -25,7 +25,7 @@ TAKEN = frozenset({"time", "memory", "storage", "out"})
 
 
 def run(
-    data: Path,
+    data: Path = Path(),
     /,
     *,
     model: Path | None = None,
@@ -68,7 +68,7 @@ def run(
     asked, limits = _asked(data, model, global_, classes, request)
     if dry_run:
         found = preview(asked)
-        print_line(document("instant-dry-run-1", found) if json_output else format_preview(found))
+        print_line(document("instant-dry-run-1", asdict(found)) if json_output else format_preview(found))
         return
     with (
         closing(progress()) as listener,
@@ -88,17 +88,23 @@ def _asked(
 ) -> "tuple[Asked, Budget]":
     """Return what is asked; a `UsageError` names an option that needs PyTorch."""
     from tuner.distribution import install_command
-    from tuner.errors import UsageError
+    from tuner.errors import TunerError
+    from tuner.reading import kind_of
     from tuner.results.records.config import Budget
     from tuner.units import parse_seconds, parse_size
     from tuner_instant.runs import Asked
 
     for one in fields(RunRequest):
         if one.name not in TAKEN and getattr(request, one.name) != getattr(DEFAULTS, one.name):
-            raise UsageError(
+            raise TunerError(
                 f"--{option_name(one.name)} is for plans that train, which need PyTorch: leave it out, or "
                 f"{install_command('tune')}"
             )
+    if model is None and not any(kind_of(path) == "file" for path in (data, data / "task.toml")):
+        raise TunerError(
+            "without PyTorch, tuner run needs the ONNX file of a classifier: give --model, or for other networks "
+            f"{install_command('tune')}"
+        )
     out = None if request.out is None else Path(request.out)
     storage = None if request.storage is None else parse_size(request.storage, "--storage")
     budget = Budget(
@@ -109,20 +115,20 @@ def _asked(
     return Asked(data, model, known, classes, out, storage), budget
 
 
-def format_preview(found: dict[str, Any]) -> str:
+def format_preview(found: "Preview") -> str:
     """Return a dry run for people."""
     from tuner.units import format_bytes
 
-    samples = ", ".join(f"{count:,} {name}" for name, count in found["samples"].items())
+    samples = ", ".join(f"{count:,} {name}" for name, count in found.samples.items())
     lines = [
-        f"{found['task']} · {found['model']} · {samples}",
-        f"{found['plans']} plans would be solved for, of {format_bytes(found['storage_bytes'])} of features",
+        f"{found.task} · {found.model} · {samples}",
+        f"{found.plans} plans would be solved for, of {format_bytes(found.storage_bytes)} of features",
         "after block  features   MFLOP  parameters     memory",
     ]
-    for number, cut in enumerate(found["cuts"], 1):
+    for number, cut in enumerate(found.cuts, 1):
         lines.append(
-            f"{number:>11}  {cut['features']:>8,}  {cut['flops'] / 1e6:>6,.0f}  {cut['parameters']:>10,}  "
-            f"{format_bytes(cut['peak_bytes']):>9}"
+            f"{number:>11}  {cut.features:>8,}  {cut.flops / 1e6:>6,.0f}  {cut.parameters:>10,}  "
+            f"{format_bytes(cut.peak_bytes):>9}"
         )
     return "\n".join(lines)
 

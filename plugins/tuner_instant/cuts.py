@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from tuner.arrays import Floats
-from tuner.errors import BundleError
+from tuner.errors import BundleError, first_line
 from tuner.ort import answer
 from tuner.ort.protobuf import field, integer
 from tuner.ort.session import open_session
@@ -143,21 +144,35 @@ def _flops(step: Step, shapes: Mapping[str, tuple[int, ...]]) -> int:
     return 2 * weight * size // max(1, channels)
 
 
-def shapes_of(content: bytes, steps: Sequence[Step], sample: Floats) -> dict[str, tuple[int, ...]]:
+def shape_nodes(steps: Sequence[Step]) -> bytes:
+    """Return the message that adds the shape of every value that steps make to a model's outputs."""
+    made = _made(steps)
+    nodes = [answer.node("Shape", (name,), (shape,)) for name, shape in made.items()]
+    return answer.appended(nodes, {}, dict.fromkeys(made.values(), "int64"))
+
+
+def shapes_of(path: Path, steps: Sequence[Step], sample: Floats) -> dict[str, tuple[int, ...]]:
     """Return the shape of every value that steps make, of one sample.
 
     Args:
-        content: The network, without outputs.
+        path: The network with `shape_nodes`.
         steps: Its nodes.
         sample: float32 [1, ...].
+
+    Raises:
+        BundleError: The network cannot run it.
     """
-    names = [name for step in steps for name in step.makes if name]
-    shaped = [f"shape.{at}" for at in range(len(names))]
-    nodes = [answer.node("Shape", (name,), (one,)) for name, one in zip(names, shaped, strict=True)]
-    more = answer.appended(nodes, {}, dict.fromkeys(shaped, "int64"))
-    session = open_session(content + more, 1, fixed_shapes=True, as_written=True)
-    found = session.run(shaped, {session.get_inputs()[0].name: sample})
-    return {name: tuple(map(int, one)) for name, one in zip(names, found, strict=True)}
+    session, made = open_session(path, 1, fixed_shapes=True, as_written=True), _made(steps)
+    try:
+        found = session.run(list(made.values()), {session.get_inputs()[0].name: sample})
+    except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
+        raise BundleError(f"it cannot run a sample of shape {list(sample.shape[1:])} ({first_line(error)})") from None
+    return {name: tuple(map(int, one)) for name, one in zip(made, found, strict=True)}
+
+
+def _made(steps: Sequence[Step]) -> dict[str, str]:
+    """Return the name of the shape of every value that steps make, by the value's name."""
+    return {name: f"shape.{at}" for at, name in enumerate(name for step in steps for name in step.makes)}
 
 
 def _transposed(value: str, turned: str, order: tuple[int, ...]) -> bytes:

@@ -28,8 +28,8 @@ from tuner_instant.classifier import INPUT, Classifier
 from tuner_instant.cuts import Cut
 from tuner_instant.features import Gathered
 
-#: Parts of the known samples that are mixed in; none is tried too.
-SHARES = (0.5, 1.0)
+#: Digits of a loss that count: of heads that are equal to these, the smaller file is as good.
+DIGITS = 4
 #: Width of stored features of known samples, in bits; and the logit of a class that the given model does not know.
 BITS, UNLIKELY = 16, -1e9
 #: Penalty, in samples, of what stands for the given head at a shallower cut.
@@ -147,7 +147,8 @@ class Heads:
         if self._untouched is None:
             self._untouched = {}
             if self.gathered.rows:
-                last, head = len(self.gathered.cuts) - 1, self.given(len(self.gathered.cuts) - 1)
+                last = len(self.gathered.codes) - 1  # of the widest network
+                head = self.given(last)
                 unknown = np.arange(self._outputs) >= len(self.gathered.rows)
                 own = LinearHead(head.weight, np.where(unknown, UNLIKELY, head.bias))
                 for domain in ("local", "global") if self.has("global.val") else ():
@@ -155,13 +156,13 @@ class Heads:
         return self._untouched
 
     def tried(self) -> Iterator[Head]:
-        """Yield heads at every cut with several numbers of known samples; leave-one-out says of which kind, and how."""
+        """Yield heads at every cut, with known samples and without; leave-one-out says of which kind, and how."""
         gathered = self.gathered
         for number, cut in enumerate(gathered.cuts):
             costs, began = self._costs(cut), time.monotonic()
             union = chosen(self.domain(number, "local.train"), self.domain(number, "global.train"), UnionSettings())
             plans = [(replace(union, gate="none"), 0.0)]
-            plans += [(union, share) for share in SHARES if self.has("global.train")]
+            plans += [(union, 1.0)] if self.has("global.train") else []
             for bits in gathered.widths:
                 at = gathered.place(number, bits)
                 given, train = self.given(at), self.domain(at, "local.train")
@@ -261,4 +262,5 @@ class Heads:
         return values
 
     def _scores(self, domain: str, logits: Array, labels: Labels) -> dict[str, float]:
-        return self.targets.scores(domain, logits.astype(np.float32), labels, labelled=True)
+        values = self.targets.scores(domain, logits.astype(np.float32), labels, labelled=True)
+        return {name: round(value, DIGITS) if name.endswith("_loss") else value for name, value in values.items()}

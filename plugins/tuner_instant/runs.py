@@ -45,15 +45,16 @@ from tuner.task.task import Task
 from tuner.units import format_bytes, format_limit
 from tuner_instant.bundles import write
 from tuner_instant.classifier import Classifier
+from tuner_instant.cuts import Cut
 from tuner_instant.features import FILE, Gathered
-from tuner_instant.heads import SHARES, Head, Heads
-from tuner_instant.samples import chosen_rows, gather, task_of
+from tuner_instant.heads import Head, Heads
+from tuner_instant.samples import chosen_rows, gather, shape_of, task_of
 
 #: Name of what is searched, by which an export knows such a run.
 SPACE = "instant"
 LATENCY = Objective("mean_latency_seconds", "minimise", "s")
-#: Bits of the weights of the networks that a run compares.
-WIDTHS = (32, 8)
+#: Bits of the weights of the networks that a run compares: of equal heads, the first that is tried is picked.
+WIDTHS = (8, 32)
 GATHERING, SOLVING = "running the model", "solving for heads"
 
 
@@ -129,35 +130,39 @@ def run(asked: Asked, listener: Listener, limits: Budget) -> Run:
 
 def needs_training(run: Run) -> str:
     """Return a line on the plans that this run could not try."""
-    shares = 1 + (len(SHARES) if run.info.task.global_val else 0)
-    plans = len(run.info.model.depths) * shares
+    plans = len(run.info.model.depths) * (2 if run.info.task.global_val else 1)
     return f"{plans} plans that train need the extra tune: pip install '{NAME}[tune]'"
 
 
-def preview(asked: Asked) -> dict[str, Any]:
-    """Return what a run would try: its cuts, and how many samples it would read."""
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a run would try.
+
+    Attributes:
+        task: Name of the task.
+        model: The ONNX file.
+        samples: Number of samples that would be read, by partition.
+        cuts: Where the network may end; the last are the features that its own head reads.
+        plans: Number of heads that would be solved for.
+        storage_bytes: Size of the features.
+    """
+
+    task: str
+    model: str
+    samples: dict[str, int]
+    cuts: tuple[Cut, ...]
+    plans: int
+    storage_bytes: int
+
+
+def preview(asked: Asked) -> Preview:
+    """Return what a run would try; no sample is run."""
     task, classifier = asked.task()
-    side = task.input.size
-    cuts = classifier.cuts((3, side, side) if task.input.kind == "images" and side else task.input_shape)
+    cuts = classifier.cuts(shape_of(task))
     samples = {name: len(rows) for name, rows in chosen_rows(task).items()}
-    known = "global.train" in samples
-    rows = [
-        {
-            "features": cut.features,
-            "flops": cut.flops,
-            "parameters": cut.parameters,
-            "peak_bytes": cut.peak_bytes,
-        }
-        for cut in cuts
-    ]
-    return {
-        "task": task.name,
-        "model": str(classifier.path),
-        "samples": samples,
-        "cuts": rows,
-        "plans": len(WIDTHS) * len(cuts) * (1 + len(SHARES) * known),
-        "storage_bytes": 2 * len(WIDTHS) * sum(samples.values()) * sum(cut.features for cut in cuts),
-    }
+    plans = len(WIDTHS) * len(cuts) * (2 if "global.train" in samples else 1)
+    size = 2 * len(WIDTHS) * sum(samples.values()) * sum(cut.features for cut in cuts)
+    return Preview(task.name, str(classifier.path), samples, cuts, plans, size)
 
 
 def export(

@@ -10,6 +10,7 @@ import numpy as np
 
 from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.bundle.info import BundleInfo
+from tuner.distribution import install_command
 from tuner.errors import TaskError
 from tuner.ort.session import FEATURES, Session
 from tuner.processors import usable_processors
@@ -50,7 +51,10 @@ def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | 
         task = open_task(str(data), look=False)
         kind, name = task.model.source or ("", "")
         if model is None and kind != "onnx":
-            raise TaskError(f"{data} names no ONNX file as its model: give one with --model")
+            raise TaskError(
+                f"{data} names no ONNX file as its model: give one with --model; or, for other networks: "
+                f"{install_command('tune')}"
+            )
         return task, Classifier.open(model or Path(name))
     if model is None:
         raise TaskError("the model is missing: give the ONNX file of a classifier with --model")
@@ -97,6 +101,12 @@ def chosen_rows(task: Task) -> dict[str, RowNumbers]:
     return rows
 
 
+def shape_of(task: Task) -> tuple[int, ...]:
+    """Return the shape of one sample: of photos by their size, as the first may be one that cannot be read."""
+    side = task.input.size
+    return (3, side, side) if task.input.kind == "images" and side else task.input_shape
+
+
 def gather(
     task: Task, classifier: Classifier, step: Callable[[str, float, float], object], widths: tuple[int, ...] = (32,)
 ) -> tuple[Gathered, tuple[str, ...]]:
@@ -114,8 +124,7 @@ def gather(
     Raises:
         TunerError: The model cannot run them, or a partition has none that can be read.
     """
-    side, rows = task.input.size, chosen_rows(task)  # the first photo may be one that cannot be read
-    shape = (3, side, side) if task.input.kind == "images" and side else task.input_shape
+    rows, shape = chosen_rows(task), shape_of(task)
     cuts = classifier.cuts(shape)
     names = [FEATURES] if len(cuts) == 1 else [feature_name(at) for at in range(len(cuts))]
     with TemporaryDirectory() as folder:

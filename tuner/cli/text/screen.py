@@ -258,12 +258,14 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
         return
     export, show = commands
     yield f"next: {export}"
+    trains = SECONDS.name in run.record(run.front[0]).values
+    told = PICKS if trains else {name: text.replace("to train", "to predict") for name, text in PICKS.items()}
     picks: dict[int, list[str]] = {}
     for name, trial in named_picks(run).items():
         if trial != run.best:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
-        why = "; ".join(PICKS[name] if len(names) == 1 else f"{name}, {PICKS[name]}" for name in names)
+        why = "; ".join(told[name] if len(names) == 1 else f"{name}, {told[name]}" for name in names)
         beaten = baselines.not_better_than(run, run.record(trial))
         but = f"; not surely better than the {' or the '.join(beaten)}" if beaten else ""
         yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}{but}"

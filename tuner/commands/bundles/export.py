@@ -42,8 +42,6 @@ from tuner.units import parse_size
 
 #: An export that fails with less room on the disk may have failed for that.
 SPARE_BYTES = 1_000_000
-#: Group of the entry points that export runs whose search space has their name: of plans that are solved, not trained.
-EXPORTERS = "tuner.exporters"
 #: Points of an accuracy.
 MOST_POINTS = 100
 #: How names of scores on the user's own samples begin, and on test samples; and the name of the partition of these.
@@ -117,7 +115,7 @@ def export(
     """
     record = pick_trial(run, pick)
     weights = run.folder / "trials" / str(record.trial) / WEIGHTS
-    solver = offered(EXPORTERS).get(run.info.space_name)
+    solver = offered("tuner.exporters").get(run.info.space_name)  # of plans that are solved without PyTorch
     if record.plan is None or not (solver or weights.is_file()):
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):

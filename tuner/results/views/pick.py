@@ -24,7 +24,7 @@ EXAMPLE = "for example 'global_accuracy >= 50 % and min(train_seconds)'"
 PICKS: Mapping[str, str] = {
     "best": "most accurate on yours, of those that keep the known classes",
     "knee": "a balance of all columns",
-    "fastest": "least time to train (or to predict, if all is solved), within a standard error of the best",
+    "fastest": "least time to train, within a standard error of the best",
     "smallest": "smallest file, within a standard error of the best",
     "safest": "keeps most of the known classes, of those worth a look",
 }
@@ -96,8 +96,7 @@ def _named(run: Run, name: str) -> TrialRecord:
             f"--pick {name} chooses among trials that gain on the user's data, but none of {run.place} does: "
             "pick best, knee or a trial's number"
         )
-    if not any(value in one.values for one in gaining):
-        value = _OTHERWISE.get(name, value)
+    value = value if any(value in one.values for one in gaining) else _OTHERWISE.get(name, value)
     if any(value not in one.values for one in gaining):
         raise RunError(f"--pick {name} compares {value}, which this run did not measure: pick another")
     sized = BUNDLE_BYTES.name if name == "smallest" else ""  # equal to two digits is equal: nobody chooses by bytes
