@@ -87,6 +87,7 @@ class Heads:
         self.gathered, self.classifier = gathered, classifier
         self.targets = gathered.info.targets if targets is None else targets
         self._outputs = len(gathered.info.labels)
+        self._own = classifier.head(rows) if rows else None
         self._untouched: dict[str, float] | None = None
 
     def has(self, part: str) -> bool:
@@ -129,9 +130,9 @@ class Heads:
         features, cuts = gathered.codes[at].shape[1], len(gathered.cuts)
         last = at // cuts * cuts + cuts - 1
         weight, bias = np.zeros((self._outputs, features)), np.zeros(self._outputs)
-        if not known:
+        head = self._own
+        if head is None:
             return LinearHead(weight, bias)
-        head = self.classifier.head(gathered.rows)
         if at < last:
             parts = [part for part in ("local.train", "global.train") if self.has(part)]
             seen, own = self.domain(last, *parts), self.domain(at, *parts)

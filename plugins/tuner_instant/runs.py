@@ -42,13 +42,12 @@ from tuner.results.scores.pareto import best
 from tuner.search.listener import Listener
 from tuner.task.info import outline, task_info
 from tuner.task.task import Task
-from tuner.units import format_bytes, format_limit
 from tuner_instant.bundles import write
 from tuner_instant.classifier import Classifier
 from tuner_instant.cuts import Cut
 from tuner_instant.features import FILE, Gathered
 from tuner_instant.heads import Head, Heads
-from tuner_instant.samples import chosen_rows, gather, shape_of, task_of
+from tuner_instant.samples import bytes_of, chosen_rows, gather, shape_of, task_of
 
 #: Name of what is searched, by which an export knows such a run.
 SPACE = "instant"
@@ -103,13 +102,7 @@ def run(asked: Asked, listener: Listener, limits: Budget) -> Run:
     with lock_folder(folder, resume=False):
         listener.begins(folder)
         listener.phase(GATHERING)
-        gathered, left_out = gather(task, classifier, listener.step, WIDTHS)
-        size = sum(codes.nbytes for codes in gathered.codes)
-        if asked.storage_bytes is not None and size > asked.storage_bytes:
-            raise UsageError(
-                f"--storage {format_limit(asked.storage_bytes)}: features of {len(gathered.labels):,} samples take "
-                f"{format_bytes(size)}: give more"
-            )
+        gathered, left_out = gather(task, classifier, listener.step, WIDTHS, asked.storage_bytes)
         heads = Heads(gathered, classifier, task.targets)
         gathered.save(folder)
         return_freed()  # by the network and the threads that decoded
@@ -161,7 +154,7 @@ def preview(asked: Asked) -> Preview:
     cuts = classifier.cuts(shape_of(task))
     samples = {name: len(rows) for name, rows in chosen_rows(task).items()}
     plans = len(WIDTHS) * len(cuts) * (2 if "global.train" in samples else 1)
-    size = 2 * len(WIDTHS) * sum(samples.values()) * sum(cut.features for cut in cuts)
+    size = bytes_of(sum(samples.values()), cuts, WIDTHS)
     return Preview(task.name, str(classifier.path), samples, cuts, plans, size)
 
 

@@ -1,6 +1,6 @@
 """The samples of a user, and what an ONNX classifier computes of them at its cuts: each is decoded and run once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,9 @@ from tuner.task.inputs import input_kind
 from tuner.task.mixing import filling_order, mixed_indices
 from tuner.task.spec import InputSpec
 from tuner.task.task import Task
+from tuner.units import format_bytes, format_limit
 from tuner_instant.classifier import Classifier, feature_name
+from tuner_instant.cuts import Cut
 from tuner_instant.features import Codes, Gathered, digest_of
 
 #: Known samples that are read to learn from, and as many to see what was forgotten.
@@ -107,8 +109,17 @@ def shape_of(task: Task) -> tuple[int, ...]:
     return (3, side, side) if task.input.kind == "images" and side else task.input_shape
 
 
+def bytes_of(samples: int, cuts: Sequence[Cut], widths: Sequence[int]) -> int:
+    """Return the size of the features of samples at some cuts."""
+    return 2 * len(widths) * samples * sum(cut.features for cut in cuts)
+
+
 def gather(
-    task: Task, classifier: Classifier, step: Callable[[str, float, float], object], widths: tuple[int, ...] = (32,)
+    task: Task,
+    classifier: Classifier,
+    step: Callable[[str, float, float], object],
+    widths: tuple[int, ...] = (32,),
+    most_bytes: int | None = None,
 ) -> tuple[Gathered, tuple[str, ...]]:
     """Run samples through the network once, on every processor at once, each in one thread.
 
@@ -117,6 +128,7 @@ def gather(
         classifier: Its model.
         step: Called with how many were run.
         widths: Bits of the weights of the networks that see each sample.
+        most_bytes: What the features may take; None for no limit.
 
     Returns:
         What was computed; and the samples that cannot be read, each with the reason: they are left out.
@@ -130,6 +142,11 @@ def gather(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "features.onnx"
         sessions = [Session(classifier.write(path, cuts, bits=width), 1) for width in widths]
+    need = bytes_of(sum(map(len, rows.values())), cuts, widths)
+    if most_bytes is not None and need > most_bytes:
+        raise TaskError(
+            f"--storage {format_limit(most_bytes)}: the features of all samples take {format_bytes(need)}: give more"
+        )
     partitions, done, of = dict(task.partitions()), 0, sum(map(len, rows.values()))
     codes = [Codes(of, cut.features) for cut in cuts * len(widths)]
     labels, parts, left_out = list[Labels](), dict[str, tuple[int, int]](), list[str]()
