@@ -268,7 +268,7 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
     "plugins/tuner_describe": {"describe-1": DESCRIPTION, "model-file-1": keys({})},
     "plugins/tuner_fleet": {"fleet-workers-1": keys({"study": TEXT, "workers": each(of(Worker))})},
     "plugins/tuner_init": {"init-1": of(Prepared)},
-    "plugins/tuner_instant": {"instant-1": of(Instant), "instant-dry-run-1": of(Preview)},
+    "plugins/tuner_instant": {"instant-2": of(Instant), "instant-dry-run-1": of(Preview)},
     "plugins/tuner_labels": {
         "labels-suggest-1": keys({"suggestions": each(of(Suggestion))}),
         "labels-change-1": of(LabelChange),

@@ -172,7 +172,7 @@ def instant(
         listener.phase("running the model")
         made = make(data, out, model, global_, classes, trainable=trainable, step=listener.step)
     if json_output:
-        print_line(document("instant-1", asdict(made)))
+        print_line(document("instant-2", asdict(made)))
         return
     stdout_console().print(table(made))
     for line in lines(made):
@@ -184,7 +184,7 @@ def table(made: "Instant") -> "Table":
     from tuner.cli.text.screen import table_of
     from tuner.metrics import percent
     from tuner.targets.base import ACCURACY, LEFT_OUT
-    from tuner.units import format_bytes, format_seconds
+    from tuner.units import format_bytes
 
     def share(values: "dict[str, float]", domain: str) -> str:
         name = f"{domain}_accuracy"
@@ -205,7 +205,7 @@ def table(made: "Instant") -> "Table":
             f"{one.known:,}",
             share(one.values, "local"),
             share(one.values, "global"),
-            format_seconds(one.values["mean_latency_seconds"]),
+            f"{1000 * one.values['mean_latency_seconds']:.3g} ms",
             format_bytes(int(one.values["bundle_bytes"])),
         ]
         for at, one in ((at, made.heads[at]) for at in shown)

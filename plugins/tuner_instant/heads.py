@@ -29,7 +29,7 @@ from tuner_instant.cuts import Cut
 from tuner_instant.features import Gathered
 
 #: Digits of a loss that count: of heads that are equal to these, the smaller file is as good.
-DIGITS = 4
+DIGITS = 3
 #: Width of stored features of known samples, in bits; and the logit of a class that the given model does not know.
 BITS, UNLIKELY = 16, -1e9
 #: Penalty, in samples, of what stands for the given head at a shallower cut.

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -49,16 +48,13 @@ app = App(
 COMMANDS: Mapping[str, str] = {
     "store": "tuner.cli.store:store_app",
     "plugins": "tuner.cli.plugins:plugins_app",
-    "run": "tuner.cli.run:run",
+    "run": "tuner.cli.run:command",
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
     "apply": "tuner.cli.bundles.bundle:apply",
     "predict": "tuner.cli.bundles.bundle:predict",
     "forget": "tuner.cli.store:forget",
 }
-
-#: Commands that a plugin has a form of which needs no PyTorch: its entry points' group, taken where that is absent.
-WITHOUT: Mapping[str, str] = {"run": "tuner.without_torch"}
 
 
 @app.command(name="--install-completion")
@@ -187,8 +183,6 @@ def add_commands(arguments: Sequence[str] = ()) -> None:
 
 
 def _own(name: str) -> Any:
-    if name in WITHOUT and find_spec("torch") is None and (point := offered(WITHOUT[name]).get(name)) is not None:
-        return _loaded(point)
     module, _, attribute = COMMANDS[name].partition(":")
     return getattr(import_module(module), attribute)
 

@@ -139,7 +139,9 @@ def test_int8_is_refused_where_it_loses_more_than_it_may(place: Path, tmp_path: 
     found = Run.open(place / "run")
     wide = next(one for one in found.records if one.knobs["instant.bits"] == 32)
     other = next(one for one in found.records if one.knobs == {**wide.knobs, "instant.bits": 8})
-    assert Bundle.open(export(found, tmp_path / "small", str(wide.trial), int8=True)).info.run.trial == other.trial
+    small = Bundle.open(export(found, tmp_path / "small", str(wide.trial), int8=True)).info.run
+    assert small is not None
+    assert small.trial == other.trial
     other.values["local_accuracy"] = wide.values["local_accuracy"] - 0.03
     with pytest.raises(TunerError, match=r"would cost 3\.0 points of local_accuracy"):
         export(found, tmp_path / "none", str(wide.trial), int8=True)
