@@ -58,9 +58,8 @@ def run(
         Show everything that was found, as `tuner show RUN --details` does.
     """
     from tuner.cli.fence import guarded
-    from tuner.cli.text.run import print_run
+    from tuner.cli.show import show
     from tuner.commands.limits import CommandLimits
-    from tuner.commands.runs.show import as_json
     from tuner.commands.tune.interruption import terminated_as_interrupted
     from tuner_instant.runs import needs_training, preview
     from tuner_instant.runs import run as solve
@@ -76,11 +75,9 @@ def run(
         guarded("tuner run", CommandLimits.read(request.time, request.memory)),
     ):
         result = solve(asked, listener, limits)
-    if json_output:
-        print_line(document("run-1", as_json(result)))
-        return
-    print_run(result, stdout_console(), details=details)
-    print_line(needs_training(result))
+    show(str(result.folder), details=details, json_output=json_output)
+    if not json_output:
+        print_line(needs_training(result))
 
 
 def _asked(
