@@ -94,7 +94,7 @@ def run(asked: Asked, listener: Listener, limits: Budget) -> Run:
     Raises:
         TunerError: The data, the model or the folder cannot be used, or a limit leaves no room.
     """
-    began, started = CLOCK.now(), time.time()
+    began = CLOCK.now()
     return_freed()
     listener.phase("opening the task")
     task, classifier = asked.task()
@@ -104,16 +104,17 @@ def run(asked: Asked, listener: Listener, limits: Budget) -> Run:
         listener.phase(GATHERING)
         gathered, left_out = gather(task, classifier, listener.step, WIDTHS, asked.storage_bytes)
         heads = Heads(gathered, classifier, task.targets)
-        gathered.save(folder)
         return_freed()  # by the network and the threads that decoded
         phases = {"features": CLOCK.now() - began}
         info = _info(task, heads, folder, asked, limits)
+        write_run(folder, info)  # first: a folder with samples and without run.json is no run
+        gathered.save(folder)
         info = replace(info, spent=_spent(began, folder, phases, len(gathered.labels)), notes=(*info.notes, *left_out))
         write_run(folder, info)
         listener.baseline(info.untouched, info.objectives, info.samples_of(info.untouched))
         listener.phase(SOLVING)
         for number, head in enumerate(heads.tried()):
-            record = _record(heads, head, info, number, started)
+            record = _record(heads, head, info, number)
             append_record(folder, record)
             listener.trial(record)
         ended = "all heads were solved for"
@@ -326,11 +327,12 @@ def _info(task: Task, heads: Heads, folder: Path, asked: Asked, limits: Budget) 
     )
 
 
-def _record(heads: Heads, head: Head, info: RunInfo, number: int, started: float) -> TrialRecord:
+def _record(heads: Heads, head: Head, info: RunInfo, number: int) -> TrialRecord:
     plan = heads.plan(head, info.task)
     values = {name: float(value) for name, value in head.values.items() if np.isfinite(value)}
+    began = time.time() - head.seconds
     return TrialRecord(
-        number, "done", plan, head.knobs, values, spent_seconds=head.seconds, strategies=(SPACE,), started=started
+        number, "done", plan, head.knobs, values, spent_seconds=head.seconds, strategies=(SPACE,), started=began
     )
 
 
