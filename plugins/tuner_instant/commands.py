@@ -177,37 +177,27 @@ def instant(
 
 
 def table(made: "Instant") -> "Table":
-    """Return the best head at each cut, by leave-one-out, and the picked one, which is marked."""
+    """Return the heads, the picked one marked."""
     from tuner.cli.text.screen import table_of
     from tuner.metrics import percent
-    from tuner.targets.base import ACCURACY, LEFT_OUT
     from tuner.units import format_bytes
 
     def share(values: "dict[str, float]", domain: str) -> str:
         name = f"{domain}_accuracy"
         return percent(values[name], made.samples[f"{domain}.val"]) if name in values else "–"
 
-    def order(at: int) -> tuple[bool, float]:
-        values = made.heads[at].values
-        return at != made.picked, -values[f"{LEFT_OUT}{ACCURACY}"] - values.get(f"global{ACCURACY}", 0.0)
-
-    groups: dict[int, list[int]] = {}
-    for at, one in enumerate(made.heads):
-        groups.setdefault(one.cut, []).append(at)
-    shown = [min(group, key=order) for group in groups.values()]
     rows = [
         [
             f"{'→ ' if at == made.picked else ''}{one.settings.scores}, {_of(one)}",
-            f"{one.cut + 1} of {made.blocks} blocks",
             f"{one.known:,}",
             share(one.values, "local"),
             share(one.values, "global"),
             f"{1000 * one.values['mean_latency_seconds']:.3g} ms",
             format_bytes(int(one.values["bundle_bytes"])),
         ]
-        for at, one in ((at, made.heads[at]) for at in shown)
+        for at, one in enumerate(made.heads)
     ]
-    titles = ["last layer", "after", "known mixed in", "your classes", "known classes", "to predict", "file"]
+    titles = ["last layer", "known mixed in", "your classes", "known classes", "to predict", "file"]
     return table_of(titles, rows)
 
 

@@ -223,7 +223,6 @@ class Instant:
         samples: Number of samples that were read, by partition.
         left_out: Names of those that cannot be read.
         heads: Heads that were tried; `picked` is the place of the one that was written.
-        blocks: Number of the network's blocks, as heads count them.
         input: How samples become the model's input.
         notes: Lines on the data.
         seconds: Time from the beginning to the bundle.
@@ -237,7 +236,6 @@ class Instant:
     left_out: tuple[str, ...]
     heads: tuple[Head, ...]
     picked: int
-    blocks: int
     input: dict[str, Any]
     notes: tuple[str, ...]
     seconds: float
@@ -253,7 +251,7 @@ def instant(
     trainable: bool = False,
     step: Callable[[str, float, float], object] = lambda _what, _done, _of: None,
 ) -> Instant:
-    """Solve for heads of an ONNX classifier, and write the best as a bundle.
+    """Solve for heads of a whole ONNX classifier, and write the best as a bundle.
 
     Args:
         data: Folder of the user's photos, or a task file; see `task_of`.
@@ -272,7 +270,7 @@ def instant(
     if kind_of(out) not in {"nothing", "folder"} or (kind_of(out) == "folder" and any(out.iterdir())):
         raise TaskError(f"--out {out} is not empty: give another folder")
     task, classifier = Asked(data, model, known, classes).task()
-    gathered, left_out = gather(task, classifier, step)
+    gathered, left_out = gather(task, classifier, step, whole=True)
     heads = Heads(gathered, classifier, task.targets)
     return_freed()  # by the network and the threads that decoded
     tried = tuple(heads.tried())
@@ -283,7 +281,7 @@ def instant(
         plan = heads.plan(tried[picked], _task_info(task, heads))
         info = write(heads, tried[picked], plan, part, trainable=trainable)
     note_bundle(out)
-    seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, len(gathered.cuts)
+    seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked
     notes = (*task.findings, *task.notes, *task.cautions)
     return Instant(str(out), *seen, info.input.to_dict(), notes, CLOCK.now() - began)
 

@@ -120,6 +120,8 @@ def gather(
     step: Callable[[str, float, float], object],
     widths: tuple[int, ...] = (32,),
     most_bytes: int | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Gathered, tuple[str, ...]]:
     """Run samples through the network once, on every processor at once, each in one thread.
 
@@ -129,6 +131,7 @@ def gather(
         step: Called with how many were run.
         widths: Bits of the weights of the networks that see each sample.
         most_bytes: What the features may take; None for no limit.
+        whole: Whether only the whole network counts, and no shallower cut.
 
     Returns:
         What was computed; and the samples that cannot be read, each with the reason: they are left out.
@@ -137,7 +140,7 @@ def gather(
         TunerError: The model cannot run them, or a partition has none that can be read.
     """
     rows, shape = chosen_rows(task), shape_of(task)
-    cuts = classifier.cuts(shape)
+    cuts = classifier.cuts(shape)[-1 if whole else 0 :]
     names = [FEATURES] if len(cuts) == 1 else [feature_name(at) for at in range(len(cuts))]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "features.onnx"
