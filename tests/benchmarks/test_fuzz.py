@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.limits.hostile.fuzz import answered, fuzz
-from benchmarks.limits.hostile.fuzz_rooms import rooms
+from benchmarks.fuzz.__main__ import answered, fuzz
+from benchmarks.fuzz.rooms import rooms
 from tuner.errors import TunerError
 
 

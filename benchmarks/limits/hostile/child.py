@@ -31,6 +31,7 @@ class Outcome:
         peak_bytes: Most resident memory, that of the warmed process included.
         output: What it printed on stdout.
         errors: What it printed on stderr.
+        code: Its exit code; that of a signal is negative.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Outcome:
     peak_bytes: int
     output: str = ""
     errors: str = ""
+    code: int = 0
 
 
 def confined(
@@ -66,7 +68,7 @@ def confined(
             texts.append(file.read().decode(errors="replace"))
     kind = _kind(status, texts[1], hangs=hangs, touched=_content(canary) != before)
     last = (texts[1].strip().splitlines() or [""])[-1]
-    return Outcome(kind, last, time.monotonic() - began, usage * 1024, *texts)
+    return Outcome(kind, last, time.monotonic() - began, usage * 1024, *texts, os.waitstatus_to_exitcode(status))
 
 
 def _run(action: Callable[[], int], canary: Path | None, most_bytes: int, out: int, err: int) -> NoReturn:
