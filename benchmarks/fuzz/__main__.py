@@ -118,7 +118,8 @@ def of_command(arguments: Sequence[str]) -> str:
 
 def wrong_with(outcome: Outcome) -> str:
     """Return what is wrong with how a command ended; nothing where all is well."""
-    last = outcome.line[:80]
+    last, said = outcome.line[:80], [line for line in outcome.errors.splitlines() if line.startswith("tuner: ")]
+    is_told = outcome.kind in {ACCEPTED, ONE_LINE} or len(said) == 1
     if outcome.kind == "traceback":
         return f"traceback: {last!r}"
     if outcome.kind == "hang" or outcome.code in {-signal.SIGXCPU, -signal.SIGKILL}:
@@ -127,17 +128,16 @@ def wrong_with(outcome: Outcome) -> str:
         return f"memory: {outcome.peak_bytes / 1e6:,.0f} MB, {last!r}"
     if shown := controls(outcome.output + outcome.errors):
         return f"control character: {shown}"
-    if outcome.code not in CODES:
-        return f"exit code: {outcome.code}, {last!r}"
-    said = [line for line in outcome.errors.splitlines() if line.startswith("tuner: ")]
-    if outcome.kind not in {ACCEPTED, ONE_LINE} and len(said) != 1:
+    if outcome.code not in CODES or not is_told:
         return f"exit code: {outcome.code} with {len(said)} lines of the reason, {last!r}"
     return ""
 
 
 def controls(text: str) -> str:
     """Return the characters of a text that steer a terminal or turn its letters, escaped; nothing without any."""
-    return "".join(sorted({ascii(one) for one in text if one not in "\n\t" and unicodedata.category(one) in {"Cc", "Cf"}}))
+    return "".join(
+        sorted({ascii(one) for one in text if one not in "\n\t" and unicodedata.category(one) in {"Cc", "Cf"}})
+    )
 
 
 def answered(read: Callable[[Path], object], path: Path) -> str:

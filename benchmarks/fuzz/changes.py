@@ -23,7 +23,15 @@ ODD: tuple[Any, ...] = (
     *(True, False, [], {}, [[]], [1, "a"], {"a": {}}, [0] * 1000),
 )
 #: Cells of a database's table may hold text that is no JSON, and blobs.
-ODD_CELLS: tuple[Any, ...] = (None, NESTED, "{", "nan", '{"name": "Evil", "attributes": {}}', b"\xff\x00", "99999-13-99")
+ODD_CELLS: tuple[Any, ...] = (
+    None,
+    NESTED,
+    "{",
+    "nan",
+    '{"name": "Evil", "attributes": {}}',
+    b"\xff\x00",
+    "99999-13-99",
+)
 #: Sizes of shapes and attributes.
 SIZES = (0, 1, 2, 3, 7, 64, 255, 4095, 2**16, 2**31, 2**40, -1, -7)
 MOST_ADDED = 30
@@ -204,30 +212,12 @@ def _left_out(draw: random.Random, graph: Any) -> None:
 def _growing(draw: random.Random, graph: Any) -> None:
     """Put a chain between a node and what reads it, each link of which makes its input larger."""
     at = draw.randrange(len(graph.node))
-    node = graph.node[at]
-    held, kind = node.output[0], draw.choice(["Concat", "Mul", "Einsum", "MatMul", "Pad", "ConvTranspose", "Tile"])
+    held, kind = graph.node[at].output[0], draw.choice(sorted(GROWTH))
     made, value = list[Any](), held
     for link in range(draw.choice([1, 4, MOST_ADDED])):
         name, before = f"grown{len(graph.node)}_{link}", value
+        made += GROWTH[kind](before, name)
         value = name
-        if kind == "Concat":
-            made.append(helper.make_node(kind, [before, before], [name], axis=-1))
-        elif kind == "Mul":
-            made.append(helper.make_node("Unsqueeze", [before, "grown_axis"], [f"{name}u"]))
-            made.append(helper.make_node(kind, [before, f"{name}u"], [name]))
-        elif kind == "Einsum":
-            made.append(helper.make_node(kind, [before, before], [name], equation="...a,...b->...ab"))
-        elif kind == "MatMul":
-            made.append(helper.make_node("Unsqueeze", [before, "grown_axis"], [f"{name}u"]))
-            made.append(helper.make_node("Transpose", [before], [f"{name}t"]))
-            made.append(helper.make_node(kind, [f"{name}u", f"{name}t"], [name]))
-        elif kind == "Pad":
-            made.append(helper.make_node("Flatten", [before], [f"{name}f"]))
-            made.append(helper.make_node(kind, [f"{name}f", "grown_pads"], [name]))
-        elif kind == "ConvTranspose":
-            made.append(helper.make_node(kind, [before, "grown_kernel"], [name], strides=[64, 64]))
-        else:
-            made.append(helper.make_node(kind, [before, "grown_repeats"], [name]))
     constants = {
         "grown_axis": np.array([-1], np.int64), "grown_pads": np.array([0, 0, 0, 4096], np.int64),
         "grown_kernel": np.ones((1, 1, 64, 64), np.float32), "grown_repeats": np.array([1, 16], np.int64),
@@ -247,6 +237,28 @@ def _growing(draw: random.Random, graph: Any) -> None:
     del graph.node[at + 1 :]
     graph.node.extend([*made, *after])
 
+
+_made = helper.make_node
+#: Nodes that make a larger value of another one, of a new name.
+GROWTH: dict[str, Callable[[str, str], list[Any]]] = {
+    "Concat": lambda one, name: [_made("Concat", [one, one], [name], axis=-1)],
+    "Mul": lambda one, name: [
+        _made("Unsqueeze", [one, "grown_axis"], [f"{name}u"]),
+        _made("Mul", [one, f"{name}u"], [name]),
+    ],
+    "Einsum": lambda one, name: [_made("Einsum", [one, one], [name], equation="...a,...b->...ab")],
+    "MatMul": lambda one, name: [
+        _made("Unsqueeze", [one, "grown_axis"], [f"{name}u"]),
+        _made("Transpose", [one], [f"{name}t"]),
+        _made("MatMul", [f"{name}u", f"{name}t"], [name]),
+    ],
+    "Pad": lambda one, name: [
+        _made("Flatten", [one], [f"{name}f"]),
+        _made("Pad", [f"{name}f", "grown_pads"], [name]),
+    ],
+    "ConvTranspose": lambda one, name: [_made("ConvTranspose", [one, "grown_kernel"], [name], strides=[64, 64])],
+    "Tile": lambda one, name: [_made("Tile", [one, "grown_repeats"], [name])],
+}
 
 CHANGES: dict[str, Change] = {
     ".json": _json,

@@ -1,6 +1,7 @@
 """ONNX Runtime sessions, with settings that hoard neither memory nor processor time."""
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import onnxruntime
 
 from tuner.arrays import Floats
 from tuner.errors import BundleError, TunerError
+from tuner.ort.sizes import peak_bytes
 from tuner.processors import usable_processors
 
 #: What Linux says of the processor; other systems have no such file.
 CPU_INFO = Path("/proc/cpuinfo")
 LOGITS, FEATURES = "logits", "features"
+#: Most that the values of a graph may take at once on one sample.
+MOST_BYTES = 2**30
 
 
 def open_session(
@@ -108,7 +112,9 @@ class Session:
     """
 
     def __init__(self, model: Path | bytes, threads: int | None = None, content: bytes | None = None) -> None:
-        self._name, self._session = named(model), open_session(model, threads, content=content)
+        self._name, self._model = named(model), content or model
+        self._require_bounded(())
+        self._session = open_session(model, threads, content=content)
         self._input = self._session.get_inputs()[0].name
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
         self._alone, self._batched = _run_options(), _run_options()
@@ -129,6 +135,8 @@ class Session:
         Raises:
             BundleError: The model cannot compute this batch.
         """
+        if not self._has_run and not all(isinstance(one, int) for one in self._session.get_inputs()[0].shape[1:]):
+            self._require_bounded((1, *batch.shape[1:]))
         try:
             if len(batch) > 1 and not self._has_run:
                 self._session.run(list(names), {self._input: batch[:1]}, self._alone)
@@ -138,6 +146,13 @@ class Session:
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
             raise BundleError(f"{self._name} failed while it ran: {str(error).splitlines()[0]}") from None
         return outputs
+
+    def _require_bounded(self, sample: Sequence[int]) -> None:
+        """Refuse a graph that takes gigabytes of one sample, before anything of it is computed."""
+        peak = peak_bytes(self._model, sample, partial(open_session, threads=1, as_written=True))
+        if peak > MOST_BYTES:
+            most = f"takes {peak / 1e9:,.1f} GB of memory for one sample, more than {MOST_BYTES / 1e9:.1f} GB"
+            raise BundleError(f"{self._name} {most}: use a smaller model")
 
 
 def _run_options() -> Any:

@@ -56,7 +56,11 @@ class ReadableStorage(RDBStorage):
         return trial
 
     def _get_trials(
-        self, study_id: int, states: Container[TrialState] | None, included_trial_ids: set[int], trial_id_greater_than: int
+        self,
+        study_id: int,
+        states: Container[TrialState] | None,
+        included_trial_ids: set[int],
+        trial_id_greater_than: int,
     ) -> list[FrozenTrial]:
         """Return trials as Optuna's cache asks for them; one by one where that fails."""
         try:

@@ -54,7 +54,10 @@ CELLS = (
     ("trial_user_attributes", "value_json = '{'"),
     ("trial_user_attributes", f"value_json = {_record('local_accuracy', 1e308)}"),
     ("trial_user_attributes", f"value_json = {_record('local_accuracy', 'best')}"),
-    ("trial_user_attributes", "value_json = replace(value_json, '\"local_accuracy\": ', '\"local_accuracy\": NaN, \"x\": ')"),
+    (
+        "trial_user_attributes",
+        'value_json = replace(value_json, \'"local_accuracy": \', \'"local_accuracy": NaN, "x": \')',
+    ),
     ("trial_params", """distribution_json = '{"name": "Evil", "attributes": {}}'"""),
     ("trial_params", "distribution_json = 'null'"),
     ("trial_values", "value_type = 'evil'"),
@@ -74,7 +77,7 @@ def test_a_cell_that_nobody_can_read_costs_its_trial_alone(join: Join, address: 
         folder = tmp_path / str(number)
         folder.mkdir()
         read = read_address(f"sqlite:///{shutil.copy(file, folder)}")
-        _write(folder / file.name, f"UPDATE {table} SET {change} WHERE trial_id = {first._trial_id}")
+        _write(folder / file.name, f"UPDATE {table} SET {change} WHERE trial_id = {first._trial_id}")  # noqa: S608
         with opened(read) as storage:
             Reader(read, storage).write(folder)
         lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()

@@ -10,7 +10,7 @@ from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
-from tuner.results.views.per_class import class_scores, confusions
+from tuner_report.classes import class_scores, confusions
 from tuner_report.charts.history import hypervolume
 from tuner_report.charts.points import baseline_point, interval, point, references
 
