@@ -15,7 +15,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from tuner.bundle.format import FILE, Bundle, file_hash
-from tuner.bundle.rounds import WATCHING, State, device_folder, install_round, state_of
+from tuner.bundle.rounds import WATCHING, State, device_folder, state_of
 from tuner.commands.bundles.rings import discard, discard_made
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
@@ -35,7 +35,7 @@ from tuner_watch.monitor import (
 )
 from tuner_watch.ring import Ring
 from tuner_watch.round import RoundResult, RoundTraining, run_round
-from tuner_watch.serving import ServingModel
+from tuner_watch.serving import ServingModel, install_round
 from tuner_watch.state import SAVE_SECONDS, SHOWN, Round, ServiceState, StateFile
 
 LOOK_SECONDS = 1.0  # between two checks of whether a round may start, and of whether it has ended

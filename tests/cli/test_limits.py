@@ -160,10 +160,10 @@ def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> N
 
 GUARDED = """
 import sys, time
-from tuner.cli import fence
 from tuner.cli.fence import guarded
+from tuner.commands import limits
 if sys.argv[1:] == ["-", "-"]:
-    fence.available_memory = lambda: 60_000_000
+    limits.available_memory = lambda: 60_000_000
 from tuner.commands.limits import CommandLimits
 with guarded("predicting", CommandLimits.read(*(None if one == "-" else one for one in sys.argv[1:]))):
     kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[1] == "-" else []

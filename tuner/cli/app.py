@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
     "apply": "tuner.cli.bundles.bundle:apply",
-    "predict": "tuner.cli.bundles.bundle:predict",
+    "predict": "tuner.cli.bundles.predict:predict",
     "forget": "tuner.cli.store:forget",
 }
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tests.runtime.bundles import trainable_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
-from tuner.bundle.rounds import WATCHING, device_folder, install_round, rounds_in_use
+from tuner.bundle.rounds import WATCHING, device_folder, rounds_in_use
 from tuner.cli.app import call
 from tuner.commands.bundles.held import note_bundle, noted_bundles
 from tuner.commands.store import forget
@@ -31,6 +31,7 @@ from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
 from tuner_watch.ring import RingSample
 from tuner_watch.round import local_training, run_round, trainer_of
+from tuner_watch.serving import install_round
 from tuner_watch.watch import ring_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]

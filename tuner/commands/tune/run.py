@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.awake import CLOCK
+from tuner.commands.interruption import interrupted_as, stopping
 from tuner.commands.run import Run
-from tuner.commands.tune.interruption import interrupted_as, stopping
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup, check_study
 from tuner.distribution import fetching
