@@ -105,7 +105,9 @@ def test_no_library_keeps_files_of_its_own(home: Path) -> None:
 
 
 def test_folders_and_files_are_the_users_own_whatever_the_mask(home: Path) -> None:
-    places = [home / "cache", home / "run", *made(home)]
+    done = tuner(home, "export", "run", "bundle", "--trainable")
+    assert done.returncode == 0, done.stderr
+    places = [home / "cache", home / "run", home / "bundle", *made(home), *(home / "bundle").rglob("*")]
     assert len(places) > 15
     assert not [str(place) for place in places if place.stat().st_mode & 0o077]
 
