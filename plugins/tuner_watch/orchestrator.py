@@ -121,6 +121,9 @@ class Orchestrator:
         self._looked, self._exploration = -math.inf, Exploration(self._policy.watch, self._world.readings)
         try:
             self._memory = StateFile(folder, self._world.clock)
+            missed, newest = ring.since(self.state.newest)  # a kill came before they were counted
+            if newest != self.state.newest:
+                self._memory.state = replace(self.state, new_samples=self.state.new_samples + missed, newest=newest)
             self.predicted = PredictedFiles(home / PREDICTED)
             self._serving = ServingModel(folder, self._memory, self._world.threads, unknown=self._world.unknown)
         except BaseException:
@@ -243,7 +246,9 @@ class Orchestrator:
         except StoreError as error:
             self._memory.add_problem(str(error))
             return
-        self._memory.state = replace(self.state, new_samples=self.state.new_samples + is_new)
+        if is_new:
+            newest = self.ring.since(self.state.newest)[1]
+            self._memory.state = replace(self.state, new_samples=self.state.new_samples + 1, newest=newest)
 
     def _start(self) -> None:
         reason = self._due()

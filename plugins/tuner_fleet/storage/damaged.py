@@ -49,8 +49,6 @@ class ReadableStorage(RDBStorage):
         try:
             trial = super().get_trial(trial_id)
             _whole(int, trial.number)
-        except KeyError:
-            raise
         except DAMAGE as error:
             return self._failed(trial_id, error)
         return trial
@@ -66,8 +64,6 @@ class ReadableStorage(RDBStorage):
         try:
             trials = super()._get_trials(study_id, states, included_trial_ids, trial_id_greater_than)
             _whole(int, *(trial.number for trial in trials))
-        except KeyError:
-            raise
         except DAMAGE:
             rows = self._cells("SELECT trial_id FROM trials WHERE study_id = :key ORDER BY trial_id", study_id)
             wanted = [row for (row,) in rows if row in included_trial_ids or row > trial_id_greater_than]
@@ -76,7 +72,10 @@ class ReadableStorage(RDBStorage):
         return trials
 
     def _failed(self, trial_id: int, error: BaseException) -> FrozenTrial:
-        ((number,),) = self._cells("SELECT number FROM trials WHERE trial_id = :key", trial_id)
+        rows = self._cells("SELECT number FROM trials WHERE trial_id = :key", trial_id)
+        if not rows:  # there is no such trial
+            raise error
+        ((number,),) = rows
         return FrozenTrial(
             number=number if type(number) is int else -trial_id, trial_id=trial_id, state=TrialState.FAIL, value=None,
             datetime_start=None, datetime_complete=None, params={}, distributions={}, intermediate_values={},
@@ -94,8 +93,6 @@ class ReadableStorage(RDBStorage):
 def _read(what: str, method: Callable[[int], T], study_id: int) -> T:
     try:
         return method(study_id)
-    except KeyError:
-        raise
     except DAMAGE as error:
         raise _unreadable(what, error) from None
 

@@ -60,6 +60,7 @@ CELLS = (
     ),
     ("trial_params", """distribution_json = '{"name": "Evil", "attributes": {}}'"""),
     ("trial_params", "distribution_json = 'null'"),
+    ("trial_params", "distribution_json = '{}'"),
     ("trial_values", "value_type = 'evil'"),
     ("trials", "state = 'evil'"),
     ("trials", "datetime_start = 'evil'"),

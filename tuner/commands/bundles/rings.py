@@ -20,7 +20,7 @@ from tuner.bundle.rounds import (
     state_of,
     sweep,
 )
-from tuner.files import PART, cache_folder, mark_changed, overwrite
+from tuner.files import PART, cache_folder, cache_place, mark_changed, overwrite
 from tuner.task.data.samples import content_id
 
 #: Ending of the file of a kept sample.
@@ -36,7 +36,7 @@ def ring_folder(bundle: Path) -> Path:
     """
     exported = Bundle.read(bundle)
     mark = content_id(str(bundle.resolve()).encode())[:8]
-    return cache_folder() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}-{mark}"
+    return cache_place() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}-{mark}"
 
 
 def ring_folders(task: str) -> list[Path]:
