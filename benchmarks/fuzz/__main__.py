@@ -33,7 +33,6 @@ from tuner.process_memory import PeakMeter
 
 #: Of the processor; an answer may take longer next to other work, but is not waited for without end.
 MOST_SECONDS, PATIENCE_SECONDS = 10, 90
-MOST_BYTES = 10**9
 #: What ends a process that would take the machine's memory.
 LAST_BYTES = 4 * 10**9
 #: One of so many inputs goes to a command in a child.
@@ -69,7 +68,7 @@ def fuzz(seconds: float, seed: int, out: Path, wanted: Sequence[str] = ()) -> tu
             shutil.copytree(place.parent, kept)
             counts[room.name] += 1
             command = _command(draw, room, place) if draw.randrange(COMMANDS) == 0 else ()
-            says = of_command(command) if command else answered(room.read, place)
+            says = of_command(command, room.most_bytes) if command else answered(room.read, place, room.most_bytes)
             if says and f"{room.name} {says}" not in findings:
                 own = out / f"{room.name.replace(' ', '-')}-{seed}-{number}"
                 shutil.rmtree(own, ignore_errors=True)
@@ -105,7 +104,7 @@ def _command(draw: random.Random, room: Room, path: Path) -> tuple[str, ...]:
     return tuple(word.replace("{}", str(path)) for word in draw.choice(room.commands))
 
 
-def of_command(arguments: Sequence[str]) -> str:
+def of_command(arguments: Sequence[str], most_bytes: int) -> str:
     """Return what is wrong with how a command ends in a child; nothing where all is well."""
     from tuner.cli.app import call
 
@@ -113,10 +112,10 @@ def of_command(arguments: Sequence[str]) -> str:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
         return call(list(arguments))
 
-    return wrong_with(confined(limited, None, PATIENCE_SECONDS, LAST_BYTES))
+    return wrong_with(confined(limited, None, PATIENCE_SECONDS, LAST_BYTES), most_bytes)
 
 
-def wrong_with(outcome: Outcome) -> str:
+def wrong_with(outcome: Outcome, most_bytes: int) -> str:
     """Return what is wrong with how a command ended; nothing where all is well."""
     last, said = outcome.line[:80], [line for line in outcome.errors.splitlines() if line.startswith("tuner: ")]
     is_told = outcome.kind in {ACCEPTED, ONE_LINE} or len(said) == 1
@@ -124,7 +123,7 @@ def wrong_with(outcome: Outcome) -> str:
         return f"traceback: {last!r}"
     if outcome.kind == "hang" or outcome.code in {-signal.SIGXCPU, -signal.SIGKILL}:
         return f"time: {MOST_SECONDS} s were over"
-    if outcome.peak_bytes > MOST_BYTES:
+    if outcome.peak_bytes > most_bytes:
         return f"memory: {outcome.peak_bytes / 1e6:,.0f} MB, {last!r}"
     if shown := controls(outcome.output + outcome.errors):
         return f"control character: {shown}"
@@ -140,7 +139,7 @@ def controls(text: str) -> str:
     )
 
 
-def answered(read: Callable[[Path], object], path: Path) -> str:
+def answered(read: Callable[[Path], object], path: Path, most_bytes: int = 10**9) -> str:
     """Return what is wrong with an answer in this process; nothing where it is a success or one line."""
 
     def too_long(_signal: int, _frame: FrameType | None) -> None:
@@ -165,7 +164,7 @@ def answered(read: Callable[[Path], object], path: Path) -> str:
                 os.close(stream)
         noise.seek(0)
         shown = controls(noise.read().decode(errors="replace"))
-    if not says and meter.peak_bytes() > MOST_BYTES:
+    if not says and meter.peak_bytes() > most_bytes:
         says = f"memory: {meter.peak_bytes() / 1e6:,.0f} MB"
     return says or (f"control character: {shown}" if shown else "")
 

@@ -24,6 +24,7 @@ from tuner.bundle.rounds import device_folder
 from tuner.cli.text.bundles import format_bundle
 from tuner.cli.text.run import print_run
 from tuner.commands.runs.show import as_json
+from tuner.ort.session import MOST_FIXED_BYTES
 from tuner.plan.text import describe
 from tuner.results.folder import open_records, read_records, read_run
 from tuner.results.prior.file import read_prior
@@ -62,6 +63,8 @@ mean = [0.5]
 std = [0.5]
 """
 
+#: A step of training has a whole batch.
+TRAINED_BYTES = MOST_FIXED_BYTES
 #: What browsers ask `tuner serve`.
 REQUESTS = tuple(
     f"{line} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode()
@@ -82,6 +85,7 @@ class Room:
         changed: Path in the folder of the file that is changed; empty where the seed is the file.
         read: Reads what was changed; given the folder's or the file's path.
         commands: Commands that are given the same; ``{}`` is the path.
+        most_bytes: Memory that reading it may take.
         seal: Makes what was changed look as its maker would have: right hashes.
     """
 
@@ -90,6 +94,7 @@ class Room:
     changed: str
     read: Callable[[Path], object]
     commands: tuple[tuple[str, ...], ...] = ()
+    most_bytes: int = 10**9
     seal: Callable[[Path], object] = lambda path: path
 
 
@@ -132,13 +137,13 @@ def rooms(folder: Path) -> tuple[Room, ...]:
         Room("plan", tuple(bundle / "plan.toml" for bundle in bundles), "", read_plan),
         Room("prior", (folder / "prior.toml",), "", read_prior, (("prior", "show", "{}"),)),
         Room("bundle.json", bundles, "bundle.json", read_bundle, shown),
-        Room("model", bundles[:1], "model.onnx", read_bundle, shown, seal_all),
-        Room("segment", bundles[1:], "segments/0.onnx", read_bundle, shown, seal_all),
-        Room("step", bundles[:1], "train/step.onnx", read_trainer, watched, seal_all),
-        Room("tail", bundles[:1], "train/tail.onnx", read_trainer, watched, seal_all),
-        Room("replay", bundles[:1], "train/replay.safetensors", read_trainer, watched, seal_all),
-        Room("weights", bundles[:1], "weights.safetensors", read_trainer, watched, seal_all),
-        Room("trainer's plan", bundles[:1], "plan.toml", read_trainer, watched, seal_all),
+        Room("model", bundles[:1], "model.onnx", read_bundle, shown, seal=seal_all),
+        Room("segment", bundles[1:], "segments/0.onnx", read_bundle, shown, seal=seal_all),
+        Room("step", bundles[:1], "train/step.onnx", read_trainer, watched, TRAINED_BYTES, seal_all),
+        Room("tail", bundles[:1], "train/tail.onnx", read_trainer, watched, TRAINED_BYTES, seal_all),
+        Room("replay", bundles[:1], "train/replay.safetensors", read_trainer, watched, TRAINED_BYTES, seal_all),
+        Room("weights", bundles[:1], "weights.safetensors", read_trainer, watched, TRAINED_BYTES, seal_all),
+        Room("trainer's plan", bundles[:1], "plan.toml", read_trainer, watched, TRAINED_BYTES, seal_all),
         Room("state", (served,), "device/state.json", read_status, served_by),
         Room("rounds", (served,), "device/current", read_status, served_by),
         Room("run", (*runs, migrated), "run.json", read_run_folder, looked_at),

@@ -15,8 +15,8 @@ from tuner.processors import usable_processors
 #: What Linux says of the processor; other systems have no such file.
 CPU_INFO = Path("/proc/cpuinfo")
 LOGITS, FEATURES = "logits", "features"
-#: Most that the values of a graph may take at once on one sample.
-MOST_BYTES = 2**30
+#: Most that the values of a graph may take at once on one sample; and on a batch, where the file fixes its size.
+MOST_BYTES, MOST_FIXED_BYTES = 2**30, 2**32
 
 
 def open_session(
@@ -47,8 +47,10 @@ def open_session(
         as_written: Whether operators run as the file has them, not merged: any value may then be an output.
 
     Raises:
-        TunerError: The model is not one that this ONNX Runtime can run.
+        TunerError: The model is not one that this ONNX Runtime can run, or takes gigabytes at once.
     """
+    if not as_written:
+        _require_bounded(content or model, (), MOST_FIXED_BYTES if fixed_shapes else MOST_BYTES, error)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 4  # below, names in a graph reach the terminal as they are; exceptions say what failed
@@ -113,7 +115,6 @@ class Session:
 
     def __init__(self, model: Path | bytes, threads: int | None = None, content: bytes | None = None) -> None:
         self._name, self._model = named(model), content or model
-        self._require_bounded(())
         self._session = open_session(model, threads, content=content)
         self._input = self._session.get_inputs()[0].name
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
@@ -136,7 +137,7 @@ class Session:
             BundleError: The model cannot compute this batch.
         """
         if not self._has_run and not all(isinstance(one, int) for one in self._session.get_inputs()[0].shape[1:]):
-            self._require_bounded((1, *batch.shape[1:]))
+            _require_bounded(self._model, (1, *batch.shape[1:]), MOST_BYTES, BundleError)
         try:
             if len(batch) > 1 and not self._has_run:
                 self._session.run(list(names), {self._input: batch[:1]}, self._alone)
@@ -147,12 +148,13 @@ class Session:
             raise BundleError(f"{self._name} failed while it ran: {str(error).splitlines()[0]}") from None
         return outputs
 
-    def _require_bounded(self, sample: Sequence[int]) -> None:
-        """Refuse a graph that takes gigabytes of one sample, before anything of it is computed."""
-        peak = peak_bytes(self._model, sample, partial(open_session, threads=1, as_written=True))
-        if peak > MOST_BYTES:
-            most = f"takes {peak / 1e9:,.1f} GB of memory for one sample, more than {MOST_BYTES / 1e9:.1f} GB"
-            raise BundleError(f"{self._name} {most}: use a smaller model")
+
+def _require_bounded(model: Path | bytes, sample: Sequence[int], most: int, error: type[TunerError]) -> None:
+    """Refuse a graph whose values take gigabytes at once, before anything of it is computed."""
+    peak = peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))
+    if peak > most:
+        text = f"takes {peak / 1e9:,.1f} GB of memory at once, more than {most / 1e9:.1f} GB"
+        raise error(f"{named(model)} {text}: use a smaller model, or smaller batches")
 
 
 def _run_options() -> Any:
