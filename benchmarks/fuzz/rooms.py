@@ -259,6 +259,7 @@ class Requests:
         page = {"index.html": folder / FILE}  # the page itself is none that a checkout has
         with patch("tuner_serve.server._page", lambda _: page):
             self._server = PageServer(folder, 0)
+        self._server.server_close()  # what it answers comes by pairs of sockets
 
     def __call__(self, path: Path) -> None:
         """Send a file's bytes, and check that what comes back is HTTP and no answer that a server regrets.

@@ -66,10 +66,7 @@ def open_session(
     try:
         session = onnxruntime.InferenceSession(content or model, options, providers=["CPUExecutionProvider"])
     except Exception as reason:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
-        raise error(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load {named(model)} ({str(reason).splitlines()[0]}): "
-            "update onnxruntime, or export again"
-        ) from None
+        raise error(_unloaded(model, reason)) from None
     session._model_bytes = None  # noqa: SLF001 - kept for a session anew on another provider: a second model in memory
     return session
 
@@ -151,10 +148,18 @@ class Session:
 
 def _require_bounded(model: Path | bytes, sample: Sequence[int], most: int, error: type[TunerError]) -> None:
     """Refuse a graph whose values take gigabytes at once, before anything of it is computed."""
-    peak = peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))
+    try:
+        peak = peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))
+    except (BundleError, OSError) as reason:
+        raise error(_unloaded(model, reason)) from None
     if peak > most:
-        text = f"takes {peak / 1e9:,.1f} GB of memory at once, more than {most / 1e9:.1f} GB"
+        text = f"takes {peak / 1e9:.3g} GB of memory at once, more than {most / 1e9:.1f} GB"
         raise error(f"{named(model)} {text}: use a smaller model, or smaller batches")
+
+
+def _unloaded(model: Path | bytes, reason: Exception) -> str:
+    first = str(reason).splitlines()[0]
+    return f"ONNX Runtime {onnxruntime.__version__} cannot load {named(model)} ({first}): update it, or export again"
 
 
 def _run_options() -> Any:

@@ -19,7 +19,8 @@ _ELEMENT_BYTES = {"tensor(float)": 4, "tensor(float16)": 2, "tensor(bool)": 1, "
 def peak_bytes(model: Path | bytes, sample: Sequence[int], opened: Callable[[bytes], Any]) -> int:
     """Return what a graph's values take at once, in the order of its nodes.
 
-    Not counted are values whose size depends on more than shapes, and what an operator takes within.
+    It is at least so much: sizes that depend on more than shapes count as 1, and what an operator takes within is not
+    counted.
 
     Args:
         model: The ONNX file, or its content.
@@ -45,10 +46,10 @@ def peak_bytes(model: Path | bytes, sample: Sequence[int], opened: Callable[[byt
     ends = {name: at for at, names in enumerate(nodes) for name in (*names[0], *names[1])}
     changes = Counter[int]()
     for one in outputs:
-        if all(isinstance(extent, int) for extent in one.shape):
-            size = math.prod(one.shape) * _ELEMENT_BYTES.get(one.type, 8)
-            changes[begins[one.name]] += size
-            changes[ends[one.name] + 1] -= size
+        extents = (extent if isinstance(extent, int) else 1 for extent in one.shape)
+        size = math.prod(extents) * _ELEMENT_BYTES.get(one.type, 8)
+        changes[begins[one.name]] += size
+        changes[ends[one.name] + 1] -= size
     return max(accumulate(changes[at] for at in range(len(nodes))), default=0)
 
 
@@ -68,12 +69,12 @@ def _skeleton(content: Any, sample: Sequence[int]) -> tuple[bytes, list[tuple[li
         parts.append(field(5, content[tensor.begin : tensor.end]) if is_small else _declared(name, kind, extents))
     for value in (one for graph in graphs for one in ranges(content, graph, 11)):
         info = parsed(content, value)
-        (name,), (kind,) = parts_of(info, 1), parts_of(parsed(parts_of(info, 2)[0]), 1)
+        (name,), (declared,) = parts_of(info, 1), parts_of(parsed(parts_of(info, 2)[0]), 1)
         if constants.get(name):  # an old file declares its constants as inputs too
             parts.append(field(11, content[value.begin : value.end]))
         elif name not in constants:
-            dims = [dict(parsed(dim)) for shape in parts_of(parsed(kind), 2) for dim in parts_of(parsed(shape), 1)]
-            parts.append(_declared(name, dict(parsed(kind))[1], sample or [dim.get(1, 1) for dim in dims]))
+            dims = [dict(parsed(dim)) for shape in parts_of(parsed(declared), 2) for dim in parts_of(parsed(shape), 1)]
+            parts.append(_declared(name, dict(parsed(declared))[1], sample or [dim.get(1, 1) for dim in dims]))
             sample = ()
     values = dict.fromkeys(name for _, made in nodes for name in made if name)
     parts += [field(12, field(1, name.encode())) for name in values]

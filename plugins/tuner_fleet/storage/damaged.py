@@ -26,7 +26,7 @@ class ReadableStorage(RDBStorage):
     def get_study_id_from_name(self, study_name: str) -> int:
         """Return a study's identity; a `KeyError` where there is none, as of Optuna's."""
         try:
-            return _whole(int, super().get_study_id_from_name(study_name))
+            return int(_whole(int, super().get_study_id_from_name(study_name)))
         except KeyError:
             raise
         except DAMAGE as error:
