@@ -171,7 +171,7 @@ def test_a_command_that_holds_the_lock_is_ended_and_says_where(tmp_path: Path) -
     held = "ctypes.PyDLL(None).sleep(3600)"  # C code that holds Python's lock: no signal is handled in it
     code, error = run_script(script, FENCED.format(held))
     said = "tuner: --time was over and the command did not answer, so it was ended in"
-    kept = "(what was finished is kept; --resume continues a run)"
+    kept = "(what was finished is kept: tuner show shows a run, --resume continues it)"
     assert (code, error) == (-signal.SIGKILL, f'{said} File "{script}", line 5 in <module> {kept}\n')
     code, error = run_script(script, FENCED.format("time.sleep(3600)"))
     assert (code, error) == (LIMIT, f'{said} File "{script}", line 5 in <module> {kept}\n')

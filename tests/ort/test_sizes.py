@@ -4,11 +4,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from benchmarks.limits.hostile.models import packed, plain
+from benchmarks.limits.hostile.models import GROWING, packed, plain
 from tuner.errors import BundleError
 from tuner.ort.session import Session, open_session
 from tuner.ort.sizes import peak_bytes
@@ -20,33 +19,12 @@ def measured(model: Path | bytes, *sample: int) -> int:
     return peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))
 
 
-def chain(operator: str, count: int, *more: str, **attributes: object) -> bytes:
-    """Return a model with a chain of nodes, each of which reads the one before twice, or a constant too."""
-    nodes, value = list[onnx.NodeProto](), "input"
-    for at in range(count):
-        nodes.append(helper.make_node(operator, [value, *(more or (value,))], [f"large{at}"], **attributes))
-        value = f"large{at}"
-    nodes.append(helper.make_node("ReduceSum", [value], ["total"], keepdims=0))
-    model = plain(nodes, [numpy_helper.from_array(np.ones((1, 1, 4, 4), np.float32), "kernel")])
-    model.graph.node[-1].output[0] = "raw"
-    model.graph.node.append(helper.make_node("Add", ["raw", "total"], ["logits"]))
-    return packed(model)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        chain("Concat", 26, axis=3),
-        chain("Einsum", 1, *["input"] * 4, equation="nahw,nbij,nckl,ndmo,nepq->nhwijklmopq"),
-        chain("ConvTranspose", 2, "kernel", strides=[4096, 4096]),
-    ],
-    ids=["Concat", "Einsum", "ConvTranspose"],
-)
-def test_a_chain_that_grows_is_refused_before_it_is_opened(model: bytes) -> None:
+@pytest.mark.parametrize("name", GROWING)
+def test_a_chain_that_grows_is_refused_before_it_is_opened(name: str) -> None:
     with pytest.raises(BundleError, match=r"^the model takes [0-9.e+]+ GB of memory at once, more than 1.1 GB"):
-        Session(model, 1)
+        Session(GROWING[name], 1)
     with pytest.raises(BundleError, match=r"more than 4.3 GB"):
-        open_session(model, 1, fixed_shapes=True)
+        open_session(GROWING[name], 1, fixed_shapes=True)
 
 
 def test_sizes_that_a_file_leaves_open_are_those_of_the_first_sample() -> None:

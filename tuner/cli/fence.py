@@ -33,7 +33,7 @@ while IFS= read -r line; do
 done
 [ -z "$killer" ] || kill -9 $killer 2>/dev/null
 [ -z "$place" ] || echo "tuner: --time was over and the command did not answer, so it was ended in${{place# }} (what \
-was finished is kept; --resume continues a run)" >&2
+was finished is kept: tuner show shows a run, --resume continues it)" >&2
 """
 
 
