@@ -107,7 +107,7 @@ def test_a_bundle_predicts_as_its_trial_did(
 def test_a_bundle_is_not_written_over_anything_and_apply_looks_before_it_trains(
     run: Path, bundle: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.commands.bundles.apply.open_remote", None)  # training would call it
+    monkeypatch.setattr("tuner_apply.apply.open_remote", None)  # training would call it
     before = {path.name: path.read_bytes() for path in bundle.iterdir()}
     for command in (["export", "--no-refit", str(run), str(bundle)], ["apply", str(bundle), "digits", str(bundle)]):
         assert call(command) == 1

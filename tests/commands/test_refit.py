@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 import tuner
+from tuner.awake import CLOCK
 from tuner.backends.base import Exported, Trial
 from tuner.bundle.format import Bundle
 from tuner.bundle.scores import Scores
 from tuner.cli.text.bundles import format_bundle
+from tuner.commands import refit
 from tuner.commands.bundles import export as command
-from tuner.commands.bundles import refit
-from tuner.commands.bundles.refit import Refit
+from tuner.commands.limits import NO_LIMITS, CommandLimits
+from tuner.commands.refit import Refit, refit_pick
 from tuner.errors import BudgetError, BundleError, StoreError
 from tuner.plan.parts import RuntimePlan
 from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
@@ -25,6 +27,7 @@ from tuner.results.views.pick import pick_trial
 from tuner.search.listener import Listener
 from tuner.search.processes.guard import JobResult
 from tuner.search.processes.messages import Failure
+from tuner.search.propose.checkpoints import ENDING_EPOCHS
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import outline
@@ -61,7 +64,7 @@ class WrittenError(Exception):
 
 
 def exported(
-    session: FakeSession, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+    session: FakeSession, folder: Path, monkeypatch: pytest.MonkeyPatch, of: Path = FIXTURES / "run", **options: Any
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return what a bundle would be written from, what was said, and what was warned of."""
     written: dict[str, Any] = {}
@@ -79,7 +82,7 @@ def exported(
 
     monkeypatch.setattr(command, "opened_run", opening)
     monkeypatch.setattr(command, "write_bundle", write)
-    run, out = Run.open(FIXTURES / "run"), folder / "out"
+    run, out = Run.open(of), folder / "out"
     with pytest.raises(WrittenError):
         tuner.export(run, out, "3", task="digits", listener=heard, warn=warned.append, **options)
     assert not list(folder.glob("*out*"))
@@ -115,7 +118,7 @@ def test_it_continues_the_trial_where_that_left_a_checkpoint(tmp_path: Path) -> 
     assert record.plan is not None
     recipe = replace(record.plan.recipe, schedule="warmup", epochs=4, patience=0, solve_again=False)
     plan = replace(record.plan, recipe=recipe)
-    again = Refit(run, replace(record, plan=plan, epochs=({"epoch": 4.0, "loss": 1.0},)), plan)
+    again = Refit(run, replace(record, plan=plan, epochs=({"epoch": 4.0, "loss": 1.0},)))
     anew = again.seconds(0)
     assert again.earlier is None
     checkpoint = folder / "trials" / str(record.trial) / "checkpoint.pt"
@@ -123,10 +126,38 @@ def test_it_continues_the_trial_where_that_left_a_checkpoint(tmp_path: Path) -> 
     assert again.earlier == checkpoint
     folded = replace(plan, data=replace(plan.data, folds=4))
     final = replace(again.record, trial=99, rung=-1, promoted=record.trial, plan=folded)
-    assert Refit(run, final, folded).earlier == checkpoint, "a cross-validated plan has it where it was tried first"
+    assert Refit(run, final).earlier == checkpoint, "a cross-validated plan has it where it was tried first"
     left = 4 - 4 * plan.train_samples // again.plan.train_samples
     assert 0 < left < 4
-    assert again.seconds(0) == pytest.approx(anew * left / 4)
+    assert again.seconds(0) == pytest.approx(anew * (left + ENDING_EPOCHS) / 4)
+
+
+def test_the_run_refits_its_pick_in_time_and_the_export_only_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said, heard = tmp_path / "run", list[str](), Listener()
+    heard.say = said.append  # type: ignore[assignment,method-assign]  # this one's
+    shutil.copytree(FIXTURES / "run", folder)
+    run = replace(Run.open(folder), best=3)
+    stale = folder / "trials" / "0" / "refit" / "weights.safetensors"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    refit_pick(run, FakeSession(DONE), CommandLimits(CLOCK.now() - 1), heard)  # type: ignore[arg-type]
+    assert said[-1] == "there was no time to refit trial 3: its export does"
+    assert not stale.exists()
+    refit_pick(run, FakeSession(BROKEN), NO_LIMITS, heard)  # type: ignore[arg-type]
+    assert said[-1] == "trial 3 was not refitted: TunerError: w is no longer finite"
+    assert not list(folder.glob("trials/*/refit/*"))
+    first, again = FakeSession(DONE), FakeSession(DONE)
+    for session in (first, again):
+        refit_pick(run, session, NO_LIMITS, heard)  # type: ignore[arg-type]
+    assert (len(first.trials), len(again.trials)) == (1, 0), "a run that is resumed has it"
+    session = FakeSession(BROKEN)
+    written, *_ = exported(session, tmp_path, monkeypatch, of=folder)
+    assert written["weights"] == b"refitted"
+    assert written["before"] is BEFORE
+    assert written["plan"].data.refit
+    assert not session.trials
 
 
 def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(
@@ -134,7 +165,8 @@ def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(
 ) -> None:
     own = (FIXTURES / "run" / "trials" / "3" / "weights.safetensors").read_bytes()
     session = FakeSession(BROKEN)
-    for options, trained in (({"refit": False}, 0), ({}, 1)):
+    for asked, trained in (({"refit": False}, 0), ({}, 1)):
+        options: dict[str, Any] = asked
         written, _, warned = exported(session, tmp_path, monkeypatch, **options)
         assert len(session.trials) == trained
         assert written["weights"] == own
@@ -183,7 +215,8 @@ def test_the_head_and_the_epochs_are_those_of_the_trial() -> None:
     plan = replace(record.plan, recipe=replace(record.plan.recipe, epochs=9, solve_again=True))
     entries = ({"epoch": 1.0, "loss": 1.0, "seconds": 2.0}, {"epoch": 2.0, "loss": 1.0, "seconds": 2.0})
     for values in ({HEAD_SOLVED: 1.0}, {HEAD_SOLVED: 0.0}, {}):
-        again = Refit(run, replace(record, values={**values, "train_seconds": 4.0}, epochs=entries), plan)
+        changed = replace(record, plan=plan, values={**values, "train_seconds": 4.0}, epochs=entries)
+        again = Refit(run, changed)
         assert again.plan.recipe.epochs == 2
         kept.append(again.plan.recipe.solve_again)
         assert again.seconds(0) == pytest.approx(4 * again.plan.train_samples / plan.train_samples)

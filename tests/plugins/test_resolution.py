@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tuner.bundle.adapt import adapted
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import run
 from tuner.errors import KnobError
 from tuner.plugin.core import load_task
 from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
+from tuner_apply.adapt import adapted
 from tuner_describe.description import describe_task
 from tuner_resolution import Resolution
 from tuner_testing import StrategyContract

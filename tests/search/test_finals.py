@@ -3,17 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
+from tuner.awake import CLOCK
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.search.finals import LATE, Finals
+from tuner.search.finals import LATE, REFIT_MARGIN, Finals
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
+from tuner.search.scoring import Baselines
+from tuner.search.setting import Reserve
 
 SECONDS = 10.0
 
@@ -57,6 +61,14 @@ def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where
     assert finals.next(begun, LATE * whole, lambda: False) is None, "a run that is resumed searches first"
 
 
+def test_more_than_two_take_part_only_where_they_leave_most_of_the_time_to_the_search() -> None:
+    one = replace(setting(), task=replace(PLAN.task, local_val=80), has_finals=True)
+    for seconds, expected in ((300.0, 3), (80.0, 2)):
+        limits = replace(one.limits, time_seconds=seconds)
+        finals = Finals(replace(one, limits=limits), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+        assert finals.reserve(RECORDS, seconds) == expected * SECONDS
+
+
 def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:
     task = replace(PLAN.task, local_val=80)
     seconds = {1: 10 * SECONDS}
@@ -68,6 +80,22 @@ def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> 
     assert finals.next(RECORDS, 5 * SECONDS, lambda: True) is None, "the best takes longer"
     assert finals.reserve(RECORDS, 20 * SECONDS) == 12 * SECONDS
     assert finals.reserve(RECORDS, 13 * SECONDS) == 0, "there would be no time for anything else"
+
+
+def test_time_is_kept_to_refit_the_pick_unless_that_takes_too_much_of_it(tmp_path: Path) -> None:
+    limits, reserve = replace(setting().limits, time_seconds=100.0), Reserve()
+    one = replace(setting(), limits=limits, reserve=reserve, end=CLOCK.now() + 100)
+    finals = Finals(one, lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+    given = cast("Baselines", SimpleNamespace(on=lambda _rung: {"global_accuracy": 0.8}))
+    checkpoints = Checkpoints(lambda number: tmp_path / str(number) / "weights.safetensors")
+    for seconds, kept in ((2.0, True), (50.0, False)):
+        records = [replace(one, values={**one.values, "train_seconds": seconds}) for one in RECORDS]
+        finals.keep_for_refit(records, [1, 4], given, checkpoints)
+        plan = plan_of(records[1])
+        samples = plan.local_samples + plan.task.local_val + plan.global_samples
+        expected = REFIT_MARGIN * seconds * samples / plan.train_samples
+        assert reserve.seconds == (pytest.approx(expected) if kept else 0), "trial 4 forgets: it is not the pick"
+        assert one.seconds_left == pytest.approx(100 - reserve.seconds, abs=5)
 
 
 def test_the_front_is_of_the_finals_alone_which_all_samples_judge() -> None:

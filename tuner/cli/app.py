@@ -51,7 +51,6 @@ COMMANDS: Mapping[str, str] = {
     "run": "tuner.cli.run:run",
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
-    "apply": "tuner.cli.bundles.bundle:apply",
     "predict": "tuner.cli.bundles.predict:predict",
     "forget": "tuner.cli.store:forget",
 }

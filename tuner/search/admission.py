@@ -219,13 +219,15 @@ class Admission:
 def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobLimits:
     """Return the limits of a trial's job: it is asked to stop in time to be solved and scored before the time is up.
 
-    ``slower`` says how many times as long as by the device's rates it is expected to take.
+    What is cross-validated says nothing when it is stopped, so it may use the time of the refit. ``slower`` says how
+    many times as long as by the device's rates it is expected to take.
     """
     end, memory, file = setting.end, setting.limits.memory_bytes, setting.limits.storage_bytes
     if end is None:
         return JobLimits(memory_bytes=memory, file_bytes=file)
     scoring = max(0.5, ENDING_MARGIN * max(1.0, slower) * price(plan, setting.rates).ending_seconds)
-    return JobLimits(end - CLOSING_SECONDS - scoring, end - CLOSING_SECONDS / 2, memory, file)
+    kept = 0.0 if setting.reserve is None or plan.data.folds else setting.reserve.seconds
+    return JobLimits(end - CLOSING_SECONDS - scoring - kept, end - CLOSING_SECONDS / 2, memory, file)
 
 
 def _caution(records: Sequence[TrialRecord]) -> float:

@@ -5,12 +5,15 @@ is reserved to cross-validate the best plan of each structure on all of the user
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tuner.results.records.judging import LOCAL, comparable
 from tuner.results.records.trial import TrialRecord, plan_of
+from tuner.results.scores.pareto import best
+from tuner.search.propose.checkpoints import Checkpoints, refit_seconds
 from tuner.search.propose.lines import structure_of
 from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
+from tuner.search.scoring import Baselines
 from tuner.search.setting import Setting
 from tuner.task.info import TaskOutline
 
@@ -18,11 +21,16 @@ from tuner.task.info import TaskOutline
 ENOUGH = 150
 #: So many plans are cross-validated at first, and others as long as there is time; one alone is compared with nothing.
 FIRST, LEAST = 4, 2
+#: More than the least take part at first where all of them take at most this share of the run's time together.
+SHARE = 1 / 3
 #: It begins when less than so many times what it takes is left; time is kept for it where it takes at most this share
 #: of what is left.
 LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
+#: So many times what a refit is expected to take is kept for it, as trials end late; a refit that is expected to take
+#: more than this share of the run's time is left to the export.
+REFIT_MARGIN, REFIT_SHARE = 1.5, 0.1
 
 
 def has_finals(task: TaskOutline) -> bool:
@@ -61,6 +69,21 @@ class Finals:
         fitting, total = self._fitting(waiting, left)
         return total if len(fitting) >= LEAST and total <= KEPT * left else 0.0
 
+    def keep_for_refit(
+        self, records: Sequence[TrialRecord], front: Collection[int], given: Baselines, checkpoints: Checkpoints
+    ) -> None:
+        """Keep time at the end of the run to refit what would be picked now, where that takes little of it."""
+        setting, here = self._setting, {one.trial: one for one in records if one.trial in front and one.rung <= 0}
+        if setting.reserve is None or setting.limits.time_seconds is None or not here:
+            return
+        one = here[next(iter(here))]
+        values = {trial: record.values for trial, record in here.items()}
+        pick = best(values, given.on(one.rung), plan_of(one).scored, setting.limits.forgetting)
+        record = here[next(iter(here)) if pick is None else pick]
+        continues = checkpoints.whole(records, record.config) is not None
+        takes = refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
+        setting.reserve.seconds = REFIT_MARGIN * takes if takes <= REFIT_SHARE * setting.limits.time_seconds else 0.0
+
     def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
         """Return the trials whose plans are still to be cross-validated, the best first, and how many were."""
         begun = {one.config for one in records if one.rung == FINAL}
@@ -68,9 +91,10 @@ class Finals:
 
     def _fitting(self, waiting: Sequence[TrialRecord], left: float) -> tuple[list[TrialRecord], float]:
         """Return the first ones that there is time for together, and what they take."""
-        total, chosen = 0.0, list[TrialRecord]()
+        total, chosen, share = 0.0, list[TrialRecord](), SHARE * (self._setting.limits.time_seconds or math.inf)
         for one in waiting[: 2 * FIRST]:
-            if len(chosen) < FIRST and total + (takes := self._seconds(one, FINAL)) < left:
+            within = left if len(chosen) < LEAST else min(left, share)
+            if len(chosen) < FIRST and total + (takes := self._seconds(one, FINAL)) < within:
                 total, chosen = total + takes, [*chosen, one]
         return chosen, total
 

@@ -40,6 +40,13 @@ GLOBAL = "global_accuracy"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
+@dataclass(slots=True)
+class Reserve:
+    """Seconds at the end of a run that its trials leave to the refit of the one that is picked."""
+
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What does not change while a study runs.
@@ -59,6 +66,7 @@ class Setting:
         has_finals: Whether the best of them are cross-validated at the end, on the final rung.
         portfolio: Prior whose plans are tried first where they suit the task.
         kind: Kind of this device, where the study may run on several.
+        reserve: What trials leave of the time, which changes with the pick; None where the run refits nothing.
     """
 
     strategies: Sequence[Strategy[Any]]
@@ -80,6 +88,7 @@ class Setting:
     has_finals: bool = False
     portfolio: Prior | None = None
     kind: str = ""
+    reserve: Reserve | None = None
 
     @property
     def foreseen(self) -> bool:
@@ -103,8 +112,9 @@ class Setting:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the command must be over; infinite where it need not."""
-        return math.inf if self.end is None else self.end - CLOCK.now()
+        """Seconds that trials may still take, until the command must be over; infinite where it need not."""
+        kept = 0.0 if self.reserve is None else self.reserve.seconds
+        return math.inf if self.end is None else self.end - CLOCK.now() - kept
 
 
 def measuring_seconds(left: float) -> float:

@@ -386,6 +386,7 @@ class Study:
         for other in self._queue.unwanted(self.records, members):
             self._weights(other).unlink(missing_ok=True)
         self._checkpoints.prune(self.records, members)
+        self._finals.keep_for_refit(self.records, self.front(), self._given, self._checkpoints)
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)
 

@@ -1,4 +1,4 @@
-"""The commands that write a bundle: export, apply."""
+"""The command ``tuner export``."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -102,49 +102,15 @@ def export(
         )
         record = pick_trial(result, pick)
         verdicts, beaten = list(baselines.verdicts(result, [record.trial])), baselines.not_better_than(result, record)
-    _print_bundle(folder, json_output=json_output, not_better_than=beaten)
+    print_bundle(folder, json_output=json_output, not_better_than=beaten)
     for line in verdicts if not json_output else ():
         print_line(f"  {line}")
     if web and not json_output:
         print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
 
 
-def apply(
-    bundle: Path,
-    task: str,
-    out: Path,
-    /,
-    *,
-    source: Annotated[str, Parameter(name="--from")] = "bundle",
-    plugin: LocalPlugins = (),
-    time: Time = None,
-    memory: Memory = None,
-    json_output: Json = False,
-) -> None:
-    """Train a bundle's plan on a task, and write a new bundle that names the given one as its parent.
-
-    Parameters
-    ----------
-    bundle
-        A bundle's folder.
-    task
-        A task.toml, a file.py:function, or the name of a built-in task.
-    out
-        The new bundle's folder, which must be empty or not exist yet.
-    source
-        The weights that training starts from: bundle (the bundle's) or original (the task's).
-    """
-    from tuner.cli.fence import ended_by
-    from tuner.commands.bundles.apply import apply_bundle
-    from tuner.commands.limits import CommandLimits
-
-    limits = CommandLimits.read(time, memory).within_free()
-    with ended_by(limits.end):
-        folder = apply_bundle(bundle, task, out, source, progress(), plugin, limits)
-    _print_bundle(folder, json_output=json_output)
-
-
-def _print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[str] | None = None) -> None:
+def print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[str] | None = None) -> None:
+    """Print what a new bundle is; `not_better_than` names the baselines that it does not beat."""
     from tuner.cli.text.bundles import format_bundle
     from tuner.runtime import Bundle
 

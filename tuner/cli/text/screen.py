@@ -39,6 +39,7 @@ PHASES = {
     "starting": "starting",
     "measuring": "measuring this device",
     "database": "the database",
+    "refit": "training the pick on all samples",
     "other": REST,
 }
 STATES = {

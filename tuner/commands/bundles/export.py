@@ -16,9 +16,9 @@ from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.page import add_page, page_files
-from tuner.commands.bundles.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
+from tuner.commands.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.tune.progress import progress_shown
 from tuner.distribution import installed_version
 from tuner.errors import BudgetError, BundleError, RunError, TunerError, UsageError, first_line
@@ -142,14 +142,15 @@ def export(
         tempfile.TemporaryDirectory() as scratch,
         kept_features(run) as store,
     ):
-        before, again = None, Refit(run, record, record.plan)
+        before, again = None, Refit(run, record)
         hears.phase(JUDGING if refit else WRITING)
         changed = samples_changed(run, session, warn)
         _require_samples(plan, changed, trainable=trainable)
         if refit and not changed:
             own = session.judge(plan, weights, store)
             try:
-                weights = again.carry_out(session, Path(scratch), limits, hears)
+                is_kept = again.kept.is_file()
+                weights = again.kept if is_kept else again.carry_out(session, Path(scratch) / WEIGHTS, limits, hears)
                 before, plan = own, replace(again.plan, runtime=plan.runtime, heads=plan.heads)
             except BudgetError:
                 raise

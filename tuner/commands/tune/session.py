@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.awake import CLOCK
+from tuner.commands.limits import CommandLimits
+from tuner.commands.refit import refit_pick
 from tuner.commands.tune.setup import RunSetup
 from tuner.errors import RunError
 from tuner.metrics import wilson
 from tuner.plan.info import ModelInfo
+from tuner.planner.data_terms import weight_bytes
 from tuner.plugin.core import differences, given_plans, taking_part
 from tuner.processors import usable_processors
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
@@ -21,6 +24,7 @@ from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.config import RunConfig
 from tuner.results.records.origin import mark_of
+from tuner.results.records.trial import plan_of
 from tuner.results.run import Run
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import Objective
@@ -29,7 +33,7 @@ from tuner.search.finals import has_finals
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting, measuring_seconds
+from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Reserve, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.files.disk import StoreFull
 from tuner.store.kept import choose_engine
@@ -158,6 +162,7 @@ class Tuning:
         self.listener.resumed(study.records)
         try:
             study.run()
+            self._refit(sessions, study.storage_bytes())
             self.listener.phase(FINISHING)
         finally:
             info = compared.info
@@ -204,7 +209,19 @@ class Tuning:
             folds=config.folds,
             has_finals=has_finals(self.task) and space.rungs and self._is_timed,
             kind=self.access.kind,
+            reserve=Reserve() if self._is_timed else None,
         )
+
+    def _refit(self, sessions: Mapping[str, RemoteSession], stored: int) -> None:
+        """Refit what is picked by default, in the time that the trials left for it, where its weights have room."""
+        run, end, (cap, _) = Run.open(self.folder), self.setup.end, self._store_cap()
+        if not self._is_timed or end is None or run.best is None:
+            return
+        plan, started = plan_of(run.record(run.best)), CLOCK.now()
+        if cap is None or stored + weight_bytes(plan) <= cap:
+            within = CommandLimits(end - CLOSING_SECONDS, self.config.limits.memory_bytes)
+            refit_pick(run, sessions[plan.runtime.backend], within, self.listener)
+        self._phases["refit"] = CLOCK.now() - started
 
     @property
     def _is_timed(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.backends.base import CHECKPOINT
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
-from tuner.results.records.trial import SCORED, TrialRecord
+from tuner.results.records.trial import HEAD_SOLVED, SCORED, TrialRecord, plan_of
 from tuner.search.propose.lines import can_continue, structure_of
 from tuner.training.schedule import DECAY_SHARE, epochs_done
 
@@ -16,6 +16,8 @@ from tuner.training.schedule import DECAY_SHARE, epochs_done
 COPIES = 3
 #: A checkpoint may take this share of what ``--storage`` leaves.
 STORAGE_SHARE = 0.1
+#: To solve for the head again, and to score, takes about so many epochs.
+ENDING_EPOCHS = 0.75
 
 
 def epochs_left(plan: TrialPlan, before: TrialPlan) -> int:
@@ -23,6 +25,22 @@ def epochs_left(plan: TrialPlan, before: TrialPlan) -> int:
     stable = 1 - DECAY_SHARE if plan.recipe.schedule == "wsd" else 1.0  # it continues from before the decay
     done, epochs = math.floor(stable * before.recipe.epochs), plan.recipe.epochs
     return epochs - epochs_done(done, before.train_samples, plan.train_samples, epochs)
+
+
+def refit_plan(record: TrialRecord) -> TrialPlan:
+    """Return what a trial's refit trains: on all samples, as many epochs in all, with the head that the trial kept."""
+    epochs = max((int(entry["epoch"]) for entry in record.epochs), default=1)
+    return plan_of(record).refitted(epochs, solve_again=bool(record.values.get(HEAD_SOLVED)))
+
+
+def refit_seconds(record: TrialRecord, taken: float, *, continues: bool) -> float:
+    """Return what a trial's refit is expected to take: for each sample as long as the training, which took `taken`."""
+    before, again = plan_of(record).trainings[0], refit_plan(record)
+    if continues:
+        epochs = again.recipe.epochs
+        done = replace(before, recipe=replace(before.recipe, epochs=epochs))
+        taken *= (epochs_left(again.trainings[0], done) + ENDING_EPOCHS) / epochs
+    return taken * again.train_samples / max(1, before.train_samples)
 
 
 class Checkpoints:

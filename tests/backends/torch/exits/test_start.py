@@ -13,7 +13,6 @@ from tests.runtime.bundles import known_digits, leaving_at, trainable_exits
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.bundle.adapt import adapted
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
 from tuner.plan.heads import Exit, HeadsPlan
@@ -26,6 +25,7 @@ from tuner.store.kept import read_start
 from tuner.store.store import Store
 from tuner.task import Subset, Task, digits
 from tuner.task.info import task_info
+from tuner_apply.adapt import adapted
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 BACKEND = TorchBackend()

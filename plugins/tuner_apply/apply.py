@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.backends.base import Trial
-from tuner.bundle.adapt import adapted
 from tuner.bundle.format import WEIGHTS, Bundle, new_folder
 from tuner.bundle.tensors import read_tensors
 from tuner.commands.bundles.export import write_bundle
 from tuner.commands.bundles.held import note_bundle
-from tuner.commands.bundles.refit import shown_on
 from tuner.commands.limits import NO_LIMITS, CommandLimits
+from tuner.commands.refit import shown_on
 from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plugin.core import build_host, differences, trained_by
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
@@ -23,6 +22,7 @@ from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
 from tuner.search.trials.seeds import seeded
 from tuner.store.store import open_store
+from tuner_apply.adapt import adapted
 
 SOURCES = ("bundle", "original")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.bundle.adapt import match_inputs
 from tuner.bundle.info import BundleInfo
 from tuner.errors import TaskError
 from tuner.runtime import Bundle
 from tuner.task import Domain, InputSpec, ModelSpec, Recording, Task, WindowSamples
+from tuner_apply.adapt import match_inputs
 
 SPEC = InputSpec("signals", mean=(1.0, 2.0), std=(3.0, 4.0), window=10, hop=5)
 BUNDLE = Bundle(Path(), BundleInfo("arm", ("a", "b"), SPEC, (2, 10), "single-label"))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ from tuner.awake import CLOCK
 from tuner.backends.base import CHECKPOINT, Trial
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
-from tuner.errors import BudgetError, RunError, TunerError
+from tuner.errors import BudgetError, RunError, TunerError, first_line
 from tuner.metrics import wilson
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.origin import is_own
-from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
+from tuner.results.records.trial import Outcome, TrialRecord, plan_of
 from tuner.results.run import Run
 from tuner.search.listener import CHECKING, REFITTING, Listener
 from tuner.search.processes.guard import JobLimits, Progress
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.propose.checkpoints import epochs_left
+from tuner.search.propose.checkpoints import refit_plan, refit_seconds
 from tuner.search.propose.lines import can_continue
 from tuner.search.setting import RUN_RESERVE
 from tuner.search.trials.seeds import seeded
@@ -36,18 +36,21 @@ class Refit:
 
     run: Run
     record: TrialRecord
-    trained: TrialPlan
 
     @property
     def plan(self) -> TrialPlan:
-        """What is trained: for as many epochs as the trial in all, with the head that it kept."""
-        epochs = max((int(entry["epoch"]) for entry in self.record.epochs), default=1)
-        return self.trained.refitted(epochs, solve_again=bool(self.record.values.get(HEAD_SOLVED)))
+        """What is trained."""
+        return refit_plan(self.record)
+
+    @property
+    def kept(self) -> Path:
+        """The weights that the run itself has refitted at its end, where it had the time."""
+        return self.run.folder / "trials" / str(self.record.trial) / "refit" / WEIGHTS
 
     @property
     def earlier(self) -> Path | None:
         """The trial's checkpoint, where its training can be continued on all samples; else it is trained anew."""
-        before, again = self.trained.trainings[0], self.plan.trainings[0]
+        before, again = plan_of(self.record).trainings[0], self.plan.trainings[0]
         if not can_continue(before) or before.line() != again.line():
             return None
         # a plan that was cross-validated has its checkpoint where it was tried before
@@ -57,32 +60,31 @@ class Refit:
 
     def seconds(self, missing: int) -> float:
         """Return what it is expected to take: as long as the trial for each sample, and to fill what is missing."""
-        values, of_plan, epochs = self.record.values, self.trained.trainings[0], self.plan.recipe.epochs
+        values, of_plan = self.record.values, plan_of(self.record).trainings[0]
         taken = values.get("train_seconds", 0.0)
         if self.run.info.config.deterministic:  # then costs are of no clock
             taken = sum(entry.get("seconds", 0.0) for entry in self.record.epochs)
         filling = values.get("fill_seconds", 0.0) / max(1, of_plan.pool_samples)
-        if self.earlier is not None:
-            before = replace(of_plan, recipe=replace(of_plan.recipe, epochs=epochs))
-            taken *= epochs_left(self.plan.trainings[0], before) / epochs
-        return taken * self.plan.train_samples / max(1, of_plan.train_samples) + missing * filling
+        return refit_seconds(self.record, taken, continues=self.earlier is not None) + missing * filling
 
-    def carry_out(self, session: RemoteSession, folder: Path, limits: CommandLimits, listener: Listener) -> Path:
-        """Train, and return the weights, which are in a folder.
+    def carry_out(
+        self, session: RemoteSession, weights: Path, limits: CommandLimits, listener: Listener, note: str = WAY_OUT
+    ) -> Path:
+        """Train, write the weights, and return where; `note` says what can be done about the time that it takes.
 
         Raises:
             BudgetError: It would break a limit, or has.
             TunerError: The plan can no longer be carried out, or the weights forget what those of the trial know.
             RuntimeError: It failed; with its traceback.
         """
-        plan, weights, info = self.plan.trainings[0], folder / WEIGHTS, self.run.info
-        seed = seeded(info.config.seed, self.trained.trainings[0].line())
+        plan, info = self.plan.trainings[0], self.run.info
+        seed = seeded(info.config.seed, plan_of(self.record).trainings[0].line())
         try:
             with closing(_store(self.run)) as store:
                 expected = self.seconds(session.missing([plan], store) if plan.cached else 0)
                 listener.say(
                     f"refitting trial {self.record.trial} on all {plan.local_samples:,} local {info.task.noun}, the "
-                    f"{info.task.local_val:,} that judged it included: about {format_seconds(expected)} ({WAY_OUT})"
+                    f"{info.task.local_val:,} that judged it included: about {format_seconds(expected)} ({note})"
                 )
                 _require(limits, expected)
                 listener.phase(REFITTING)
@@ -92,7 +94,7 @@ class Refit:
                 )
             self._require_kept(result.unwrap("the refit"))
         except BudgetError as error:
-            raise type(error)(f"{error}; {WAY_OUT}") from None
+            raise type(error)(f"{error}; {note}") from None
         if not weights.is_file():
             raise RunError("it wrote no weights")
         return weights
@@ -102,7 +104,7 @@ class Refit:
 
         They may fall to what the given model has, less what the run's own limit allows to be forgotten.
         """
-        name, count, info = "global_accuracy", self.trained.global_scored, self.run.info
+        name, count, info = "global_accuracy", plan_of(self.record).global_scored, self.run.info
         before, after = (values.get(name) for values in (self.record.values, outcome.values))
         if before is None or after is None or not count:
             return
@@ -110,6 +112,24 @@ class Refit:
         if after < min(wilson(before, count)[0], may_fall_to):
             score = self.run.objective(name)
             raise RunError(f"it would lower the {score.title} from {score.text(before)} to {score.text(after)}")
+
+
+def refit_pick(run: Run, session: RemoteSession, limits: CommandLimits, listener: Listener) -> None:
+    """Refit the trial that a run picks, while there is time left: its export then only writes it."""
+    if run.best is None:
+        return
+    again = Refit(run, run.record(run.best))
+    for path in run.folder.glob(f"trials/*/refit/{WEIGHTS}"):  # of what an earlier session picked
+        if path != again.kept:
+            path.unlink()
+    if again.kept.is_file():
+        return
+    try:
+        again.carry_out(session, again.kept, limits, listener, note="so that its export is quick")
+    except BudgetError:
+        listener.say(f"there was no time to refit trial {again.record.trial}: its export does")
+    except (TunerError, RuntimeError) as error:
+        listener.say(f"trial {again.record.trial} was not refitted: {first_line(error)}")
 
 
 @contextmanager
