@@ -102,12 +102,14 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
     metadata = {
         "tuner.step",
         "tuner.baselines",
+        "tuner.exporters",
         "tuner.input_kinds",
         "tuner.kinds",
         "tuner.model_files",
         "tuner.run_html",
         "tuner.run_letters",
         "tuner.run_pages",
+        "tuner.without_torch",
     }
     named = [(where, name) for where, name in named if not files.search(name) and name not in metadata]
     assert [(where, name) for where, name in named if not exists(name)] == []

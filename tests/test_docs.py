@@ -17,12 +17,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cyclopts import App
 
 import tuner
 import tuner.runtime
 from tests.pretrained import with_weights
 from tuner.cli.app import add_commands, app
 from tuner.cli.settings import FROM_FILE
+from tuner.distribution import offered
 from tuner.plan.example import example_model, example_task
 from tuner.plugin.core import build_host
 from tuner.plugin.load.finding import select
@@ -73,10 +75,14 @@ def commands() -> dict[str, set[str]]:
             if command.default_command is not None:
                 arguments = command.assemble_argument_collection(default_parameter=app.default_parameter)
                 words = {word for argument in arguments if argument.parse for word in argument.names}
-                options[full] = {word for word in words if word.startswith("--")}
+                options.setdefault(full, set()).update(word for word in words if word.startswith("--"))
 
     add_commands()
     walk(app, "")
+    base = App(default_parameter=app.default_parameter)
+    for name, point in offered("tuner.without_torch").items():
+        base.command(point.load(), name=name)
+    walk(base, "")
     return options
 
 
@@ -171,7 +177,8 @@ def test_the_table_of_a_run_has_the_options_of_its_request_in_their_order() -> N
     options = [option_name(field.name) for field in fields(RunRequest)]
     assert re.findall(r"^\| `--([a-z-]+)`", section, re.MULTILINE) == [*options, "details", "dry-run", "json"]
     known = commands()
-    assert known["run"] == {f"--{option}" for option in [*options, "details", "dry-run", "json"]}
+    without_torch = ("model", "global", "classes")
+    assert known["run"] == {f"--{option}" for option in [*options, "details", "dry-run", "json", *without_torch]}
     assert known["worker"] == {f"--{option_name(name)}" for name in (*OWN_OPTIONS, "task", "space", "json")}
 
 

@@ -29,7 +29,7 @@ from tuner_check.findings import Findings
 from tuner_describe.description import PlanDescription, TaskDescription
 from tuner_fleet.process import Worker
 from tuner_init.prepare import Prepared
-from tuner_instant.heads import Instant
+from tuner_instant.runs import Instant, Preview
 from tuner_labels.draft import LabelChange
 from tuner_labels.suggestions import Contradiction, Suggestion
 from tuner_report.diff import RunDiff
@@ -268,7 +268,7 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
     "plugins/tuner_describe": {"describe-1": DESCRIPTION, "model-file-1": keys({})},
     "plugins/tuner_fleet": {"fleet-workers-1": keys({"study": TEXT, "workers": each(of(Worker))})},
     "plugins/tuner_init": {"init-1": of(Prepared)},
-    "plugins/tuner_instant": {"instant-1": of(Instant)},
+    "plugins/tuner_instant": {"instant-2": of(Instant), "instant-dry-run-1": of(Preview)},
     "plugins/tuner_labels": {
         "labels-suggest-1": keys({"suggestions": each(of(Suggestion))}),
         "labels-change-1": of(LabelChange),

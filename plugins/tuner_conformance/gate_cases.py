@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Flags
-from tuner.runtime.train.gate import Check, Comparison, Rules, Verdict, judge_checks, judge_samples
+from tuner.runtime.train.gate import Check, Comparison, Rules, Verdict, earlier_checks, judge_checks, judge_samples
 
 #: Samples that both models answer right, that are lost, that are won, and that both answer wrong.
 COUNTS = ((4, 0, 4, 4), (8, 1, 6, 0), (5, 5, 5, 5), (20, 9, 2, 9), (20, 0, 0, 0), (3, 1, 1, 1), (90, 8, 9, 33))
 #: The same of the global check samples; none where the bundle brings none.
 CHECKS = (None, (180, 3, 4, 13), (150, 25, 2, 23), (100, 1, 24, 75))
+#: The same of the user's earlier samples: of labels that came again, and of the others.
+EARLIER = (((60, 0, 5, 5), (30, 10, 0, 0)), ((60, 12, 0, 5), (30, 0, 0, 0)), ((60, 2, 3, 5), (30, 1, 2, 2)))
 
 
 def gate_cases() -> list[dict[str, Any]]:
@@ -31,10 +33,11 @@ def decided(case: dict[str, Any]) -> dict[str, Any]:
         case["old_cost"],
         case["new_cost"],
         5,
+        adds=case.get("adds", False),
     )
     verdict = judge_samples(comparison, rules)
     if verdict.accepted or (verdict.is_open and case["check"] is not None):
-        verdict = judge_checks(verdict, _checks(case["check"]), rules)
+        verdict = judge_checks(verdict, [*_checks(case["check"]), *_earlier(case.get("earlier"))], rules)
     return _as_json(verdict)
 
 
@@ -47,6 +50,13 @@ def _cases() -> Iterator[dict[str, Any]]:
     yield _case(old, new, None, labelled=False)
     yield _case(*_answers((20, 0, 0, 4)), None, new_cost=0.5)
     yield _case(*_answers((20, 2, 2, 4)), CHECKS[3], new_cost=0.5, confidence=0.8)
+    for counts in ((20, 2, 2, 4), (20, 3, 2, 4), (0, 0, 0, 12)):
+        yield _case(*_answers(counts), None, adds=True)
+    for counts, (came, others), check in product(((20, 1, 8, 0), (20, 3, 3, 4)), EARLIER, CHECKS[::3]):
+        before, after = map("".join, zip(_answers(came), _answers(others), strict=True))
+        for mark in "10":  # a head in closed form has no others
+            marks = "0" * sum(came) + mark * sum(others)
+            yield _case(*_answers(counts), check, earlier={"old": before, "new": after, "others": marks})
 
 
 def _case(old: str, new: str, check: tuple[int, ...] | None, **changes: Any) -> dict[str, Any]:
@@ -65,7 +75,9 @@ def _case(old: str, new: str, check: tuple[int, ...] | None, **changes: Any) -> 
         "labelled": True,
         "old_cost": 1.0,
         "new_cost": 1.0,
+        "adds": False,
         "check": checked,
+        "earlier": None,
     }
     return {**case, **changes}
 
@@ -85,6 +97,13 @@ def _checks(check: dict[str, str] | None) -> list[Check]:
         return []
     exported, old, new = (_flags(check[name]) for name in ("exported", "old", "new"))
     return [Check(old, new, exported=exported)]
+
+
+def _earlier(earlier: dict[str, str] | None) -> list[Check]:
+    if earlier is None:
+        return []
+    old, new, others = (_flags(earlier[name]) for name in ("old", "new", "others"))
+    return earlier_checks(old, new, others, "earlier")
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

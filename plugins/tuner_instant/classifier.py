@@ -1,13 +1,15 @@
-"""An ONNX classifier by its bytes: its last linear layer, what that reads, and the same network with another head.
+"""An ONNX classifier by its bytes: its last linear layer, its cuts, and the network up to one with another head.
 
 Field numbers are those of onnx.proto3 (ONNX 1.23).
 """
 
+import math
 import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from tuner.ort.protobuf import ByteRange, Message, field, integer, joined, parse
 from tuner.ort.session import FEATURES, LOGITS
 from tuner.reading import kind_of, open_regular
 from tuner.ridge.solve import LinearHead
+from tuner_instant.bits import LEAST, in_int8
+from tuner_instant.cuts import LAYERS, Cut, Step, cuts_of, shape_nodes, shapes_of
 
 _GRAPH = 7  # of ModelProto
 _NODE, _INITIALISER, _INPUT, _OUTPUT, _VALUE_INFO = 1, 5, 11, 12, 13  # of GraphProto
@@ -76,26 +80,49 @@ class Classifier:
         head = _Nodes(_content(self.path)[1]).head()[1]
         return LinearHead(head.weight[list(rows)], head.bias[list(rows)])
 
-    def write(self, path: Path, head: LinearHead | None = None) -> Path:
-        """Write the file with another head: its outputs are `FEATURES` and `LOGITS`; or without any: `FEATURES`."""
-        nodes = [] if self.reads == FEATURES else [answer.node("Identity", (self.reads,), (FEATURES,))]
-        outputs, values = [FEATURES], dict[str, Floats]()
+    def cuts(self, shape: Sequence[int]) -> tuple[Cut, ...]:
+        """Return the cuts of the network for samples of a shape, the last features at the end; see `cuts_of`.
+
+        Raises:
+            BundleError: The network cannot run such a sample.
+        """
+        model, graph = _content(self.path)
+        graph = _taken(_before(graph, self.reads))[0]
+        steps = _Nodes(graph).steps(self.reads)
+        added = parsed(parts_of(parsed(shape_nodes(steps)), _GRAPH)[0])
+        with TemporaryDirectory() as folder:
+            path = _written(Path(folder) / "shapes.onnx", model, [*graph, *added])
+            del graph
+            return cuts_of(steps, shapes_of(path, steps, np.zeros((1, *shape), np.float32)), self.reads)
+
+    def write(self, path: Path, cuts: Sequence[Cut], head: LinearHead | None = None, bits: int = 32) -> Path:
+        """Write the network up to the last of some cuts: its outputs are their features, by `feature_name`.
+
+        With a head, which reads the features of the one cut, `LOGITS` are an output too. `bits` is the width of the
+        weights of the other layers: 32, or 8.
+        """
+        names = [FEATURES] if len(cuts) == 1 else [feature_name(at) for at in range(len(cuts))]
+        nodes = [node for cut, name in zip(cuts, names, strict=True) for node in cut.nodes(name)]
+        outputs, values = list(names), dict[str, Floats]()
         if head is not None:
             weight, bias, turned, product = (f"{PART}.{name}" for name in (WEIGHT, BIAS, "turned", "product"))
             nodes += [
                 answer.node("Transpose", (weight,), (turned,)),
-                answer.node("MatMul", (self.reads, turned), (product,)),
+                answer.node("MatMul", (FEATURES, turned), (product,)),
                 answer.node("Add", (product, bias), (LOGITS,)),
             ]
             outputs, values = [*outputs, LOGITS], {weight: head.weight.astype("f4"), bias: head.bias.astype("f4")}
         model, graph = _content(self.path)
         added = parsed(answer.appended(nodes, values, dict.fromkeys(outputs, "float32")))
-        graph = [*_taken(_before(graph, self.reads))[0], *parsed(parts_of(added, _GRAPH)[0])]
-        size = sum(len(joined([part])) for part in graph)
-        with path.open("wb") as file:  # part by part: joined, the content would be in memory twice
-            file.write(joined(model) + _before_bytes(size))
-            file.writelines(joined([part]) for part in graph)
-        return path
+        graph = _taken(_before(graph, *(cut.value for cut in cuts)))[0]
+        graph = graph if bits == 32 else in_int8(graph, _Nodes(graph).layers())  # noqa: PLR2004 - float32
+        graph += parsed(parts_of(added, _GRAPH)[0])
+        return _written(path, model, graph)
+
+
+def feature_name(at: int) -> str:
+    """Return the name of the features of one cut of several."""
+    return f"{FEATURES}.{at}"
 
 
 def _content(path: Path) -> tuple[Message, Message]:
@@ -105,6 +132,15 @@ def _content(path: Path) -> tuple[Message, Message]:
         (graph,) = ranges(content, ByteRange(0, len(content)), _GRAPH)
         first, last = parsed(content[: graph.begin - len(_before_bytes(graph.size))]), parsed(content[graph.end :])
         return [*first, *last], parsed(content, graph)
+
+
+def _written(path: Path, model: Message, graph: Message) -> Path:
+    """Write a file part by part: joined, its content would be in memory twice."""
+    size = sum(len(joined([part])) for part in graph)
+    with path.open("wb") as file:
+        file.write(joined(model) + _before_bytes(size))
+        file.writelines(joined([part]) for part in graph)
+    return path
 
 
 def _before_bytes(size: int) -> bytes:
@@ -144,9 +180,32 @@ class _Nodes:
             raise BundleError(f"its last layer has a bias of shape {list(bias.shape)}, or is transposed: {WAY_OUT}")
         return reads, LinearHead(weight, np.broadcast_to(bias.ravel(), len(weight)).copy())
 
-    def needed(self, name: str) -> set[str]:
-        """Return the names of all that a value is computed from, and its own."""
-        found, pending = set[str](), [name]
+    def steps(self, last: str) -> tuple[Step, ...]:
+        """Return the nodes up to a value that compute on samples: not those on constants, and on sizes."""
+        needed, moving, found = self.needed(last), {INPUT}, list[Step]()
+        for node in dict.fromkeys(self.makers.values()):
+            operator, makes = texts(node, _OPERATOR)[0], tuple(name for name in texts(node, _OUTPUTS) if name)
+            reads = [name for name in texts(node, _INPUTS) if name]
+            own = tuple(name for name in reads if name in moving)
+            if own and needed.intersection(makes) and operator not in {"Shape", "Size"}:
+                sizes = {name: math.prod(_tensor(self.tensors[name])[1]) for name in reads if name in self.tensors}
+                found.append(Step(operator, own, makes, sizes))
+                moving.update(makes)
+        return tuple(found)
+
+    def layers(self) -> dict[bytes, tuple[str, Floats]]:
+        """Return the weights of layers that are worth int8: name and values, float32, by the initialiser's bytes."""
+        found = dict[bytes, tuple[str, Floats]]()
+        for node in self.makers.values():
+            for name in texts(node, _INPUTS)[1:] if texts(node, _OPERATOR)[0] in LAYERS else ():
+                kind, dims, data = _tensor(self.tensors.get(name, b""))
+                if kind == _FLOAT32 and len(dims) > 1 and len(data) >= 4 * LEAST:
+                    found[self.tensors[name]] = name, np.frombuffer(data, "<f4").reshape(dims)
+        return found
+
+    def needed(self, *names: str) -> set[str]:
+        """Return the names of all that some values are computed from, and their own."""
+        found, pending = set[str](), list(names)
         while pending:
             one = pending.pop()
             if one not in found:
@@ -175,10 +234,10 @@ class _Nodes:
         return np.frombuffer(data, "<f4").reshape(dims).astype(np.float64)
 
 
-def _before(graph: Message, name: str) -> Message:
-    """Return a graph with only what a value is computed from, and without outputs."""
-    kept = _Nodes(graph).needed(name)
-    clash = sorted(kept & {FEATURES, LOGITS, f"{PART}.{WEIGHT}", f"{PART}.{BIAS}"} - {name})
+def _before(graph: Message, *names: str) -> Message:
+    """Return a graph with only what some values are computed from, and without outputs."""
+    kept = _Nodes(graph).needed(*names)
+    clash = sorted(kept & {FEATURES, LOGITS, f"{PART}.{WEIGHT}", f"{PART}.{BIAS}"} - {*names})
     if clash:
         raise BundleError(f"it has a value named {clash[0]!r} before its head: rename that")
     named = {_NODE: _OUTPUTS, _INITIALISER: _NAME}

@@ -1,51 +1,41 @@
-"""Heads in closed form of features that were computed once: a few are solved, and the best is written as a bundle."""
+"""Heads in closed form at every cut of a network, of features that were computed once: solved, scored and compared."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
-from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.bundle.format import MODEL, PLAN, WEIGHTS, new_folder, seal
-from tuner.bundle.info import BundleInfo, Section, TrainInfo, TrainKind
-from tuner.bundle.replay import Replay
-from tuner.bundle.scores import Scores
-from tuner.commands.bundles.held import note_bundle
-from tuner.distribution import installed_version
+from tuner.arrays import Array, Labels
 from tuner.errors import BundleError, TaskError
-from tuner.ort.parity import largest_difference, require_parity
-from tuner.ort.session import FEATURES, LOGITS, Session
-from tuner.plan.info import BlockInfo, ModelInfo
-from tuner.plan.parts import DataPlan, EditTraits, RuntimePlan, TailEdit
-from tuner.plan.text import describe
-from tuner.plan.toml import to_toml
+from tuner.ort.session import LOGITS, Session
+from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
+from tuner.plan.parts import DataPlan, EditTraits, Precision, RuntimePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.process_memory import return_freed
-from tuner.reading import kind_of
-from tuner.results.scores.pareto import best
 from tuner.ridge.choice import chosen
-from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import blocks, coded, step_of
+from tuner.ridge.solve import LinearHead, solve, spread
+from tuner.ridge.sums import Sums, blocks, coded
 from tuner.ridge.union import Domain, UnionHead, UnionSettings, union_head
-from tuner.runtime.train.files import CHECK, REPLAY
-from tuner.runtime.train.solved import SolvedFile
 from tuner.store.codec import Codec
+from tuner.targets import Targets
 from tuner.targets.base import LEFT_OUT
-from tuner.task.info import task_info
 from tuner.task.mixing import mixed_indices
-from tuner.task.task import Task
-from tuner_instant.classifier import BIAS, INPUT, WEIGHT, Classifier
-from tuner_instant.samples import Read, chosen_rows, features_of, task_of
+from tuner_instant.classifier import INPUT, Classifier
+from tuner_instant.cuts import Cut
+from tuner_instant.features import Gathered
 
-#: Parts of the known samples that are mixed in; none is tried too.
-SHARES = (0.5, 1.0)
-#: Width of stored features, in bits; number of samples that the written model is checked on; and the logit of a class
-#: that the given model does not know.
-BITS, CHECKED, UNLIKELY = 16, 2, -1e9
+#: Digits of a loss that count: of heads that are equal to these, the smaller file is as good.
+DIGITS = 3
+#: Width of stored features of known samples, in bits; and the logit of a class that the given model does not know.
+BITS, UNLIKELY = 16, -1e9
+#: Penalty, in samples, of what stands for the given head at a shallower cut.
+STAND_IN = 30.0
+#: Predictions of which the fastest counts: others shared the processor.
+TIMED = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,246 +46,222 @@ class Head:
         settings: What was solved.
         share: Part of the known samples that it was solved with.
         known: Number of these.
-        values: Scores and seconds, as trials have them.
-        bytes: Size of the head, and of the samples that a trainable bundle keeps for it.
+        cut: Place of the cut that it reads.
+        bits: Width of the weights of the layers before it.
+        values: Scores and costs, as trials have them.
+        seconds: Time to solve and score.
     """
 
     settings: UnionSettings
     share: float
     known: int
+    cut: int
+    bits: int
     values: dict[str, float]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """A bundle that was made, and what was tried for it.
-
-    Attributes:
-        bundle: Its folder.
-        sentence: What was solved, with which samples.
-        labels: Its labels; the first `known` are those that the model knew.
-        samples: Number of samples that were read, by partition.
-        left_out: Names of those that cannot be read.
-        heads: Heads that were tried; `picked` is the place of the one that was written.
-        input: How samples become the model's input.
-        notes: Lines on the data.
-        seconds: Time from the beginning to the bundle.
-    """
-
-    bundle: str
-    sentence: str
-    labels: tuple[str, ...]
-    known: int
-    samples: dict[str, int]
-    left_out: tuple[str, ...]
-    heads: tuple[Head, ...]
-    picked: int
-    input: dict[str, Any]
-    notes: tuple[str, ...]
     seconds: float
 
+    @property
+    def knobs(self) -> dict[str, Scalar]:
+        """What tells it apart, as a trial's record keeps it."""
+        own = {"cut": self.cut, "share": self.share, "bits": self.bits, "known": self.known, **asdict(self.settings)}
+        return {f"instant.{name}": value for name, value in own.items()}
 
-def instant(
-    data: Path,
-    out: Path,
-    model: Path | None = None,
-    known: Path | None = None,
-    classes: Path | None = None,
-    *,
-    trainable: bool = False,
-    step: Callable[[str, float, float], object] = lambda _what, _done, _of: None,
-) -> Instant:
-    """Solve for the head of an ONNX classifier, and write it as a bundle.
-
-    Args:
-        data: Folder of the user's photos, or a task file; see `task_of`.
-        out: Folder of the bundle, which must be empty or not exist yet.
-        model: ONNX file of the classifier.
-        known: Folder of photos of classes that it knows.
-        classes: File with their rows in its head.
-        trainable: Whether the bundle can learn from further samples, and forget some.
-        step: Called with how many samples were run.
-
-    Raises:
-        TunerError: The data or the model cannot be used, or the folder is in use.
-    """
-    began = time.monotonic()
-    return_freed()
-    if kind_of(out) not in {"nothing", "folder"} or (kind_of(out) == "folder" and any(out.iterdir())):
-        raise TaskError(f"--out {out} is not empty: give another folder")
-    task, classifier = task_of(data, model, known, classes)
-    if not task.labelled or not task.targets.has_classes:
-        raise TaskError(f"{data}: a head is solved for classes, and these samples have none: use tuner run")
-    read, left_out = features_of(task, classifier, chosen_rows(task), step)
-    samples = {name: len(labels) for name, (_, labels) in read.items()}
-    heads = _Heads(task, classifier, read)
-    return_freed()  # by the network and the threads that decoded
-    tried = heads.tried(trainable=trainable)
-    picked = heads.best_of(tried)
-    with new_folder(out) as part:  # last, as a limit may end the process before
-        info = heads.write(part, tried[picked], trainable=trainable)
-    note_bundle(out)
-    seen = info.sentence, info.labels, len(task.head_rows), samples, left_out, tried, picked, info.input.to_dict()
-    return Instant(str(out), *seen, (*task.findings, *task.notes, *task.cautions), time.monotonic() - began)
+    @classmethod
+    def of(cls, knobs: Mapping[str, Scalar], values: Mapping[str, float]) -> "Head":
+        """Return the head of a trial's record; a `KeyError`, `TypeError` or `TrainingError` where it is of none."""
+        own: dict[str, Any] = {name.removeprefix("instant."): value for name, value in knobs.items()}
+        plain = {name: own.pop(name) for name in ("cut", "share", "bits", "known")}
+        return cls(UnionSettings.of(own), values=dict(values), seconds=0.0, **plain)
 
 
-class _Heads:
-    """The heads of some samples, whose features are taken out of `read`: as codes, they take half of the memory."""
+class Heads:
+    """The heads of what was gathered."""
 
-    def __init__(self, task: Task, classifier: Classifier, read: dict[str, Read]) -> None:
-        self._task, self._classifier = task, classifier
-        rows, features, outputs = task.head_rows, classifier.features, len(task.labels)
+    def __init__(self, gathered: Gathered, classifier: Classifier, targets: Targets | None = None) -> None:
+        rows = gathered.rows
         if max(rows, default=0) >= classifier.outputs:
             raise TaskError(
                 f"the known classes have rows up to {max(rows)}, but the model's head has {classifier.outputs}: give "
                 "the file of their rows with --classes"
             )
-        weight, bias = np.zeros((outputs, features)), np.zeros(outputs)
-        if rows:
-            given = classifier.head(rows)
-            weight[: len(rows)], bias[: len(rows)] = given.weight, given.bias
-        self._given, codec = LinearHead(weight, bias), Codec(BITS, (features,))
-        none = np.zeros((0, features), np.float32), task.local.train.labels[:0]
-        self._replay, self._check = (
-            Replay(codec, codec.encode(values), labels)
-            for values, labels in (read.get(name, none) for name in ("global.train", "global.val"))
-        )
-        read["global.train"] = self._replay.read(np.arange(len(self._replay))), self._replay.labels
-        self._step = step_of(np.array([np.abs(one).max(initial=0.0) for one, _ in read.values()]))
-        parts = {name: _domain(*read.pop(name), outputs, self._step) for name in list(read)}
-        train, val, self._known = (parts.pop(name) for name in ("local.train", "local.val", "global.train"))
-        self._local = train.added(val.codes, val.labels)
-        self._train, self._val = (_rows(self._local, part) for part in (slice(len(train)), slice(len(train), None)))
-        self._asked = parts
-        side = task.input.size  # the first photo may be one that cannot be read
-        self._shape = (3, side, side) if task.input.kind == "images" and side else task.input_shape
-        self._untouched = self._scores_of_given() if len(self._check) else {}
+        self.gathered, self.classifier = gathered, classifier
+        self.targets = gathered.info.targets if targets is None else targets
+        self._outputs = len(gathered.info.labels)
+        self._own = classifier.head(rows) if rows else None
+        self._untouched: dict[str, float] | None = None
 
-    def tried(self, *, trainable: bool) -> tuple[Head, ...]:
-        """Solve for heads with several numbers of known samples; leave-one-out says of which kind, and how."""
-        union = chosen(self._train, self._known, UnionSettings())
-        plans = [(replace(union, gate="none"), 0.0), *((union, share) for share in SHARES if len(self._known))]
-        outputs, features = self._given.weight.shape
-        heads = list[Head]()
-        for settings, share in plans:
-            return_freed()  # by what was solved before
-            began, known = time.monotonic(), self._mixed(share)
-            solved = union_head(self._given, self._train, known, settings)
-            values = {"train_seconds": time.monotonic() - began, **self._scored(solved)}
-            kept = BITS // 8 * features * (len(self._local) + len(known)) if trainable else 0
-            heads.append(Head(settings, share, len(known), values, 4 * outputs * (features + 1) + kept))
-        return tuple(heads)
+    def has(self, part: str) -> bool:
+        """Return whether there are samples of a partition."""
+        return part in self.gathered.parts
 
-    def best_of(self, heads: Sequence[Head]) -> int:
-        """Return the place of the head that `tuner run` would pick of these."""
-        samples = {"local": len(self._val), "global": len(self._check)}
-        return best({at: one.values for at, one in enumerate(heads)}, self._untouched, samples) or 0
+    def count(self, part: str) -> int:
+        """Return the number of samples of a partition."""
+        begin, end = self.gathered.parts.get(part, (0, 0))
+        return end - begin
 
-    def write(self, folder: Path, one: Head, *, trainable: bool) -> BundleInfo:
-        """Write a bundle into a folder, check it, and return what it says of itself.
+    def domain(self, at: int, *parts: str) -> Domain:
+        """Return samples of partitions at a place of codes; of known ones, features as a bundle's replay has them."""
+        gathered, step = self.gathered, self.gathered.steps[at]
+        places = [np.arange(*gathered.parts.get(part, (0, 0))) for part in parts]
+        rows = np.concatenate(places)
+        codes = gathered.codes[at][rows]
+        if parts == ("global.train",):
+            codec = self.codec(at)
+            for here in blocks(len(codes)):
+                codes[here] = coded(codec.decode(codec.encode((codes[here] * step).astype(np.float32))), step)
+        return Domain(codes, gathered.labels[rows], self._outputs, step)
 
-        Its head is solved for again with all local samples, those that judged it included.
+    def codec(self, at: int) -> Codec:
+        """Return how a bundle stores features of known samples."""
+        return Codec(BITS, (self.gathered.codes[at].shape[1],))
+
+    def mixed(self, at: int, share: float) -> Domain:
+        """Return a part of the known samples."""
+        known = self.domain(at, "global.train")
+        rows = mixed_indices(known.labels, share)
+        return replace(known, codes=known.codes[rows], labels=known.labels[rows])
+
+    def given(self, at: int) -> LinearHead:
+        """Return the given head of what the model knows; what it does not know has zeros.
+
+        At a shallower cut, a ridge head of that one's logits stands for it.
         """
-        task = self._task
+        gathered, known = self.gathered, len(self.gathered.rows)
+        features, cuts = gathered.codes[at].shape[1], len(gathered.cuts)
+        last = at // cuts * cuts + cuts - 1
+        weight, bias = np.zeros((self._outputs, features)), np.zeros(self._outputs)
+        head = self._own
+        if head is None:
+            return LinearHead(weight, bias)
+        if at < last:
+            parts = [part for part in ("local.train", "global.train") if self.has(part)]
+            seen, own = self.domain(last, *parts), self.domain(at, *parts)
+            sums = Sums.empty(features, known, own.step)
+            for here in blocks(len(own)):
+                sums = sums.added(own.codes[here].astype(float), head.scores(seen.codes[here] * seen.step))
+            head = solve(sums, STAND_IN * spread(sums) or 1.0).head
+        weight[:known], bias[:known] = head.weight, head.bias
+        return LinearHead(weight, bias)
+
+    def untouched(self) -> dict[str, float]:
+        """Return the given model's accuracies: it knows the first rows only; nothing where no known class is named."""
+        if self._untouched is None:
+            self._untouched = {}
+            if self.gathered.rows:
+                last = len(self.gathered.codes) - 1  # of the widest network
+                head = self.given(last)
+                unknown = np.arange(self._outputs) >= len(self.gathered.rows)
+                own = LinearHead(head.weight, np.where(unknown, UNLIKELY, head.bias))
+                for domain in ("local", "global") if self.has("global.val") else ():
+                    self._untouched |= self.scores(domain, own, self.domain(last, f"{domain}.val"))
+        return self._untouched
+
+    def tried(self) -> Iterator[Head]:
+        """Yield heads at every cut, with known samples and without; leave-one-out says of which kind, and how."""
+        gathered = self.gathered
+        for number, cut in enumerate(gathered.cuts):
+            costs, began = self._costs(cut), time.monotonic()
+            union = chosen(self.domain(number, "local.train"), self.domain(number, "global.train"), UnionSettings())
+            plans = [(replace(union, gate="none"), 0.0)]
+            plans += [(union, 1.0)] if self.has("global.train") else []
+            for bits in gathered.widths:
+                at = gathered.place(number, bits)
+                given, train = self.given(at), self.domain(at, "local.train")
+                for settings, share in plans:
+                    return_freed()  # by what was solved before
+                    known = self.mixed(at, share)
+                    values = {**self._scored(at, union_head(given, train, known, settings)), **costs[bits]}
+                    yield Head(settings, share, len(known), number, bits, values, time.monotonic() - began)
+                    began = time.monotonic()
+
+    def solved(self, head: Head, *, refit: bool = True) -> LinearHead:
+        """Return a head anew, of all local samples, those that judged it included; without `refit`, as it was tried."""
         return_freed()
-        head = union_head(self._given, self._local, self._mixed(one.share), one.settings).head
-        self._classifier.write(folder / MODEL, head)
-        save_file({WEIGHT: head.weight.astype(np.float32), BIAS: head.bias.astype(np.float32)}, folder / WEIGHTS)
-        plan = self._plan(one)
-        (folder / PLAN).write_text(to_toml(plan), encoding="utf-8")
-        noise = np.random.default_rng(0).standard_normal((CHECKED, *self._shape), np.float32)
-        try:
-            written = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
-        except BundleError as error:
-            raise TaskError(f"{error}: export it with an open size of the batch (dynamic_shapes)") from None
-        require_parity(
-            "the written model", "numpy", largest_difference(written[1], head.scores(written[0]).astype(np.float32))
-        )
-        scores = {key: value for key, value in one.values.items() if key.startswith("local") and LEFT_OUT not in key}
-        for partition, domain in (("global.val", "global"), ("local.test", "test")):
-            if partition in self._asked:
-                scores |= self._scores(domain, head, self._asked[partition])
-        info = BundleInfo(
-            name=task.name,
-            labels=task.labels,
-            input=task.input,
-            input_shape=self._shape,
-            loss=task.loss,
-            made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            tuner=installed_version(),
-            sentence=describe(plan),
-            scores=Scores(one.values, self._untouched, scores, refit_samples=len(self._val)),
-            train=self._write_samples(folder, one) if trainable else None,
-            label_map=dict(task.label_map),
-        )
-        return seal(folder, info.to_dict())
+        at = self.place(head)
+        local = self.domain(at, "local.train", *(["local.val"] if refit else []))
+        return union_head(self.given(at), local, self.mixed(at, head.share), head.settings).head
 
-    def _write_samples(self, folder: Path, one: Head) -> TrainInfo:
-        """Write what the head is solved for again from, when samples are added or forgotten."""
-        (folder / Section.TRAIN).mkdir(mode=0o700)
-        replay = self._replay.select(mixed_indices(self._known.labels, one.share))
-        SolvedFile(self._given, self._local.codes, self._local.labels, self._step, one.settings).save(folder)
-        replay.save(folder / REPLAY)
-        self._check.save(folder / CHECK)
-        return TrainInfo(
-            TrainKind.CLOSED_FORM,
-            replay_samples=len(replay),
-            check_samples=len(self._check),
-            own_samples=len(self._local),
-            bits=BITS,
-            bytes=sum(path.stat().st_size for path in (folder / Section.TRAIN).iterdir()),
-            weights=(WEIGHT, BIAS),
-            cut=1,
-        )
+    def place(self, head: Head) -> int:
+        """Return the place of the codes that a head reads."""
+        return self.gathered.place(head.cut, head.bits)
 
-    def _plan(self, one: Head) -> TrialPlan:
-        """Return the plan: a network of two blocks, of which the second is solved for."""
-        task, weights, reads = self._task, self._given.weight, self._classifier.reads
-        local, known = (len(self._train), len(self._val)), len(self._check)
-        info = replace(task_info(task), local_train=local[0], local_val=local[1], global_val=known)
-        network = BlockInfo("network", INPUT, self._shape, 0, 0, 0)
-        head = BlockInfo("head", reads, weights.shape[1:], 2 * weights.size, weights.size + len(weights), 0)
-        share = len(self._known) / max(1, sum(info.global_per_class)) * one.share
+    def scores(self, domain: str, head: LinearHead, samples: Domain) -> dict[str, float]:
+        """Return the scores of a head on samples, by name, which begins with the domain."""
+        return self._scores(domain, head.scores(samples.features), samples.labels)
+
+    def plan(self, head: Head, info: TaskInfo) -> TrialPlan:
+        """Return the plan of a head for a task in numbers: the blocks up to its cut, and what is solved behind them."""
+        alpha = self.count("global.train") / max(1, sum(info.global_per_class)) * head.share
+        precision: Precision = "fp32" if head.bits == 32 else "int8"  # noqa: PLR2004 - float32
         return normal_form(
             TrialPlan(
-                ModelInfo(task.model.name, info.fingerprint, len(task.labels), (network, head)),
+                self.model(info),
                 info,
-                DataPlan(share, refit=True),
-                split=1,
+                DataPlan(alpha),
+                split=head.cut + 1,
                 shape=(TailEdit.of("closed-form", EditTraits(solves=True)),),
-                runtime=RuntimePlan(backend="onnxruntime"),
+                runtime=RuntimePlan("onnxruntime", precision=precision),
             )
         )
 
-    def _scored(self, solved: UnionHead) -> dict[str, float]:
-        values = self._scores("local", solved.head, self._val)
-        both = np.concatenate([solved.head.scores(self._val.features), solved.left_out]).astype(np.float32)
-        every = np.concatenate([self._val.labels, self._train.labels])
-        values |= self._task.targets.scores(LEFT_OUT, both, every, labelled=True)
-        return values | (self._scores("global", solved.head, self._asked["global.val"]) if len(self._check) else {})
+    def model(self, info: TaskInfo) -> ModelInfo:
+        """Return the network as a chain of blocks: from cut to cut, and the head."""
+        cuts, own = self.gathered.cuts, self.gathered.info
+        before = [(INPUT, own.input_shape, 0, 0), *((cut.value, cut.shape, cut.flops, cut.parameters) for cut in cuts)]
+        blocks = [
+            BlockInfo(f"up to {cut.value}", name, shape, cut.flops - flops, cut.parameters - parameters, 0)
+            for cut, (name, shape, flops, parameters) in zip(cuts, before, strict=False)
+        ]
+        size = self._outputs * cuts[-1].features
+        head = BlockInfo("head", self.classifier.reads, (cuts[-1].features,), 2 * size, size + self._outputs, 0)
+        name = self.gathered.model.stem
+        return ModelInfo(name, self.gathered.digest or info.fingerprint, self._outputs, (*blocks, head))
 
-    def _scores(self, domain: str, head: LinearHead, samples: Domain) -> dict[str, float]:
-        logits = head.scores(samples.features).astype(np.float32)
-        return self._task.targets.scores(domain, logits, samples.labels, labelled=True)
+    def _costs(self, cut: Cut) -> dict[int, dict[str, float]]:
+        """Return what a bundle at a cut costs, by the width of its weights.
 
-    def _scores_of_given(self) -> dict[str, float]:
-        """Return the given model's accuracies: it knows the first rows only."""
-        unknown = np.arange(len(self._given.bias)) >= len(self._task.head_rows)
-        given = LinearHead(self._given.weight, np.where(unknown, UNLIKELY, self._given.bias))
-        return self._scores("local", given, self._val) | self._scores("global", given, self._asked["global.val"])
+        The time is measured once: weights in int8 are float32 when the file is open.
+        """
+        head = LinearHead(np.zeros((self._outputs, cut.features)), np.zeros(self._outputs))
+        size, found = 4 * self._outputs * (cut.features + 1), dict[int, dict[str, float]]()
+        seconds = 0.0
+        with TemporaryDirectory() as folder:
+            for bits in self.gathered.widths:
+                path = self.classifier.write(Path(folder) / f"{bits}.onnx", [cut], head, bits)
+                seconds = seconds or self._latency(path)
+                found[bits] = {
+                    "mean_latency_seconds": seconds,
+                    "bundle_bytes": float(path.stat().st_size + size),
+                    "peak_bytes": float(cut.peak_bytes + size),
+                    "flops": float(cut.flops + size // 2),
+                }
+        return found
 
-    def _mixed(self, share: float) -> Domain:
-        return _rows(self._known, mixed_indices(self._known.labels, share))
+    def _latency(self, path: Path) -> float:
+        """Return the seconds of a prediction in one thread; what a batch of two cannot run is refused."""
+        session, seconds = Session(path, 1), list[float]()
+        noise = np.random.default_rng(0).standard_normal((2, *self.gathered.info.input_shape), np.float32)
+        try:
+            session.logits(noise)
+        except BundleError as error:
+            raise TaskError(f"{error}: export it with an open size of the batch (dynamic_shapes)") from None
+        for _ in range(TIMED):
+            began = time.perf_counter()
+            session.run(noise[:1], LOGITS)
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
 
+    def _scored(self, at: int, solved: UnionHead) -> dict[str, float]:
+        val = self.domain(at, "local.val")
+        own = solved.head.scores(val.features)
+        both = np.concatenate([own, solved.left_out]).astype(np.float32)
+        train = self.gathered.labels[slice(*self.gathered.parts["local.train"])]
+        values = self._scores("local", own, val.labels)
+        values |= self._scores(LEFT_OUT, both, np.concatenate([val.labels, train]))
+        if self.has("global.val"):
+            values |= self.scores("global", solved.head, self.domain(at, "global.val"))
+        return values
 
-def _domain(features: Floats, labels: Labels, outputs: int, step: float) -> Domain:
-    """Return samples as codes of 16 bits."""
-    codes = np.empty(features.shape, np.int16)
-    for rows in blocks(len(features)):
-        codes[rows] = coded(features[rows], step)
-    return Domain(codes, labels, outputs, step)
-
-
-def _rows(samples: Domain, rows: RowNumbers | slice) -> Domain:
-    return replace(samples, codes=samples.codes[rows], labels=samples.labels[rows])
+    def _scores(self, domain: str, logits: Array, labels: Labels) -> dict[str, float]:
+        values = self.targets.scores(domain, logits.astype(np.float32), labels, labelled=True)
+        return {name: round(value, DIGITS) if name.endswith("_loss") else value for name, value in values.items()}

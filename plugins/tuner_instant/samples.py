@@ -1,6 +1,6 @@
-"""The samples of a user, and what an ONNX classifier's head reads of them: each is decoded and run once."""
+"""The samples of a user, and what an ONNX classifier computes of them at its cuts: each is decoded and run once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Floats, Labels, RowNumbers
+from tuner.bundle.info import BundleInfo
+from tuner.distribution import install_command
 from tuner.errors import TaskError
-from tuner.ort.session import Session
+from tuner.ort.session import FEATURES, Session
 from tuner.processors import usable_processors
 from tuner.reading import kind_of
 from tuner.targets import SINGLE_LABEL
@@ -22,14 +24,15 @@ from tuner.task.inputs import input_kind
 from tuner.task.mixing import filling_order, mixed_indices
 from tuner.task.spec import InputSpec
 from tuner.task.task import Task
-from tuner_instant.classifier import Classifier
+from tuner.units import format_bytes, format_limit
+from tuner_instant.classifier import Classifier, feature_name
+from tuner_instant.cuts import Cut
+from tuner_instant.features import Codes, Gathered, digest_of
 
 #: Known samples that are read to learn from, and as many to see what was forgotten.
 MOST_KNOWN = 400
 PARTITIONS = {"val": ("val", "valid", "validation"), "test": ("test",)}
 CLASSES = ("classes.tsv", "classes.csv")
-#: Features and labels of a partition's samples.
-Read = tuple[Floats, Labels]
 
 
 def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | None) -> tuple[Task, Classifier]:
@@ -50,7 +53,10 @@ def task_of(data: Path, model: Path | None, known: Path | None, classes: Path | 
         task = open_task(str(data), look=False)
         kind, name = task.model.source or ("", "")
         if model is None and kind != "onnx":
-            raise TaskError(f"{data} names no ONNX file as its model: give one with --model")
+            raise TaskError(
+                f"{data} names no ONNX file as its model: give one with --model; or, for other networks: "
+                f"{install_command('tune')}"
+            )
         return task, Classifier.open(model or Path(name))
     if model is None:
         raise TaskError("the model is missing: give the ONNX file of a classifier with --model")
@@ -97,46 +103,96 @@ def chosen_rows(task: Task) -> dict[str, RowNumbers]:
     return rows
 
 
-def features_of(
-    task: Task, classifier: Classifier, rows: Mapping[str, RowNumbers], step: Callable[[str, float, float], object]
-) -> tuple[dict[str, Read], tuple[str, ...]]:
-    """Run samples through the network up to its head, on every processor at once, each in one thread.
+def shape_of(task: Task) -> tuple[int, ...]:
+    """Return the shape of one sample: of photos by their size, as the first may be one that cannot be read."""
+    side = task.input.size
+    return (3, side, side) if task.input.kind == "images" and side else task.input_shape
+
+
+def bytes_of(samples: int, cuts: Sequence[Cut], widths: Sequence[int]) -> int:
+    """Return the size of the features of samples at some cuts."""
+    return 2 * len(widths) * samples * sum(cut.features for cut in cuts)
+
+
+def gather(
+    task: Task,
+    classifier: Classifier,
+    step: Callable[[str, float, float], object],
+    widths: tuple[int, ...] = (32,),
+    most_bytes: int | None = None,
+) -> tuple[Gathered, tuple[str, ...]]:
+    """Run samples through the network once, on every processor at once, each in one thread.
 
     Args:
         task: The task.
         classifier: Its model.
-        rows: Places of the samples in each partition.
         step: Called with how many were run.
+        widths: Bits of the weights of the networks that see each sample.
+        most_bytes: What the features may take; None for no limit.
 
     Returns:
-        Features and labels by partition; and the samples that cannot be read, each with the reason: they are left out.
+        What was computed; and the samples that cannot be read, each with the reason: they are left out.
 
     Raises:
         TunerError: The model cannot run them, or a partition has none that can be read.
     """
+    rows, shape = chosen_rows(task), shape_of(task)
+    cuts = classifier.cuts(shape)
+    names = [FEATURES] if len(cuts) == 1 else [feature_name(at) for at in range(len(cuts))]
     with TemporaryDirectory() as folder:
-        session = Session(classifier.write(Path(folder) / "features.onnx"), 1)
+        path = Path(folder) / "features.onnx"
+        sessions = [Session(classifier.write(path, cuts, bits=width), 1) for width in widths]
+    need = bytes_of(sum(map(len, rows.values())), cuts, widths)
+    if most_bytes is not None and need > most_bytes:
+        raise TaskError(
+            f"--storage {format_limit(most_bytes)}: the features of all samples take {format_bytes(need)}: give more"
+        )
     partitions, done, of = dict(task.partitions()), 0, sum(map(len, rows.values()))
-    read, left_out = dict[str, Read](), list[str]()
+    codes = [Codes(of, cut.features) for cut in cuts * len(widths)]
+    labels, parts, left_out = list[Labels](), dict[str, tuple[int, int]](), list[str]()
 
-    def run(job: tuple[Samples, int]) -> Floats | None:
+    def run(job: tuple[Samples, int]) -> list[Floats]:
         pixels = _batch(task, *job, left_out)
-        return None if pixels is None else session.features(pixels)
+        return [] if pixels is None else [one for session in sessions for one in session.run(pixels, *names)]
 
+    kept = 0
     with ThreadPoolExecutor(usable_processors()) as pool:
         for name, places in rows.items():
-            samples, found = partitions[name], np.empty((len(places), classifier.features), np.float32)
-            kept = list[int]()
-            for place, features in zip(places, pool.map(run, [(samples, int(at)) for at in places]), strict=True):
+            samples, begin, here = partitions[name], kept, list[int]()
+            for place, computed in zip(places, pool.map(run, [(samples, int(at)) for at in places]), strict=True):
                 done += 1
-                if features is not None:
-                    found[len(kept)] = features[0]
-                    kept.append(int(place))
                 step("samples", done, of)
-            if not kept:
+                if not computed:
+                    continue
+                for own, features in zip(codes, computed, strict=True):
+                    own.put(kept, features[0])
+                here.append(int(place))
+                kept += 1
+            if not here:
                 raise TaskError(f"{name}: none of its {len(places)} samples can be read, such as {left_out[-1]}")
-            read[name] = found[: len(kept)], samples.labels[kept]
-    return read, tuple(left_out)
+            parts[name] = begin, kept
+            labels.append(samples.labels[here])
+    info = BundleInfo(
+        name=task.name,
+        labels=task.labels,
+        input=task.input,
+        input_shape=shape,
+        loss=task.loss,
+        label_map=dict(task.label_map),
+    )
+    gathered = Gathered(
+        info,
+        classifier.path.absolute(),
+        digest_of(classifier.path),
+        task.head_rows,
+        cuts,
+        widths,
+        parts,
+        np.concatenate(labels),
+        tuple(own.codes[:kept] for own in codes),
+        tuple(own.step or 1.0 for own in codes),
+    )
+    return gathered, tuple(left_out)
 
 
 def _batch(task: Task, samples: Samples, place: int, left_out: list[str]) -> Floats | None:

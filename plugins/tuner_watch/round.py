@@ -27,6 +27,7 @@ from tuner.runtime.train.gate import (
     Comparison,
     Rules,
     Verdict,
+    earlier_checks,
     judge_checks,
     judge_samples,
     refused,
@@ -212,13 +213,8 @@ def _train_and_judge(this: _Round) -> RoundResult:
         checks = list[Check]()
         if before is not None and after is not None:
             checks.append(Check(before, after, bundle.targets.right_share, _of_export(training, bundle, before)))
-        if earlier is not None:
-            old, new, others = earlier
-            if others.any() and not others.all():  # what these lose, the gain of the new samples' labels may hide
-                checks.append(
-                    Check(old[others], new[others], f"{bundle.targets.earlier_share} of labels that did not come")
-                )
-            checks.append(Check(old, new, bundle.targets.earlier_share))
+        if earlier is not None:  # what labels that did not come lose, the gain of the others may hide
+            checks += earlier_checks(*earlier, bundle.targets.earlier_share)
         verdict = judge_checks(verdict, checks, rules)
     except (TunerError, OSError) as error:
         verdict = refused(f"the new bundle cannot be judged: {error}")

@@ -114,7 +114,10 @@ class ServiceStatus:
 def ring_of(bundle: Path, most_bytes: int | None = None) -> Ring:
     """Return the ring of a bundle's samples."""
     folder = ring_folder(bundle)
-    return Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
+    ring = Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
+    if len(ring):
+        note_bundle(bundle)  # so that no copy takes over the samples of one that was moved here
+    return ring
 
 
 def watch(

@@ -39,6 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with a bundle, runs, samples and files of text, all of which have hostile names."""
     for name in ("HOME", "TUNER_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)  # a report is written here
     place = tmp_path / f"place {EVIL}"
     shutil.copytree(FIXTURES / "digits" / "bundle", place / "bundle")
     _rewritten(place / "bundle" / "bundle.json")

@@ -27,6 +27,7 @@ def test_what_commands_write_is_the_users_own(
         folder.mkdir(mode=0o700)
     for place in ("HOME", "TUNER_CACHE", "TMPDIR"):
         monkeypatch.setenv(place, str(made / "home"))
+    monkeypatch.chdir(made)
     for library in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"):  # what these keep is theirs
         monkeypatch.setenv(library, str(given))
     shutil.copytree(FIXTURES / "digits" / "run", made / "run", copy_function=shutil.copyfile)

@@ -48,7 +48,7 @@ app = App(
 COMMANDS: Mapping[str, str] = {
     "store": "tuner.cli.store:store_app",
     "plugins": "tuner.cli.plugins:plugins_app",
-    "run": "tuner.cli.run:run",
+    "run": "tuner.cli.run:command",
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
     "predict": "tuner.cli.bundles.predict:predict",

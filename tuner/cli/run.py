@@ -3,6 +3,7 @@
 import shlex
 from contextlib import closing
 from dataclasses import asdict, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,3 +139,8 @@ def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_
             values = value if isinstance(value, list | tuple) else (value,)
             words += [word for each in values for word in (option, str(each))]
     return shlex.join([*words, "--json"] if as_json else words)
+
+
+#: What runs where PyTorch is not installed: of a plugin, if one offers it.
+WITHOUT = offered("tuner.without_torch").get("run") if find_spec("torch") is None else None
+command = run if WITHOUT is None else WITHOUT.load()

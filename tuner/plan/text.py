@@ -26,7 +26,7 @@ def describe(plan: TrialPlan) -> str:
     changes = f"{edits}{_heads(plan.heads)}{terms}{backend}"
     samples = f"{_data(plan)}{f' at {plan.size} px' if plan.size else ''}"
     if plan.traits.solves:
-        return f"solve {SOLVED} for {samples}{_source(plan)}{changes}"
+        return f"solve {trained_part(plan)} for {samples}{_source(plan)}{changes}"
     return f"train {_part(plan)} on {samples}{_source(plan)}, {_recipe(plan)}{changes}"
 
 
@@ -41,7 +41,7 @@ def plain(plan: TrialPlan) -> str:
         samples += f" and {plan.global_samples:,} known one{'' if plan.global_samples == 1 else 's'}"
     samples += f" at {plan.size} px" if plan.size else ""
     if plan.traits.solves:
-        return f"computes {SOLVED} from {samples}"
+        return f"computes {trained_part(plan)} from {samples}"
     by = "".join(f", by {edit.kind}" for edit in plan.shape)
     exits = f" and {_exits(plan)}" if plan.heads.exits and plan.trainable else ""
     epochs = f"in {plan.recipe.epochs} epoch{'' if plan.recipe.epochs == 1 else 's'}"
@@ -57,7 +57,8 @@ def trained_part(plan: TrialPlan) -> str:
     if not plan.trainable:
         return _exits(plan)
     if plan.traits.solves:
-        return SOLVED
+        left = "" if plan.trainable == 1 else f" after {plan.split} of {plan.model.num_blocks - 1} blocks"
+        return f"{SOLVED}{left}"
     if plan.split == 0:
         return "the whole model"
     return "the last block" if plan.trainable == 1 else f"the last {plan.trainable} of {plan.model.num_blocks} blocks"

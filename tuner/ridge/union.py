@@ -184,6 +184,7 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
         fitted = [0, 1] if settings.gate == "hard" else [0, 1, 2, 3]
     parts = (np.concatenate([old[own], known_old[others]]), on, gates, constant)
     used, offset = np.stack([parts[at] for at in fitted]), numbers[2] * gates
+    del parts, on, gates  # each may take as much memory as the model
     if multi:  # each label is a choice of two
         used, offset = two_choices(used), two_choices(offset)
         labels, weights = 1 - (labels.ravel() > 0), np.repeat(weights, len(counts))

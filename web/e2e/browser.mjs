@@ -118,6 +118,37 @@ export async function choose(page, chosen) {
   for (const [i, number] of last.entries()) if (chosen[i]) await page.locator(`#photos li[data-photo="${number}"] button`).click();
 }
 
+/** Press the button for photos, and choose files. */
+export async function pick(page, files) {
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.locator("label[for=files]").click()]);
+  await chooser.setFiles(files);
+  await page.getByText(/^\d+ photos were answered\.$/).waitFor({ timeout: 120_000 });
+}
+
+/** Choose photos to label, by their numbers: a press for each run of neighbours, from its first to its last. */
+export async function sweep(page, numbers) {
+  const shown = await page.locator("#photos li[data-photo]:not(.kept)").evaluateAll((all) => all.map((one) => Number(one.dataset.photo)));
+  const runs = [];
+  shown.forEach((number, at) => numbers.includes(number) && (numbers.includes(shown[at - 1]) ? runs.at(-1).push(number) : runs.push([number])));
+  const place = (number) => page.evaluate((one) => {
+    const { top, bottom } = document.getElementById("photos").getBoundingClientRect();
+    const { x, width, y } = document.querySelector(`#photos li[data-photo="${one}"] button`).getBoundingClientRect();
+    return [x + width / 2, y + 12 > bottom ? bottom : y + 12 < top ? top : y + 12, y + 12 > bottom || y + 12 < top];
+  }, number);
+  for (const [first, ...rest] of runs) {
+    await page.locator(`#photos li[data-photo="${first}"] button`).scrollIntoViewIfNeeded();
+    await page.mouse.move(...(await place(first)).slice(0, 2));
+    await page.mouse.down();
+    for (const number of rest) {
+      let [x, y, hidden] = await place(number);
+      for (let move = 0; hidden; [x, y, hidden] = await place(number)) await page.mouse.move(x, y + (move++ % 2)); // it scrolls
+      await page.mouse.move(x, y);
+    }
+    await page.mouse.up();
+  }
+  await page.waitForFunction((count) => document.querySelectorAll("#photos [aria-pressed=true]").length === count && !document.getElementById("labelling").hidden, numbers.length, { timeout: 10_000 });
+}
+
 /** Give the last photos their labels, in the order in which they came: all of one label at once. */
 export async function correct(page, labels) {
   for (const label of new Set(labels)) {

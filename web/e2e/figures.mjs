@@ -1,13 +1,13 @@
-// Figures of a bundle in the browser next to native ones: node e2e/figures.mjs BUNDLE PHOTOS SCREENSHOTS, e.g. /tmp/photos/page
+// Figures of a bundle in the browser next to native ones: node e2e/figures.mjs BUNDLE PHOTOS; pictures.mjs takes pictures.
 // PHOTOS holds class folders of photos; the classes are among the bundle's labels. $ROUNDS: how often both are measured
 // in turns (default 15; 0: not at all). The ratio is the median over rounds, as another process disturbs single ones.
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { loadavg } from "node:os";
 import { createInterface } from "node:readline";
-import { ask, correct, filesOf, learn, menu, open, PYTHON, ready, serve, shownAnswers } from "./browser.mjs";
+import { ask, correct, filesOf, learn, open, PYTHON, ready, serve, shownAnswers } from "./browser.mjs";
 
-const [bundle, photos, screens] = process.argv.slice(2);
+const [bundle, photos] = process.argv.slice(2);
 const ROUNDS = Number(process.env.ROUNDS ?? 15);
 const TIMES = 5;
 const BOUNDS = { predict: 2.5, step: 3 };
@@ -84,30 +84,13 @@ try {
   await ready(page);
   const classes = readdirSync(photos).sort();
   const chosen = classes.flatMap((name) => filesOf(`${photos}/${name}`).slice(0, Math.ceil(20 / classes.length)).map((file) => [file, name])).slice(0, 20);
-  const shoot = async (name) => {
-    for (const width of [1280, 360]) {
-      await page.setViewportSize({ width, height: 900 });
-      await page.screenshot({ path: `${screens}-${name}-${width}.png` });
-    }
-  };
   const answers = await ask(page, chosen.map(([file]) => file));
   console.log(`${answers.filter(([label], i) => label === chosen[i][1]).length} of ${chosen.length} right as exported`);
-  await shoot("1-answer");
   await correct(page, chosen.map(([, label]) => label));
-  await shoot("2-corrected");
   const { seconds, decision } = await learn(page);
   console.log(`learning from ${chosen.length} photos: ${seconds.toFixed(1)} s; ${met(seconds, 30, " s")}; ${load()}; ${decision}`);
-  await shoot("3-learned");
   const after = await shownAnswers(page);
   console.log(`${after.filter((text, i) => text.startsWith(`${chosen[i][1]}, `)).length} of ${chosen.length} right afterwards (the model in use was trained on these if it is new)`);
-  await page.locator("#view-kept").click();
-  await shoot("4-after");
-  await menu(page);
-  if (await page.locator("#back").isEnabled()) {
-    await page.locator("#back").click();
-    await page.getByText("The model is in use as it was exported.").waitFor();
-  }
-  await shoot("5-back");
 } finally {
   native.kill();
   await browser.close();

@@ -117,7 +117,8 @@ function update(): void {
   byId("empty").hidden = byId("about").hidden = tiles.length > 0;
   byId("empty").textContent = grid.view === "kept" ? "No photo is kept yet." : fresh.length + kept.length ? "All photos are kept." : "Choose photos, or drop them here: each is answered, and you say which answers are right.";
   byId("labelling").hidden = !chosen.length;
-  byId("chosen").textContent = `${photos(chosen.length)} chosen. ${chosen.length > 1 ? "Their" : "Its"} ${numbers ? "number" : "label"}${multi || labels.length > 1 && numbers ? "s" : ""}:`;
+  const hint = chosen.length === 1 && tiles.length > 1 ? ", drag for more" : "";
+  byId("chosen").textContent = `${photos(chosen.length)} chosen${hint}. ${chosen.length > 1 ? "Their" : "Its"} ${numbers ? "number" : "label"}${multi || labels.length > 1 && numbers ? "s" : ""}:`;
   button.keep.textContent = `Keep ${chosen.length}`;
   if (chosen[0] && chosen[0] !== offered) chooser?.offer(chosen[0].answer, used(), (label) => void attempt(() => keep(label)));
   offered = chosen[0];
@@ -228,7 +229,7 @@ async function learn(seconds?: number): Promise<void> {
       await answerAgain();
     }
     const took = `after ${duration((performance.now() - began) / 1000)}`;
-    say(verdict.accepted ? `Learned ${took}: the new model is in use.` : `The model stays as it was, ${took} of learning.`);
+    say(verdict.accepted ? `Learned ${took}.` : `The model stays as it was, ${took}.`);
   } finally {
     busy = false;
     bar.hidden = true;
@@ -243,7 +244,7 @@ function decided(verdict: Verdict): void {
   const decision = verdict.accepted ? "The new model is in use" : "The new model was refused, the old one stays";
   byId("decision").textContent = open
     ? `Not decided, the old model stays: ${samples} of ${photos(samples + unjudged)} were judged in the time, ${before} right before, ${after} after.`
-    : `${decision}: ${verdict.reason}.`;
+    : `${decision}: ${verdict.reason}.${verdict.accepted || samples < LEAST ? "" : " Check your labels under Kept, or add photos."}`;
   button.more.hidden = !open;
   button.more.textContent = `Take more time (about ${duration(seconds)})`;
   byId("before").textContent = `${before} of ${samples}`;
@@ -278,11 +279,12 @@ button.remove.onclick = () =>
   });
 button.undo.onclick = () =>
   void attempt(async () => {
-    const last = done.pop()!;
+    const last = done.at(-1)!;
     busy = true; // a second click in the meantime is not for the same
     update();
     try {
       await last.undo();
+      done.pop(); // what failed can be undone again
       say(`Undone: ${last.name}.`);
     } finally {
       busy = false;

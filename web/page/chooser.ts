@@ -17,9 +17,13 @@ export class Chooser {
     private readonly labels: readonly string[],
     private readonly multi: boolean,
     private readonly numbers: boolean,
-    /** Why a label that is typed must be one of the bundle's; empty where it need not. */
+    /** Why a label that is typed must be one of the bundle's, and the way out; empty where it need not. */
     fixed: string,
   ) {
+    const why = byId("fixed");
+    why.textContent = fixed;
+    why.hidden = true;
+    this.#text.oninput = () => (why.hidden = !fixed || !this.value || labels.some((label) => label.startsWith(this.value)));
     this.#text.hidden = multi || numbers;
     this.#text.placeholder = fixed ? "another label" : "another or a new label";
     byId("all-labels").replaceChildren(...(this.#text.hidden ? [] : labels.map((value) => element("option", { value }))));
@@ -29,6 +33,7 @@ export class Chooser {
   /** Offer labels for photos that are answered so; those that are most frequent in `used` have a button each. */
   offer(answer: Answer | undefined, used: ReadonlyMap<string, number>, give: (label: string) => void): void {
     this.#text.value = "";
+    byId("fixed").hidden = true;
     if (this.numbers) {
       this.#boxes = this.labels.map((_, i) => element("input", { type: "number", step: "any", value: answer?.values ? short(answer.values[i]![1]) : "" }));
       this.#buttons.replaceChildren(this.#fields(`The right number${this.labels.length > 1 ? "s" : ""}`, true));

@@ -17,6 +17,9 @@ export interface Tile {
 
 export type View = "new" | "kept";
 
+/** A finger that chooses photos so many pixels from the edge of the list, or beyond it, scrolls. */
+const EDGE = 24;
+
 /** How answers and kept labels are written. */
 export interface Words {
   answer(answer: Answer): string;
@@ -25,18 +28,29 @@ export interface Words {
   label(label: string): string;
 }
 
+/** A finger or the mouse that went down on a photo, and is over another one, or was. */
+interface Sweep {
+  readonly from: Tile;
+  readonly before: readonly Tile[];
+  to?: Tile;
+}
+
 export class Grid {
   readonly #tiles = new Map<string, Tile>();
   readonly #chosen = new Set<Tile>();
   #kept = new Map<string, string>();
   #last: Tile | undefined;
+  #sweep: Sweep | undefined;
   #number = 0;
 
   constructor(
     private readonly list: HTMLUListElement,
     private readonly words: Words,
     private readonly changed: () => void,
-  ) {}
+  ) {
+    document.addEventListener("pointermove", ({ buttons, clientX, clientY }) => buttons & 1 && this.#swept(clientX, clientY));
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => setTimeout(() => this.#end())); // after the click
+  }
 
   get view(): View {
     return this.list.dataset["view"] as View;
@@ -130,11 +144,15 @@ export class Grid {
 
   /** Choose these photos, and no others. */
   choose(tiles: readonly Tile[]): void {
+    this.#choose(tiles);
+    this.changed();
+  }
+
+  #choose(tiles: readonly Tile[]): void {
     this.#chosen.clear();
     for (const tile of tiles) this.#chosen.add(tile);
     for (const { button } of this.#tiles.values()) button.setAttribute("aria-pressed", "false");
     for (const { button } of tiles) button.setAttribute("aria-pressed", "true");
-    this.changed();
   }
 
   #toggle(tiles: readonly Tile[]): void {
@@ -144,11 +162,40 @@ export class Grid {
 
   /** Choose a photo, or let go of it; with the shift key, all from the last one on. */
   #tap(tile: Tile, range: boolean): void {
-    const shown = this.of(this.view);
-    const [from, to] = [shown.indexOf(this.#last ?? tile), shown.indexOf(tile)].sort((one, two) => one - two) as [number, number];
-    if (range && from >= 0) this.choose([...new Set([...this.#chosen, ...shown.slice(from, to + 1)])]);
+    if (this.#sweep?.to) return;
+    if (range) this.choose([...new Set([...this.#chosen, ...this.#between(this.#last ?? tile, tile)])]);
     else this.#toggle([tile]);
     this.#last = tile;
+  }
+
+  /** Choose all photos from the one where a finger or the mouse went down to the one where it is, or let go of them. */
+  #swept(x: number, y: number): void {
+    if (!this.#sweep) return;
+    const { top, bottom } = this.list.getBoundingClientRect();
+    if (this.#sweep.to) this.list.scrollBy(0, y > bottom - EDGE ? EDGE : y < top + EDGE ? -EDGE : 0);
+    const button = document.elementFromPoint(x, y)?.closest("button.tile");
+    const to = [...this.#tiles.values()].find((tile) => tile.button === button);
+    if (!to || to === (this.#sweep.to ?? this.#sweep.from)) return;
+    const { from, before } = this.#sweep;
+    this.#sweep.to = to;
+    const over = this.#between(from, to);
+    const others = before.filter((tile) => !over.includes(tile));
+    this.#choose(before.includes(from) ? others : [...others, ...over]);
+    this.#last = to;
+  }
+
+  /** What is below the photos appears when the finger goes up: else it came under it. */
+  #end(): void {
+    const swept = this.#sweep?.to;
+    this.#sweep = undefined;
+    if (swept) this.changed();
+  }
+
+  /** Return all photos from one to another, as they stand. */
+  #between(one: Tile, two: Tile): Tile[] {
+    const shown = this.of(this.view);
+    const [from, to] = [shown.indexOf(one), shown.indexOf(two)].sort((a, b) => a - b) as [number, number];
+    return shown.slice(from < 0 ? to : from, to + 1);
   }
 
   #add(picture: HTMLElement, identity: string, handle?: number): Tile {
@@ -161,6 +208,8 @@ export class Grid {
     item.dataset["photo"] = String(this.#number++);
     const tile: Tile = { element: item, button, identity, ...(handle === undefined ? {} : { handle }) };
     button.onclick = (event) => this.#tap(tile, event.shiftKey);
+    button.onpointerdown = () => (this.#sweep = { from: tile, before: this.chosen });
+    button.ondragstart = () => false;
     this.#tiles.set(identity, tile);
     this.#mark(tile);
     this.list.append(item);

@@ -34,8 +34,9 @@ export interface TrainInfo {
   readonly weights?: readonly string[];
   readonly cut?: number;
   readonly folds?: number;
-  /** Number of the user's own samples whose features the bundle holds. */
+  /** Number of the user's own samples whose features the bundle holds; the most bytes of these, of a tail. */
   readonly own_samples?: number;
+  readonly own_bytes?: number;
 }
 
 export interface BundleInfo {
@@ -66,8 +67,8 @@ export type Source = (name: string) => Promise<Bytes | undefined>;
 export const FILE = "bundle.json";
 /** What a bundle trains: a tail by steps, exits, a tail with adapters, a head in closed form. */
 export const [TAIL, EXITS, ADAPTERS, SOLVED] = ["tail", "exits", "adapters", "closed-form"] as const;
-/** Single-label bundles have one label a sample. */
-const SINGLE = "single-label";
+/** A sample has one label, or may have several. */
+const [SINGLE, MULTI] = ["single-label", "multi-label"] as const;
 const MOST_FILES = 1000;
 const MOST_JSON = 16_000_000;
 
@@ -196,7 +197,9 @@ export function unlearnable({ train, files }: BundleInfo): string {
 export function unextendable(info: BundleInfo): string {
   const refusal = unlearnable(info);
   if (refusal || !info.train) return refusal;
-  if (info.loss !== SINGLE) return "A new label is learned here only where a photo has one label.";
-  if (info.train.kind === SOLVED) return "";
-  return "This bundle learns new labels in Python only: use tuner labels add, or export a trial whose head is solved for.";
+  const { kind } = info.train;
+  const way = "run tuner labels add BUNDLE NAME PHOTOS on the device, and open the new bundle here.";
+  if (kind === EXITS) return "This bundle cannot learn a new label, as each of its exits has a head of its own: export a trial without exits.";
+  if (info.loss === SINGLE) return kind === SOLVED ? "" : `This page cannot teach a new label to a bundle that trains its last blocks: ${way}`;
+  return `This page teaches new labels only where a photo has one${info.loss === MULTI && kind === SOLVED ? `: ${way}` : "."}`;
 }

@@ -127,6 +127,8 @@ export class Replay {
     readonly codec: Codec,
     readonly records: readonly Uint8Array[],
     readonly labels: readonly Target[],
+    /** What the user's own samples are known again by; see `markOf`. None of others. */
+    readonly marks: readonly number[] = [],
   ) {}
 
   static read(file: TensorFile): Replay {
@@ -140,16 +142,18 @@ export class Replay {
     const rows = labelsOf(tensorOf(file, "labels"));
     if (codes.length !== rows.length * codec.recordBytes) throw new TunerError("stored features are damaged: export again");
     const size = codec.recordBytes;
-    return new Replay(codec, rows.map((_, i) => codes.subarray(i * size, (i + 1) * size)), rows);
+    const marks = Array.from((file.tensors.get("marks")?.data ?? []) as ArrayLike<bigint>, Number);
+    if (marks.length && marks.length !== rows.length) throw new TunerError("stored features are damaged: export again");
+    return new Replay(codec, rows.map((_, i) => codes.subarray(i * size, (i + 1) * size)), rows, marks);
   }
 
   get length(): number {
     return this.records.length;
   }
 
-  /** Return these samples, followed by others. */
-  extended(records: readonly Uint8Array[], labels: readonly Target[]): Replay {
-    return new Replay(this.codec, [...this.records, ...records], [...this.labels, ...labels]);
+  /** Return these samples, followed by others; without marks, of both. */
+  extended(records: readonly Uint8Array[], labels: readonly Target[], marks?: readonly number[]): Replay {
+    return new Replay(this.codec, [...this.records, ...records], [...this.labels, ...labels], marks && [...this.marks, ...marks]);
   }
 
   emptied(): Replay {
@@ -157,7 +161,8 @@ export class Replay {
   }
 
   select(rows: readonly number[]): Replay {
-    return new Replay(this.codec, rows.map((row) => this.records[row]!), rows.map((row) => this.labels[row]!));
+    const marks = this.marks.length ? rows.map((row) => this.marks[row]!) : [];
+    return new Replay(this.codec, rows.map((row) => this.records[row]!), rows.map((row) => this.labels[row]!), marks);
   }
 
   /** Return features of some samples, one after the other. */

@@ -3,7 +3,7 @@
 import { ADAPTERS, type Bundle, EXITS, SOLVED } from "./bundle.ts";
 import type { ExitingTrainer } from "./exiting.ts";
 import { type Bytes, decode, TunerError } from "./bytes.ts";
-import { judgeCheck, judgeSamples } from "./gate.ts";
+import { judgeCheck, judgeEarlier, judgeSamples } from "./gate.ts";
 import { fit, type Pixels } from "./image.ts";
 import { Model, type Sample } from "./model.ts";
 import { Replay } from "./codec.ts";
@@ -33,7 +33,9 @@ interface GateCase {
   readonly labelled: boolean;
   readonly old_cost: number;
   readonly new_cost: number;
+  readonly adds?: boolean;
   readonly check: { readonly exported: string; readonly old: string; readonly new: string } | null;
+  readonly earlier?: { readonly old: string; readonly new: string; readonly others: string } | null;
   readonly accepted: boolean;
   readonly bounds: readonly [number, number] | null;
 }
@@ -199,11 +201,15 @@ function decidedAlike(one: GateCase): boolean {
     labelled: one.labelled,
     oldCost: one.old_cost,
     newCost: one.new_cost,
+    adds: one.adds ?? false,
   };
-  const { check } = one;
+  const { check, earlier } = one;
   const global = check ? { exported: flags(check.exported), old: flags(check.old), new: flags(check.new) } : undefined;
   let verdict = judgeSamples(comparison, rules);
-  if (verdict.accepted || (verdict.open && global)) verdict = judgeCheck(verdict, global, rules);
+  if (verdict.accepted || (verdict.open && global)) {
+    verdict = judgeCheck(verdict, global, rules);
+    if (earlier) verdict = judgeEarlier(verdict, { old: flags(earlier.old), new: flags(earlier.new), others: flags(earlier.others) }, rules);
+  }
   const alike = (verdict.bounds === undefined) === (one.bounds === null);
   const close = one.bounds?.every((bound, i) => Math.abs(bound - verdict.bounds![i]!) < 1e-6) ?? true;
   return verdict.accepted === one.accepted && alike && close;

@@ -20,6 +20,8 @@ export interface Comparison {
   readonly newCost: number;
   /** What a right answer is, in words. */
   readonly right?: string;
+  /** Whether the new model is solved from all samples of the old one and more: then a tie accepts it. */
+  readonly adds?: boolean;
 }
 
 export interface GlobalCheck {
@@ -28,6 +30,14 @@ export interface GlobalCheck {
   readonly new: readonly boolean[];
   /** What the share of right answers is called. */
   readonly name?: string;
+}
+
+/** Whether the user's earlier samples are answered right: before training, and after. */
+export interface Earlier {
+  readonly old: readonly boolean[];
+  readonly new: readonly boolean[];
+  /** Which have a label that no new sample has; none where the new model only adds samples. */
+  readonly others: readonly boolean[];
 }
 
 export interface Verdict {
@@ -54,7 +64,10 @@ const CHEAPER = 0.99;
 const sum = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
 const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 
-/** Decide by the user's own samples; ties keep the old model, unless the new one's answers leave earlier. */
+/**
+ * Decide by the user's own samples; ties keep the old model, unless the new one's answers leave earlier, or it only adds
+ * samples to those that the old one was solved from: it has nothing to lose by them, if any is right.
+ */
 export function judgeSamples(comparison: Comparison, rules: Rules = RULES): Verdict {
   const [samples, before, after] = [comparison.old.length, sum(comparison.old), sum(comparison.new)];
   const verdict = { accepted: false, open: false, samples, before, after };
@@ -70,7 +83,7 @@ export function judgeSamples(comparison: Comparison, rules: Rules = RULES): Verd
   });
   const open = !harmed && comparison.labelled && comparison.newCost <= comparison.oldCost;
   if (after < before) return { ...verdict, open, reason: `fewer of your photos are ${right}: ${counts}` };
-  if (after === before && comparison.newCost > CHEAPER * comparison.oldCost) {
+  if (after === before && !(comparison.adds && after) && comparison.newCost > CHEAPER * comparison.oldCost) {
     return { ...verdict, open, reason: `no better on your photos: ${counts}` };
   }
   if (harmed) return { ...verdict, reason: `worse on photos that were ${right} before: ${counts}` };
@@ -115,13 +128,25 @@ export function judgeCheck(verdict: Verdict, check: GlobalCheck | undefined, rul
   return judged;
 }
 
-/** Look at the user's earlier samples: an accepted model is refused where it certainly forgets too many of them. */
-export function judgeEarlier(verdict: Verdict, old: readonly boolean[], now: readonly boolean[], rules: Rules = RULES): Verdict {
+/**
+ * Look at the user's earlier samples: an accepted model is refused where it certainly forgets too many of them, or of those
+ * whose labels did not come, which the gain of the others may hide.
+ */
+export function judgeEarlier(verdict: Verdict, earlier: Earlier, rules: Rules = RULES): Verdict {
+  const { old, new: now, others } = earlier;
   const [earlierBefore, earlierAfter] = [sum(old) / old.length, sum(now) / now.length];
   const reason = `${verdict.reason}; earlier photos ${percent(earlierBefore)} before, ${percent(earlierAfter)} after`;
   const judged = { ...verdict, earlierBefore, earlierAfter, reason };
-  if (!verdict.accepted || leastDrop(...changes(old, now), now.length, rules.confidence) <= rules.globalDrop) return judged;
-  return { ...judged, accepted: false, reason: `too many of your earlier photos are forgotten: ${reason}` };
+  const forgets = (among: readonly boolean[]): boolean => {
+    const lost = changes(old.filter((_, i) => among[i]), now.filter((_, i) => among[i]));
+    return leastDrop(...lost, sum(among), rules.confidence) > rules.globalDrop;
+  };
+  if (!verdict.accepted) return judged;
+  if (forgets(old.map(() => true))) return { ...judged, accepted: false, reason: `too many of your earlier photos are forgotten: ${reason}` };
+  if (sum(others) && sum(others) < old.length && forgets(others)) {
+    return { ...judged, accepted: false, reason: `too many of your earlier photos of other labels are forgotten: ${reason}` };
+  }
+  return judged;
 }
 
 function changes(old: readonly boolean[], now: readonly boolean[]): [number, number] {

@@ -138,7 +138,7 @@ export class Learner {
     const trainer = await openTrainer(bundle, this.runtime, old);
     try {
       const learned = new Set(round?.learned);
-      const result = await runRound(old, trainer, samples, learned, () => this.#before(names[0]!, trainer), limits, progress);
+      const result = await runRound(old, trainer, samples, learned, () => this.#before(names[0]!, trainer), limits, progress, new Set(added));
       if (!result.files) return result.verdict;
       const name = String(count + 1).padStart(4, "0");
       const identities = new Set([...learned, ...samples.map(({ identity }) => identity)]);

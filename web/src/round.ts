@@ -1,5 +1,6 @@
 /** One round: train on the samples, let models that were trained without them answer, and let the gate judge. */
 
+import { SOLVED } from "./bundle.ts";
 import type { Bytes } from "./bytes.ts";
 import { type Comparison, isDecided, judgeCheck, judgeEarlier, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
 import type { Model, Sample } from "./model.ts";
@@ -54,7 +55,11 @@ export function planFolds(samples: number, wanted: number, training: number, sec
   return [Math.min(wanted, Math.max(2, Math.floor(samples / Math.ceil(least / most)))), most];
 }
 
-/** Train, and judge by those samples that the model in use was not trained on. */
+/**
+ * Train, and judge by those samples that the model in use was not trained on.
+ *
+ * `added` are labels that the model in use learned nothing of: a gain on them must not come at the expense of the others.
+ */
 export async function runRound(
   model: Model,
   trainer: Trainer,
@@ -63,6 +68,7 @@ export async function runRound(
   checks: () => Promise<Before>,
   rules: Rules = RULES,
   progress: Progress = () => {},
+  added: ReadonlySet<string> = new Set(),
 ): Promise<RoundResult> {
   const began = performance.now();
   const passed = (): number => (performance.now() - began) / 1000;
@@ -130,9 +136,10 @@ export async function runRound(
     ...nothing,
     old: judging.map((at) => old[at]!),
     new: judging.map((at) => answers.get(fresh[at]!)!),
-    known: judging.map(() => true),
+    known: judged.map((row) => !added.has(samples[row]!.label)),
     oldCost: cost(judged, (row) => given[row]!.exit),
     newCost: cost(judged, (row) => taken.get(row)!),
+    adds: train?.kind === SOLVED,
   };
   let verdict = judgeSamples(comparison, rules);
   const others = fresh.length - judging.length;
@@ -143,8 +150,8 @@ export async function runRound(
   const after = await trainer.checked();
   const check = before.old && after ? { exported: (before.exported ?? before.old).right, old: before.old.right, new: after.right, name: numbers ? "known photos" : "known classes" } : undefined;
   verdict = judgeCheck(verdict, check, rules);
-  const earlier = trainer.earlierRight();
-  if (earlier) verdict = judgeEarlier(verdict, earlier.old, earlier.new, rules);
+  const earlier = await trainer.earlierRight();
+  if (earlier) verdict = judgeEarlier(verdict, earlier, rules);
   if (!verdict.accepted) return { verdict };
   return { verdict, files: await trainer.save(losses, samples.length, before.old?.score ?? null, after?.score ?? null), checked: after };
 }

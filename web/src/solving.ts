@@ -2,11 +2,12 @@
 
 import type { BundleInfo } from "./bundle.ts";
 import { type Bytes, roundEven, TunerError } from "./bytes.ts";
+import type { Earlier } from "./gate.ts";
 import { apply, type LinearHead, type Settings, type Solution, unionHead } from "./solve.ts";
 import type { Weights } from "./step.ts";
 import { isRight, labelsOf, surprise, type Target } from "./target.ts";
 import { floats, type Tensor, type TensorFile, tensorOf, writeTensors } from "./tensors.ts";
-import { type Answered, type Earlier, type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
+import { type Answered, type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
 
 const SAME = 2;
 const LARGEST_CODE = 2 ** 14;
@@ -109,7 +110,8 @@ export class SolvingTrainer extends TailTrainer {
     return rows.map((row) => ({ logits: Float32Array.from(this.#left[row]!), exit: 0 }));
   }
 
-  override earlierRight(): Earlier | undefined {
+  /** Each is answered by a head without it. */
+  override async earlierRight(): Promise<Earlier | undefined> {
     const still = this.#before.filter((one) => this.#own.includes(one)); // the others have a newer label
     if (!still.length) return undefined;
     const before = this.#solved(this.#before).left;
@@ -117,6 +119,7 @@ export class SolvingTrainer extends TailTrainer {
     return {
       old: still.map((one) => right(before[this.#before.indexOf(one)]!, one)),
       new: still.map((one) => right(this.#left[this.#own.indexOf(one)]!, one)),
+      others: still.map(() => false),
     };
   }
 

@@ -1,14 +1,18 @@
-/** Train a tail, or its adapters, by steps. */
+/** Train a tail, or its adapters, by steps: on new samples, on a part of the user's earlier ones, and on global ones. */
 
-import { ADAPTERS } from "./bundle.ts";
-import { TunerError } from "./bytes.ts";
+import { ADAPTERS, type BundleInfo } from "./bundle.ts";
+import { type Bytes, TunerError } from "./bytes.ts";
+import type { Replay } from "./codec.ts";
+import type { Earlier } from "./gate.ts";
+import { Own } from "./own.ts";
+import type { Sample } from "./model.ts";
 import type { Plan } from "./plan.ts";
 import { augmented, balanced, randomOf, shuffled } from "./random.ts";
 import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
-import { classesOf } from "./target.ts";
+import { classesOf, isRight } from "./target.ts";
 import type { Tensor, TensorFile } from "./tensors.ts";
-import { type NewSamples, type Parts, TailTrainer, type Watch } from "./trainer.ts";
+import { batchesOf, AT_ONCE, type NewSamples, type Parts, type Prepared, TailTrainer, type Watch } from "./trainer.ts";
 
 const ORIGINAL = ".original";
 
@@ -23,6 +27,8 @@ export class SteppingTrainer extends TailTrainer {
   #tail!: Tail;
   #plan!: Plan;
   #given: Weights = new Map();
+  #own!: Own;
+  #new: Replay | undefined;
   #adapters: { readonly initial: TensorFile; readonly merge: Tail } | undefined;
 
   static async made(runtime: Runtime, ...parts: Parts): Promise<SteppingTrainer> {
@@ -31,6 +37,7 @@ export class SteppingTrainer extends TailTrainer {
     await trainer.load();
     trainer.#given = trainer.weights;
     trainer.#plan = await bundle.plan();
+    trainer.#own = await Own.of(bundle, trainer.replay);
     trainer.#tail = await Tail.open(runtime, await bundle.file("train/tail.onnx"));
     if (bundle.info.train?.kind === ADAPTERS) {
       const merge = await Tail.open(runtime, await bundle.file("train/merge.onnx"));
@@ -49,11 +56,19 @@ export class SteppingTrainer extends TailTrainer {
     return begin;
   }
 
+  override async prepare(samples: readonly Sample[], labels: readonly string[]): Promise<Prepared<Float32Array>> {
+    const prepared = await super.prepare(samples, labels);
+    this.#own.come(prepared.features, samples);
+    return prepared;
+  }
+
   async train(samples: NewSamples<Float32Array>, watch: Watch = () => {}): Promise<number[]> {
     this.reset();
     const { recipe, weight, balance, augment, operations } = this.#plan;
     const { codec } = this.replay;
-    const local = this.replay.emptied().extended(samples.features.map((row) => codec.encode(row)), samples.labels);
+    const records = samples.features.map((row) => codec.encode(row));
+    this.#new = this.replay.emptied().extended(records, samples.labels, this.#own.marksOf(samples.features));
+    const local = this.#own.before.extended(records, samples.labels);
     const mixed = local.extended(this.replay.records, this.replay.labels);
     const random = randomOf(0);
     const steps = this.#steps(mixed.length);
@@ -85,7 +100,7 @@ export class SteppingTrainer extends TailTrainer {
   async expected(samples: number): Promise<number> {
     this.reset();
     this.#step.begin(this.#begin());
-    return this.#steps(samples + this.replay.length) * (await this.#step.pace());
+    return this.#steps(samples + this.#own.before.length + this.replay.length) * (await this.#step.pace());
   }
 
   async #merged(state: Weights): Promise<Weights> {
@@ -97,6 +112,32 @@ export class SteppingTrainer extends TailTrainer {
       else if (name.endsWith(ORIGINAL)) weights.set(fusedName(name), { ...value, data: values.get(fusedName(name))!.slice() });
     }
     return weights;
+  }
+
+  override get earlier(): number {
+    return this.#own.before.length;
+  }
+
+  override async earlierRight(): Promise<Earlier | undefined> {
+    const { before } = this.#own;
+    if (!before.length) return undefined;
+    const right = async (weights: Weights): Promise<boolean[]> => {
+      const logits: Float32Array[] = [];
+      for (const rows of batchesOf(before.length, AT_ONCE)) logits.push(...(await this.#tail.logits(before.features(rows), rows.length, weights)));
+      return logits.map((row, i) => isRight(row, before.labels[i]!, this.bundle.info.loss));
+    };
+    const came = new Set(this.#new?.labels);
+    const others = before.labels.map((label) => typeof label === "number" && !came.has(label));
+    return { old: await right(this.#given), new: await right(this.weights), others };
+  }
+
+  protected override described(): Partial<BundleInfo> {
+    const own_samples = this.#new && this.#own.kept(this.#new)?.length;
+    return own_samples === undefined ? {} : { train: { ...this.bundle.info.train!, own_samples } };
+  }
+
+  protected override replaced(): Map<string, Bytes> {
+    return this.#new ? this.#own.written(this.#new) : new Map();
   }
 
   logits(features: Float32Array, count: number): Promise<Float32Array[]> {

@@ -3,6 +3,7 @@
 import { type Bundle, type BundleInfo, FILE } from "./bundle.ts";
 import { type Bytes, digest, encode, TunerError } from "./bytes.ts";
 import type { Replay } from "./codec.ts";
+import type { Earlier } from "./gate.ts";
 import type { Model, Sample } from "./model.ts";
 import { withWeights } from "./onnx.ts";
 import { randomOf } from "./random.ts";
@@ -14,7 +15,7 @@ import { tensorOf, writeTensors } from "./tensors.ts";
 export const TOLERANCE = 1e-3;
 const WEIGHTS = "weights.safetensors";
 /** Check samples that are decoded at once. */
-const AT_ONCE = 64;
+export const AT_ONCE = 64;
 
 /** Called after every step with its number and the number of all steps. */
 export type Watch = (step: number, steps: number) => void;
@@ -44,12 +45,6 @@ export interface Checked {
   readonly score: number;
 }
 
-/** Whether the user's earlier samples are answered right, each by a model without it: before training, and after. */
-export interface Earlier {
-  readonly old: readonly boolean[];
-  readonly new: readonly boolean[];
-}
-
 /** What trains, whichever way, on samples as `F`. */
 export abstract class Trainer<F = unknown> {
   protected constructor(
@@ -72,13 +67,13 @@ export abstract class Trainer<F = unknown> {
    */
   abstract train(samples: NewSamples<F>, watch?: Watch, without?: readonly F[]): Promise<number[]>;
 
-  /** Number of the user's earlier samples that training reads; those of a head in closed form. */
+  /** Number of the user's earlier samples that training reads. */
   get earlier(): number {
     return 0;
   }
 
   /** Return how the earlier samples are answered, after training; nothing where there are none. */
-  earlierRight(): Earlier | undefined {
+  async earlierRight(): Promise<Earlier | undefined> {
     return undefined;
   }
 

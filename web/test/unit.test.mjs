@@ -10,12 +10,15 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "target", "model", "trainer", "trainers"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
 const own = await import(`data:text/javascript;base64,${Buffer.from(built.outputFiles[0].text).toString("base64")}`);
 own.configure(ort);
+const EARLIER = "train/own.safetensors";
+/** Of 0, 128 and 1,000 bytes that count from 0. */
+const MARKS = [3404097857, 2806482688, 2542419851];
 const source = (folder) => async (name) => new Uint8Array(await readFile(`${folder}/${name}`).catch(() => undefined));
 
 test("SHA-256 is that of others, of every length", async () => {
@@ -167,6 +170,15 @@ test("on a slow device folds are fewer and larger, and enough to judge by", () =
   assert.deepEqual(own.planFolds(60, 5, 1, 2, 10), [5, 1]);
 });
 
+test("the user's earlier samples: their marks are Python's, and every class is kept alike", () => {
+  const count = (size) => new Uint8Array(size).map((_, i) => i % 256);
+  assert.deepEqual([0, 128, 1000].map((size) => own.markOf(count(size))), MARKS);
+  const marks = [5, 4, 3, 2, 1, 0];
+  assert.deepEqual(own.everyClassAlike([0, 0, 0, 0, 1, 2], marks, 4), [2, 3, 4, 5]);
+  assert.deepEqual(own.everyClassAlike([[1, 1], [1, 0], [0, 0], [0, 1]], marks, 3), [1, 2, 3]);
+  assert.deepEqual(own.everyClassAlike([[0.5], [0.1], [1], [0]], marks, 2), [2, 3]);
+});
+
 test("several labels: targets, right answers, the AUC, and the rarest label", () => {
   const info = { labels: ["a", "b", "c"], loss: "multi-label" };
   assert.deepEqual(own.targetOf("c|a", info), [1, 0, 1]);
@@ -227,6 +239,7 @@ test("what cannot learn here says so, and predicts", async () => {
   const learner = await own.Learner.open(bundle, ort, own.memoryStore());
   assert.match((await learner.status()).refusal, /exits in closed form: they predict here, but learn in Python only/);
   await assert.rejects(learner.learn(), /learn in Python only/);
+  assert.match((await own.Learner.open(await own.Bundle.open(files), ort, own.memoryStore()).then((one) => one.status())).fixed, /each of its exits has a head of its own: export a trial without/);
   const { label } = await learner.predict(new Float32Array(bundle.info.input_shape.reduce((a, b) => a * b)));
   assert.ok(bundle.info.labels.includes(label));
 });
@@ -255,6 +268,14 @@ for (const name of ["tail", "int8", "adapters", "solved", "exits"]) {
     const answer = await learner.predict(probe.sample);
     const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
     assert.equal(zipped.info.parent, bundle.identity);
+    assert.equal(verdict.earlierBefore === undefined, name === "exits"); // the others ask the user's earlier samples too
+    if (zipped.has(EARLIER)) {
+      const { tensors } = await zipped.tensors(EARLIER);
+      const marks = [...tensors.get("marks").data].map(Number);
+      assert.ok((await learner.samples()).every(({ sample }) => marks.includes(own.markOf(sample))));
+      assert.equal(marks.length, zipped.info.train.own_samples);
+      assert.equal(marks.length, bundle.info.train.own_samples + 30);
+    }
     const taught = await own.Learner.open(zipped, ort, own.memoryStore());
     assert.deepEqual((await taught.predict(probe.sample)).probabilities, answer.probabilities);
     const again = await own.Learner.open(bundle, ort, store);
@@ -266,6 +287,22 @@ for (const name of ["tail", "int8", "adapters", "solved", "exits"]) {
     assert.deepEqual(await store.keys(""), []);
   });
 }
+
+test("photos that are all answered right are learned by a head that is solved for, as it only adds them, and by no tail", async () => {
+  for (const name of ["solved", "tail"]) {
+    const learner = await own.Learner.open(await own.Bundle.open(source(`${BUNDLES}/${name}/bundle`)), ort, own.memoryStore());
+    const random = own.randomOf(7);
+    const size = learner.bundle.info.input_shape.reduce((a, b) => a * b);
+    const scene = new Float32Array(size).map(random);
+    for (let i = 0; i < 12; i++) {
+      const sample = scene.map((value) => value + 0.05 * random());
+      await learner.keep(sample, (await learner.predict(sample)).label);
+    }
+    const { accepted, reason } = await learner.learn(undefined, { confidence: 0.95, globalDrop: 0.2, least: 10 });
+    assert.equal(accepted, name === "solved", reason);
+    assert.match(reason, /12 of 12 right before, 12 after/);
+  }
+});
 
 test("exits: what is kept of samples is what Python keeps, and nothing of the check samples", async () => {
   setFlagsFromString("--expose-gc");
@@ -352,7 +389,21 @@ test("a new label is one more row of a head that is solved for: it is learned, a
   await learner.rollBack();
   assert.deepEqual((await learner.status()).labels, bundle.info.labels);
   const tail = await own.Learner.open(await own.Bundle.open(source(`${BUNDLES}/tail/bundle`)), ort, own.memoryStore());
-  await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /learns new labels in Python only/);
+  await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /the bundle has no label stripes\. This page cannot .* last blocks: run tuner labels add BUNDLE NAME PHOTOS/);
+});
+
+test("what a new label gains does not make up for photos that it takes from others", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/solved-photos/bundle`));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  const random = own.randomOf(5);
+  const size = bundle.info.input_shape.reduce((a, b) => a * b);
+  for (let i = 0; i < 38; i++) { // all alike, and eight of them are right already
+    const stripes = new Uint8Array(size).map((_, at) => 200 * ((at >> 2) % 2) + 20 * random());
+    await learner.keep(stripes, i < 8 ? (await learner.predict(stripes)).label : "stripes");
+  }
+  const { accepted, reason } = await learner.learn(undefined, { confidence: 0.95, globalDrop: 0.2, least: 10 });
+  assert.ok(!accepted);
+  assert.match(reason, /worse on photos that were right before: 8 of 38 right before, 30 after/);
 });
 
 test("a round that had no time for all samples says how many judged, and what the rest takes", async () => {

@@ -22,7 +22,7 @@ from tuner.runtime import Personaliser, SolvingTrainer
 from tuner.runtime.train.solved import SolvedFile
 from tuner.task.data.images import decode_image, normalise
 from tuner_instant.classifier import Classifier
-from tuner_instant.heads import Instant, instant
+from tuner_instant.runs import Instant, instant
 from tuner_labels.changes import add_label, remove_label
 
 SIDE, FEATURES, KNOWN = 8, 48, 4
@@ -92,7 +92,7 @@ def made(place: Path) -> Instant:
 
 def test_a_bundle_predicts_what_was_solved_and_keeps_the_known_classes(place: Path, made: Instant) -> None:
     assert made.labels == (*OLD, *sorted(OWN))
-    assert (made.known, len(made.heads)) == (KNOWN, 3)
+    assert (made.known, len(made.heads)) == (KNOWN, 2)
     (line,) = made.left_out
     assert "broken.png: not an image" in line
     bundle = Bundle.open(place / "bundle")
@@ -145,7 +145,8 @@ def test_the_last_layer_is_found(tmp_path: Path, gemm: bool, batch: int | str) -
     np.testing.assert_allclose(head.bias, bias, rtol=1e-6)
     assert (found.reads, found.shape) == ("flat", (3, SIDE, SIDE))
     samples = np.random.default_rng(0).normal(size=(3, 3, SIDE, SIDE)).astype(np.float32)
-    written = Session(found.write(tmp_path / "bundle.onnx", head), 1).logits(samples)
+    (cut,) = found.cuts((3, SIDE, SIDE))
+    written = Session(found.write(tmp_path / "bundle.onnx", [cut], head), 1).logits(samples)
     alone = np.concatenate([Session(tmp_path / "model.onnx", 1).run(sample[None], "scores")[0] for sample in samples])
     powers = np.exp(written - written.max(axis=1, keepdims=True))
     np.testing.assert_allclose(powers / powers.sum(axis=1, keepdims=True), alone, rtol=1e-4, atol=1e-6)

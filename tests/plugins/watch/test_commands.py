@@ -97,12 +97,22 @@ def test_the_end_says_what_was_done_when_a_round_comes_and_what_to_label_next(
     )
 
 
-def test_a_copy_of_a_bundle_has_samples_of_its_own(bundle: Path, samples: Path, run: Run, tmp_path: Path) -> None:
+def test_a_copy_of_a_bundle_has_samples_of_its_own_and_one_that_was_moved_has_those_of_before(
+    bundle: Path, samples: Path, run: Run, tmp_path: Path
+) -> None:
     run("watch", bundle, "--samples", samples, "--once")
     shutil.copytree(bundle, tmp_path / "copy")
     assert (len(ring_of(bundle)), len(ring_of(tmp_path / "copy"))) == (3, 0)
     run("forget", tmp_path / "copy")
     assert len(ring_of(bundle)) == 3
+    moved = tmp_path / "away" / "moved"
+    moved.parent.mkdir()
+    bundle.rename(moved)
+    _, (status,), _ = run("status", moved)
+    assert status["kept"]["samples"] == 3
+    assert len(ring_of(tmp_path / "copy")) == 0
+    _, (forgotten,), _ = run("forget", moved)
+    assert forgotten["samples"] == 3
 
 
 def test_a_clock_that_is_set_back_hides_no_file(

@@ -68,6 +68,7 @@ def check(lost: int, won: int, count: int = 500, exported_lost: int | None = Non
             "24 of 28 samples right, at 80 % and 60 % of the FLOPs, judged by 5 models trained without them",
         ),
         (replace(held(20, 4, 4), adds=True), True, "of 28"),
+        (replace(held(0, 0, 0, 12), adds=True), False, "a tie keeps the old"),
         (replace(held(20, 4, 4), old_cost=0.8, new_cost=0.795), False, "a tie keeps the old"),
         (replace(held(20, 4, 4), old_cost=0.6, new_cost=0.8), False, "a tie keeps the old"),
         (replace(held(20, 4, 3), old_cost=0.8, new_cost=0.2), False, "right on fewer samples"),

@@ -27,7 +27,7 @@ from tuner.units import format_seconds
 MOST_ROWS = 7
 LATENCY = "mean_latency_seconds"
 LOCAL, GLOBAL, SECONDS, PEAK = OBJECTIVES
-_WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction"}
+_WORDS = {BUNDLE_BYTES.name: "file", "mean_flops": "a prediction", LATENCY: "to predict"}
 _PART = re.compile(r"^the | of \d+(?= blocks)")
 REST = "the rest"
 #: Titles of columns that hold words, which are on the left.
@@ -206,7 +206,7 @@ def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     lines = [f"Scores are of {' and '.join(counts)}{how}{ranges}."]
     best = members[0] if run.best is None else run.best
     values = run.record(best).values
-    costs = ["To train: on stored features"]
+    costs = ["To train: on stored features"] if SECONDS.name in values else []
     if values.get("fill_seconds") and (once := run.info.spent.phases.get("features")):
         costs[0] += f", computed once for all trials in {format_seconds(once)}"
     if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
@@ -259,12 +259,14 @@ def _next(run: Run, artifacts: str | Path | None) -> Iterator[str]:
         return
     export, show = commands
     yield f"next: {export}"
+    trains = SECONDS.name in run.record(run.front[0]).values
+    told = PICKS if trains else {name: text.replace("to train", "to predict") for name, text in PICKS.items()}
     picks: dict[int, list[str]] = {}
     for name, trial in named_picks(run).items():
         if trial != run.best:
             picks.setdefault(trial, []).append(name)
     for trial, names in picks.items():
-        why = "; ".join(PICKS[name] if len(names) == 1 else f"{name}, {PICKS[name]}" for name in names)
+        why = "; ".join(told[name] if len(names) == 1 else f"{name}, {told[name]}" for name in names)
         beaten = baselines.not_better_than(run, run.record(trial))
         but = f"; not surely better than the {' or the '.join(beaten)}" if beaten else ""
         yield f"      with --pick {' or '.join(names)} it exports trial {trial}: {why}{but}"

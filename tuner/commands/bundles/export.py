@@ -20,7 +20,7 @@ from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.commands.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.tune.progress import progress_shown
-from tuner.distribution import installed_version
+from tuner.distribution import installed_version, offered
 from tuner.errors import BudgetError, BundleError, RunError, TunerError, UsageError, first_line
 from tuner.events import Events, log
 from tuner.files import check_room, write_private
@@ -115,15 +115,17 @@ def export(
     """
     record = pick_trial(run, pick)
     weights = run.folder / "trials" / str(record.trial) / WEIGHTS
-    if record.plan is None or not weights.is_file():
+    solver = offered("tuner.exporters").get(run.info.space_name)  # of plans that are solved without PyTorch
+    if record.plan is None or not (solver or weights.is_file()):
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):
         warn(f"{share}{'; the refit trains it on all' if refit else ''}")
     plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
-    if drop_unreached:
-        plan = _dropping(plan, record.trial, trainable=trainable)
+    plan = _dropping(plan, record.trial, trainable=trainable) if drop_unreached else plan
     kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
+    if solver is not None:
+        return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, page=page))
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
     scores = {"trial": record.values, "untouched": run.info.untouched.values}

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from tuner.bundle.format import FILE, UNKNOWN, Bundle
 from tuner.bundle.rounds import WATCHING, device_folder
 from tuner.errors import BundleError, TunerError
-from tuner.files import cache_folder, overwrite, private_file, write_private
+from tuner.files import cache_folder, cache_place, overwrite, private_file, write_private
 from tuner.runtime.train.files import OWN, SOLVED, replay_of
 from tuner.runtime.train.solved import SolvedFile
 from tuner.untrusted import inside, read_json
@@ -37,10 +37,9 @@ class HeldSamples:
 def note_bundle(folder: Path, task: str = "") -> None:
     """Remember where a bundle is, and of which task file, so that forgetting its task finds it, but not its copies."""
     with suppress(OSError, TunerError), FileLock(cache_folder() / f"{BUNDLES}.lock", mode=0o600):
-        place, noted = str(folder.resolve()), _noted()  # a disk that is not there now may come back
-        gone = {path for path in map(Path, noted) if path.parent.is_dir() and not (path / FILE).is_file()}
-        there = {path: of for path, of in noted.items() if Path(path) not in gone}
-        made_of = str(Path(task).resolve()) if task and Path(task).is_file() else noted.get(place, "")
+        place = str(folder.resolve())  # a disk that is not there now may come back
+        there = {at: of for at, of in noted().items() if (Path(at) / FILE).is_file() or not Path(at).parent.is_dir()}
+        made_of = str(Path(task).resolve()) if task and Path(task).is_file() else there.get(place, "")
         write_private(cache_folder() / BUNDLES, json.dumps({**there, place: made_of}))
 
 
@@ -49,7 +48,7 @@ def noted_bundles(name: str, task: str) -> Iterator[Path]:
 
     Two tasks may have one name: bundles that are known to be of another task file are not this one's.
     """
-    for path, of in _noted().items():
+    for path, of in noted().items():
         own, other = Path(task).resolve(), Path(of)
         if of and other.is_file() and own.exists() and other not in {own, own / "task.toml"}:
             continue
@@ -58,9 +57,10 @@ def noted_bundles(name: str, task: str) -> Iterator[Path]:
                 yield Path(path)
 
 
-def _noted() -> dict[str, str]:
+def noted() -> dict[str, str]:
+    """Return the folders of bundles that were made or watched, and the task file of each, where it is known."""
     try:
-        paths = read_json(cache_folder() / BUNDLES)
+        paths = read_json(cache_place() / BUNDLES)
     except (OSError, ValueError):
         return {}
     content = paths.items() if isinstance(paths, dict) else ()

@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.bundle.format import Bundle
+from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.rounds import (
     EXPORTED,
     FOLDER,
@@ -20,6 +20,7 @@ from tuner.bundle.rounds import (
     state_of,
     sweep,
 )
+from tuner.commands.bundles.held import noted
 from tuner.files import PART, cache_folder, cache_place, mark_changed, overwrite
 from tuner.task.data.samples import content_id
 
@@ -32,16 +33,19 @@ LEARNED = "learned.json"
 def ring_folder(bundle: Path) -> Path:
     """Return the folder of a bundle's samples: in the user's cache, never in the bundle's folder.
 
-    It belongs to the place of the bundle too: a copy, perhaps of another user of the device, has samples of its own.
+    It belongs to the place of the bundle too: a copy has samples of its own, one that was moved those of before.
     """
-    exported = Bundle.read(bundle)
-    mark = content_id(str(bundle.resolve()).encode())[:8]
-    return cache_place() / "rings" / f"{_task_mark(exported.name)}-{exported.identity[:16]}-{mark}"
+    exported, rings = Bundle.read(bundle), cache_place() / "rings"
+    same = f"{_mark(exported.name)}-{exported.identity[:16]}-"
+    own = rings / f"{same}{_mark(str(bundle.resolve()))}"
+    there = {f"{same}{_mark(place)}" for place in noted() if (Path(place) / FILE).is_file()}
+    moved = [folder for folder in rings.glob(f"{same}*") if folder.name not in there]
+    return moved[0].rename(own) if len(moved) == 1 and not own.exists() else own
 
 
 def ring_folders(task: str) -> list[Path]:
     """Return the folders of the samples of all bundles that were made from a task, by its name."""
-    return sorted((cache_folder() / "rings").glob(f"{_task_mark(task)}-*"))
+    return sorted((cache_folder() / "rings").glob(f"{_mark(task)}-*"))
 
 
 def clear_ring(folder: Path) -> int:
@@ -94,5 +98,5 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _task_mark(name: str) -> str:
-    return content_id(name.encode())[:8]
+def _mark(text: str) -> str:
+    return content_id(text.encode())[:8]

@@ -30,6 +30,8 @@ PICKS: Mapping[str, str] = {
 }
 #: Of each named pick that compares members by one value: the value, and 1 where the least counts, -1 where the most.
 _BY = {"fastest": ("train_seconds", 1.0), "smallest": ("peak_bytes", 1.0), "safest": ("global_accuracy", -1.0)}
+#: What counts instead where nothing trains: the time of a prediction.
+_OTHERWISE = {"fastest": "mean_latency_seconds"}
 _PERCENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
 
@@ -94,6 +96,7 @@ def _named(run: Run, name: str) -> TrialRecord:
             f"--pick {name} chooses among trials that gain on the user's data, but none of {run.place} does: "
             "pick best, knee or a trial's number"
         )
+    value = value if any(value in one.values for one in gaining) else _OTHERWISE.get(name, value)
     if any(value not in one.values for one in gaining):
         raise RunError(f"--pick {name} compares {value}, which this run did not measure: pick another")
     sized = BUNDLE_BYTES.name if name == "smallest" else ""  # equal to two digits is equal: nobody chooses by bytes

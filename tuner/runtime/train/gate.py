@@ -130,7 +130,7 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     """Decide by the user's own samples; ties keep the old model, unless the new one's answers leave earlier.
 
     So they do not where the new model only adds samples to the sums that the old one was solved from: it has nothing to
-    lose by them.
+    lose by them, if any is right.
 
     As more samples must be right, McNemar's test can find no harm on all samples together. It decides on the samples
     whose label the old model knew: a gain on new classes must not come at their expense. A few samples often leave it
@@ -144,7 +144,7 @@ def judge_samples(comparison: Comparison, rules: Rules) -> Verdict:
     is_open = harmed is None and comparison.labelled and comparison.new_cost <= comparison.old_cost
     if after < before:
         return refused(f"the new model is right on fewer samples: {summary}", evidence, is_open=is_open)
-    if after == before and not comparison.adds and comparison.new_cost > CHEAPER * comparison.old_cost:
+    if after == before and not (comparison.adds and after) and comparison.new_cost > CHEAPER * comparison.old_cost:
         return refused(f"a tie keeps the old model: {summary}", evidence, is_open=is_open)
     if harmed is not None:
         return refused(f"{harmed}; {summary}", evidence)
@@ -193,6 +193,12 @@ def judge_checks(verdict: Verdict, checks: Sequence[Check], rules: Rules) -> Ver
         reason = f"the samples leave it open, and {gained} certainly rises: {counts}"
         return Verdict(accepted=True, reason=reason, evidence=evidence)
     return Verdict(accepted=True, reason=summary, evidence=evidence)
+
+
+def earlier_checks(old: Flags, new: Flags, others: Flags, name: str) -> list[Check]:
+    """Return the checks of what `DeviceTrainer.earlier_right` gives: all samples, and apart those of absent labels."""
+    apart = [Check(old[others], new[others], f"{name} of labels that did not come")]
+    return [*(apart if others.any() and not others.all() else []), Check(old, new, name)]
 
 
 def too_few(count: int, rules: Rules) -> str:
