@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.warm import fork
-from tuner.bundle.rounds import install_round, roll_back
 from tuner.files import write_private
 from tuner_watch.ring import Ring
+from tuner_watch.serving import install_round, roll_back
 
 
 def killed(times: int, seconds: float, write: Callable[..., Iterator[None]], *arguments: object) -> Iterator[None]:

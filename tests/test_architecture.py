@@ -353,7 +353,7 @@ def test_what_needs_no_tensor_library_loads_none(code: str, loaded: str, others:
         files = {Path(file) for name, file in found.items() if name.startswith("tuner")}
         lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
         print(f"tuner predict loads {len(files)} files with {lines} lines")  # noqa: T201 - shown by pytest -s
-        assert len(files) <= 56
+        assert len(files) <= 58
         assert lines <= 6500
 
 

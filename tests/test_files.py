@@ -7,6 +7,7 @@ import pytest
 from safetensors import SafetensorError
 
 from tests.killed import contents, killed
+from tuner.cli.app import call
 from tuner.errors import RunError
 from tuner.files import cache_folder, private_file, private_folder, remove_parts, write_private
 
@@ -29,6 +30,15 @@ def test_a_folder_with_something_else_in_it_keeps_its_mode(tmp_path: Path, monke
     (tmp_path / "letter.txt").unlink()
     (tmp_path / "rates").mkdir()
     assert mode(cache_folder()) == 0o700
+
+
+def test_what_only_looks_needs_no_home(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TUNER_CACHE", "/proc/none")  # no folder can be made there
+    bundle = Path(__file__).parent / "fixtures" / "digits" / "bundle"
+    for command in (["status", str(bundle)], ["store", "list"]):
+        assert call(command) == 0, capsys.readouterr().err
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

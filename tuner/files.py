@@ -42,22 +42,25 @@ def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collec
 
 
 def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/tuner`` (or the platform's own), made private to the user.
+    """Return `cache_place`, made private to the user; a `StoreError` where it cannot be used."""
+    try:
+        return own_folder(private_folder(cache_place(), StoreError, CACHED))
+    except StoreError as error:
+        raise error if os.environ.get("TUNER_CACHE") else StoreError(f"{error}, by TUNER_CACHE") from None
+
+
+def cache_place() -> Path:
+    """Return ``$XDG_CACHE_HOME/tuner`` (or the platform's own), which need not be there.
 
     Raises:
-        StoreError: There is none that can be used, as where nobody has a home; the variable to set.
+        StoreError: There is none, as where nobody has a home; the variable to set.
     """
     import platformdirs  # a process that only predicts does without
 
-    named = os.environ.get("TUNER_CACHE")
     try:
-        folder = Path(named or platformdirs.user_cache_dir("tuner"))
+        return Path(os.environ.get("TUNER_CACHE") or platformdirs.user_cache_dir("tuner"))
     except (RuntimeError, KeyError):  # of a user that the system does not know
         raise StoreError("there is no home folder for tuner's cache: set TUNER_CACHE to a folder of yours") from None
-    try:
-        return own_folder(private_folder(folder, StoreError, CACHED))
-    except StoreError as error:
-        raise error if named else StoreError(f"{error}, by TUNER_CACHE") from None
 
 
 def own_folder(folder: Path) -> Path:

@@ -33,7 +33,10 @@ MOST_BYTES = 12_000_000_000
 RESIDENT_BYTES = 1_000_000_000
 LEAST_CASES = 250
 #: What the forked processes need not import again.
-WARM = ("tasks.describe", "tune.dry_run", "tune.run", "bundles.export", "plugins", "store")
+WARM = (
+    *(f"tuner.commands.{name}" for name in ("tune.dry_run", "tune.run", "bundles.export", "plugins", "store")),
+    *("tuner.task.file.schema", "tuner_watch.watch", "tuner_describe.description"),
+)
 
 
 def main() -> None:
@@ -45,10 +48,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["TUNER_CACHE"] = f"{scratch}/cache"
         os.environ.pop("TUNER_DATA", None)
-        for command in WARM:
-            importlib.import_module(f"tuner.commands.{command}")
-        importlib.import_module("tuner.task.file.schema")
-        importlib.import_module("tuner_watch.watch")
+        for name in WARM:
+            importlib.import_module(name)
         place, answers = Path(scratch) / "inputs", list[tuple[str, Outcome]]()
         place.mkdir()
         os.chdir(place)

@@ -26,6 +26,7 @@ import psutil
 from benchmarks.lib.places import ROOT
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.misdeeds import MISDEEDS, TRAINS
+from tuner.errors import DONE, LIMIT, MISTAKE, NO_TRIAL_FITS
 from tuner.search.processes.job_memory import sizes
 from tuner.search.processes.process_tree import children, descendants
 
@@ -33,6 +34,8 @@ BUDGETS, QUICK_BUDGETS = (20.0, 60.0, 180.0), (20.0,)
 #: Seconds that are over while libraries are still being imported.
 IMPORTING = 2.0
 TIME_SHARE, TIME_SECONDS = 0.02, 1.0
+#: Exit codes of a run that ends by itself, or by the last fence.
+CODES = frozenset({DONE, MISTAKE, LIMIT, NO_TRIAL_FITS})
 LIMIT_BYTES, MEMORY_SHARE = 300_000_000, 0.1
 PARENT_BYTES, SLOPE_BYTES = 120_000_000, 16_000
 TRIVIAL, WARM = 500, 100
@@ -150,7 +153,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     group = max(int(str(row["group MB"])) for row in rows)
     parent = max(int(str(row["parent MB"])) for row in rows)
     kept = [row for row in rows if row["misdeed"] == "sleeps"][-1:]  # of the longest budget
-    odd = [row for row in rows if row["left"] or row["exit"] not in {0, 1} or (row["exit"] == 1 and not row["line"])]
+    odd = [row for row in rows if row["left"] or row["exit"] not in CODES or (row["exit"] and not row["line"])]
     limit, bound = "project's bound", (1 + MEMORY_SHARE) * LIMIT_BYTES / 1e6
     return [
         Claim(f"no command exceeds its deadline by more than {TIME_SHARE:.0%} + {TIME_SECONDS:g} s", limit,

@@ -38,7 +38,7 @@ def apply(
     from tuner.commands.limits import CommandLimits
     from tuner_apply.apply import apply_bundle
 
-    limits = CommandLimits.read(time, memory)
+    limits = CommandLimits.read(time, memory).within_free()
     with ended_by(limits.end):
         folder = apply_bundle(bundle, task, out, source, progress(), plugin, limits)
     print_bundle(folder, json_output=json_output)

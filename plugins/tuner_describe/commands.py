@@ -51,7 +51,7 @@ def describe(
     if picture is not None and plan is None:
         raise UsageError(f"--picture of the task {task!r} shows a plan's step, but there is no --plan: give one")
     with fetching(asked=fetch), ended_by(limits.end):
-        description = describe_task(task, plan, picture, limits)
+        description = describe_task(task, plan, picture, limits.within_free())
     print_line(document("describe-1", description.to_dict()) if json_output else format_task(description))
 
 

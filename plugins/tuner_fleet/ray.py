@@ -19,7 +19,7 @@ from cyclopts import CycloptsError
 from tuner.cli.app import add_commands, app
 from tuner.cli.common import applied, split
 from tuner.cli.options import document, note, print_line
-from tuner.commands.tune.interruption import terminated_as_interrupted
+from tuner.commands.interruption import terminated_as_interrupted
 from tuner.commands.tune.setup import check_study
 from tuner.errors import (
     DONE,

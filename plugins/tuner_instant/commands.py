@@ -59,8 +59,8 @@ def run(
     """
     from tuner.cli.fence import guarded
     from tuner.cli.show import show
+    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.limits import CommandLimits
-    from tuner.commands.tune.interruption import terminated_as_interrupted
     from tuner_instant.runs import needs_training, preview
     from tuner_instant.runs import run as solve
 

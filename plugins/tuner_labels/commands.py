@@ -1,5 +1,6 @@
 """The commands on labels: of a bundle add, rename, remove and merge; of local data suggest and check."""
 
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -45,7 +46,9 @@ def add(
     """
     from tuner_labels.changes import add_label
 
-    _print_change(f"{name!r} added", add_label(bundle, name, photos, out), json_output=json_output)
+    with _guarded():
+        change = add_label(bundle, name, photos, out)
+    _print_change(f"{name!r} added", change, json_output=json_output)
 
 
 @labels_app.command
@@ -63,7 +66,9 @@ def rename(bundle: Path, old: str, new: str, /, *, out: NewBundle = None, json_o
     """
     from tuner_labels.changes import rename_label
 
-    _print_change(f"{old!r} is {new!r} now", rename_label(bundle, old, new, out), json_output=json_output)
+    with _guarded():
+        change = rename_label(bundle, old, new, out)
+    _print_change(f"{old!r} is {new!r} now", change, json_output=json_output)
 
 
 @labels_app.command
@@ -79,7 +84,9 @@ def remove(bundle: Path, name: str, /, *, out: NewBundle = None, json_output: Js
     """
     from tuner_labels.changes import remove_label
 
-    _print_change(f"{name!r} removed", remove_label(bundle, name, out), json_output=json_output)
+    with _guarded():
+        change = remove_label(bundle, name, out)
+    _print_change(f"{name!r} removed", change, json_output=json_output)
 
 
 @labels_app.command
@@ -101,7 +108,8 @@ def merge(
     """
     from tuner_labels.changes import merge_labels
 
-    change = merge_labels(bundle, first, second, name, out)
+    with _guarded():
+        change = merge_labels(bundle, first, second, name, out)
     _print_change(f"{first!r} and {second!r} are {name!r} now", change, json_output=json_output)
 
 
@@ -134,7 +142,7 @@ def suggest(
     from tuner.printable import printable
     from tuner_labels.suggestions import format_proposal, suggest_labels, write_suggestions
 
-    limits = CommandLimits.read(time, memory)
+    limits = CommandLimits.read(time, memory).within_free()
     with ended_by(limits.end):
         suggestions = suggest_labels(task, by, limits)
     if out is not None:
@@ -168,7 +176,7 @@ def check(task: str, /, *, time: Time = None, memory: Memory = None, json_output
     from tuner.printable import printable
     from tuner_labels.suggestions import contradictions
 
-    limits = CommandLimits.read(time, memory)
+    limits = CommandLimits.read(time, memory).within_free()
     with ended_by(limits.end):
         found = contradictions(task, limits)
     if json_output:
@@ -179,6 +187,14 @@ def check(task: str, /, *, time: Time = None, memory: Memory = None, json_output
             f"{printable(one.file)}: {printable(one.label)} {100 * one.probability:.0f} %; "
             f"the model finds {printable(one.instead)} {100 * one.instead_probability:.0f} %"
         )
+
+
+def _guarded() -> AbstractContextManager[None]:
+    """Bound the memory of a change, which runs the bundle's graphs and trains in this process."""
+    from tuner.cli.fence import guarded
+    from tuner.commands.limits import NO_LIMITS
+
+    return guarded("the change of labels", NO_LIMITS)
 
 
 def _print_change(what: str, change: "LabelChange", *, json_output: bool) -> None:

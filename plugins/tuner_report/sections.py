@@ -15,14 +15,13 @@ from tuner.results.scores.objectives import Objective, title_of
 from tuner.results.scores.strategies import FRONT_LOST, LOST, has_area, strategies_of
 from tuner.results.views import baselines
 from tuner.results.views.answer import known
-from tuner.results.views.per_class import confusions
 from tuner.results.views.pick import nothing_feasible
 from tuner.results.views.reasons import left_out, members_to_show
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_limit, format_seconds
 from tuner_report.charts.drawing import BLUE, INK, MUTED, ORANGE, LeftOut, Picture, drawing, to_svg
 from tuner_report.charts.points import interval
-from tuner_report.classes import class_pictures
+from tuner_report.classes import class_pictures, confusions
 from tuner_report.html import figure, inline, note, pictures, rows_of, table, tag, text
 
 #: As many confusions and refused trials are listed.

@@ -16,7 +16,7 @@ def serve(bundle: Path, /, *, port: int | None = None) -> None:
     port
         The port; 0 for any that is free [default: one for each bundle].
     """
-    from tuner.commands.tune.interruption import terminated_as_interrupted
+    from tuner.commands.interruption import terminated_as_interrupted
     from tuner.errors import UsageError
     from tuner_serve.server import PageServer
 

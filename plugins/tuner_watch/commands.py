@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tuner.bundle.rounds import EXPORTED, roll_back
+from tuner.bundle.rounds import EXPORTED
 from tuner.cli.options import Json, document, note, print_line
 from tuner.printable import one_line, printable
 from tuner.results.records.config import Duration, Size
@@ -70,7 +70,8 @@ def watch(
     """
     from importlib.util import find_spec
 
-    from tuner.commands.tune.interruption import terminated_as_interrupted
+    from tuner.cli.fence import guarded
+    from tuner.commands.limits import NO_LIMITS
     from tuner.distribution import install_command
     from tuner.errors import UsageError
     from tuner.reading import kind_of
@@ -99,7 +100,7 @@ def watch(
     if kind_of(samples) == "folder" and not once and find_spec("inotify_simple") is None:
         hint = f"; to be woken by a new file: {install_command('watch')}" if sys.platform == "linux" else ""
         print(f"tuner: the folder is looked at every {POLL_SECONDS:g} s{hint}", file=sys.stderr, flush=True)
-    with terminated_as_interrupted():
+    with guarded("watching", NO_LIMITS):
         serve(bundle, samples, listener, once=once, policy=policy, most_bytes=most_bytes, label_next=label_next)
 
 
@@ -126,6 +127,7 @@ def rollback(bundle: Path, /, *, json_output: Json = False) -> None:
         A bundle's folder.
     """
     from tuner.bundle.format import Bundle
+    from tuner_watch.serving import roll_back
 
     Bundle.read(bundle)
     before, in_use = roll_back(bundle)

@@ -15,7 +15,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from tuner.bundle.format import FILE, Bundle, file_hash
-from tuner.bundle.rounds import WATCHING, State, device_folder, install_round, state_of
+from tuner.bundle.rounds import WATCHING, State, device_folder, state_of
 from tuner.commands.bundles.rings import discard, discard_made
 from tuner.errors import BundleError, StoreError, TunerError
 from tuner.runtime.infer.personaliser import Personaliser, Sample
@@ -35,7 +35,7 @@ from tuner_watch.monitor import (
 )
 from tuner_watch.ring import Ring
 from tuner_watch.round import RoundResult, RoundTraining, run_round
-from tuner_watch.serving import ServingModel
+from tuner_watch.serving import ServingModel, install_round
 from tuner_watch.state import SAVE_SECONDS, SHOWN, Round, ServiceState, StateFile
 
 LOOK_SECONDS = 1.0  # between two checks of whether a round may start, and of whether it has ended
@@ -121,6 +121,9 @@ class Orchestrator:
         self._looked, self._exploration = -math.inf, Exploration(self._policy.watch, self._world.readings)
         try:
             self._memory = StateFile(folder, self._world.clock)
+            missed, newest = ring.since(self.state.newest)  # a kill came before they were counted
+            if newest != self.state.newest:
+                self._memory.state = replace(self.state, new_samples=self.state.new_samples + missed, newest=newest)
             self.predicted = PredictedFiles(home / PREDICTED)
             self._serving = ServingModel(folder, self._memory, self._world.threads, unknown=self._world.unknown)
         except BaseException:
@@ -243,7 +246,9 @@ class Orchestrator:
         except StoreError as error:
             self._memory.add_problem(str(error))
             return
-        self._memory.state = replace(self.state, new_samples=self.state.new_samples + is_new)
+        if is_new:
+            newest = self.ring.since(self.state.newest)[1]
+            self._memory.state = replace(self.state, new_samples=self.state.new_samples + 1, newest=newest)
 
     def _start(self) -> None:
         reason = self._due()

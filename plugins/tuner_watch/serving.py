@@ -1,5 +1,7 @@
-"""The model in service: the newest round of a bundle that works."""
+"""The model in service: rounds put in use and left again, and the newest one that works."""
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +9,28 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.bundle.format import Bundle
-from tuner.bundle.rounds import CURRENT, device_folder, folder_of, rounds_in_use
+from tuner.bundle.rounds import (
+    CURRENT,
+    EXPORTED,
+    FOLDER,
+    ROUNDS,
+    State,
+    device_folder,
+    folder_of,
+    locked,
+    point,
+    rounds_in_use,
+    state_of,
+    sweep,
+)
 from tuner.errors import BundleError
+from tuner.files import flush
 from tuner.runtime.infer.personaliser import Personaliser, Sample
 from tuner.runtime.infer.prediction import Prediction
 from tuner_watch.monitor import after_round
 from tuner_watch.state import StateFile
+
+KEPT = 2  # rounds: the one in use, and the last good one
 
 
 class UnusableError(BundleError):
@@ -84,3 +102,56 @@ class ServingModel:
         except FileNotFoundError:
             return ()
         return status.st_ino, status.st_mtime_ns
+
+
+def install_round(bundle: Path, made: Path, after: State | None = None) -> str:
+    """Copy a new bundle in as a round, make it the one in use, and return its name.
+
+    Args:
+        bundle: Folder of the bundle as it was exported.
+        made: Folder of the new bundle.
+        after: `state_of` the bundle when training began, which must still hold. Any where it is not given.
+
+    Raises:
+        BundleError: Other rounds are in use by now, or samples were forgotten; or another process keeps the rounds
+            locked.
+        OSError: The disk is full or cannot be written; the round in use stays.
+    """
+    home = device_folder(bundle)
+    with locked(home):
+        sweep(bundle)
+        names, count = state_of(bundle)
+        if after is not None and names != after[0]:
+            raise BundleError(f"round {after[0][0]}, which it was trained from, was replaced by {names[0]} meanwhile")
+        if after is not None and count != after[1]:
+            raise BundleError("samples that it was trained on were forgotten meanwhile")
+        name = f"{count + 1:04d}"
+        part = home / ROUNDS / f".{name}.part"
+        try:
+            shutil.copytree(made, part, ignore=shutil.ignore_patterns(FOLDER))
+            for path in (part, *part.rglob("*")):
+                path.chmod(0o700 if path.is_dir() else 0o600)
+                flush(path)
+            part.rename(home / ROUNDS / name)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        flush(home / ROUNDS)
+        older = [earlier for earlier in names if earlier != EXPORTED][: KEPT - 1]
+        _use(bundle, (name, *older, EXPORTED), count + 1)
+    return name
+
+
+def roll_back(bundle: Path) -> tuple[str, str]:
+    """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
+    with locked(device_folder(bundle)):
+        (before, *rest), count = state_of(bundle)
+        if not rest:
+            raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
+        _use(bundle, rest, count)
+    return before, rest[0]
+
+
+def _use(bundle: Path, names: Sequence[str], count: int) -> None:
+    point(bundle / FOLDER, names, count)
+    sweep(bundle)

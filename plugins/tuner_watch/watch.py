@@ -13,6 +13,7 @@ from tuner.bundle.rounds import folder_of, rounds_in_use
 from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.rings import ring_folder
 from tuner.errors import TunerError
+from tuner.files import cache_folder
 from tuner.reading import kinds_of
 from tuner.runtime import Bundle
 from tuner.runtime.infer.personaliser import Sample
@@ -145,6 +146,7 @@ def watch(
             classes, where the bundle can tell, then those whose label is least sure.
     """
     note_bundle(bundle)
+    cache_folder()  # the samples are kept in it: it must be the user's own
     tally, world = _Tally(label_next), World(unknown=label_next > 0)
     with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service:
         try:

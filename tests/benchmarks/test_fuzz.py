@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.limits.hostile.fuzz import answered, fuzz
-from benchmarks.limits.hostile.fuzz_rooms import rooms
+from benchmarks.fuzz.__main__ import answered, fuzz
+from benchmarks.fuzz.rooms import rooms
 from tuner.errors import TunerError
 
 
@@ -41,5 +41,5 @@ def test_an_answer_is_a_success_or_a_tuner_error() -> None:
 
     assert answered(lambda _: None, Path()) == ""
     assert answered(lambda _: fails(TunerError("no")), Path()) == ""
-    assert answered(lambda _: fails(KeyError("x")), Path()).startswith("KeyError test_fuzz.py:")
-    assert answered(lambda _: fails(SystemExit(0)), Path()).startswith("SystemExit test_fuzz.py:")
+    assert answered(lambda _: fails(KeyError("x")), Path()).startswith("traceback: KeyError test_fuzz.py:")
+    assert answered(lambda _: fails(SystemExit(0)), Path()).startswith("traceback: SystemExit test_fuzz.py:")

@@ -1,6 +1,7 @@
 """Limits of commands, and code of tasks and plugins that does not end: one line, and in time."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,10 @@ def leave():
 
 def vanish():
     os._exit(0)
+
+def forked():
+    os.fork()
+    return digits()
 
 def ended():
     os.kill(os.getpid(), 15)
@@ -94,7 +99,47 @@ def test_a_mistake_in_load_is_one_line_with_its_place_and_sample(tasks: Path) ->
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     code, lines, _ = tuner("describe", f"{tasks}:mistaken")
     assert (code, len(lines)) == (1, 1)
-    assert lines[0].startswith(f"tuner: {tasks}:22 raised Wrong: row \\x1b[2J for sample 3")
+    assert lines[0].startswith(f"tuner: {tasks}:26 raised Wrong: row \\x1b[2J for sample 3")
+
+
+def test_a_task_that_forks_and_comes_back_twice_is_opened_once(tasks: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    code, lines, _ = tuner("describe", f"{tasks}:forked")
+    assert (code, lines) == (0, [])
+
+
+def test_sigterm_ends_what_only_predicts_as_ctrl_c_does(tmp_path: Path) -> None:
+    script = GUARDED.partition("if sys.argv")[0] + "import os\nfrom tuner.commands.limits import NO_LIMITS\n"
+    script += "with guarded('predicting', NO_LIMITS):\n    os.kill(os.getpid(), 15)\n    time.sleep(3600)\n"
+    code, error = run_script(tmp_path / "ended.py", script)
+    assert code == -signal.SIGINT
+    assert error.splitlines()[-1] == "KeyboardInterrupt"
+
+
+#: Commands that run a bundle's graph or plan, of a bundle and a file.
+LIMITED = (
+    "predict {0} {1}",
+    "watch {0} --samples {1} --once",
+    "bundle conformance {0}",
+    "labels remove {0} 9 --out {2}",
+)
+STARVED = """
+import shlex, sys
+from tuner.commands import limits
+limits.available_memory = lambda: -10**9
+from tuner.cli.app import call
+raise SystemExit(call(shlex.split(sys.argv[1])))
+"""
+
+
+def test_every_command_that_runs_a_bundle_leaves_memory_to_others(tmp_path: Path) -> None:
+    fixtures = Path(__file__).parents[1] / "fixtures"
+    bundle = shutil.copytree(fixtures / "digits" / "bundle", tmp_path / "bundle")
+    for command in LIMITED:
+        words = command.format(bundle, fixtures / "inputs", tmp_path / "out")
+        code, error = run_script(tmp_path / "starved.py", STARVED, words)
+        assert code == LIMIT, (command, error)
+        assert "most of what is free" in error.splitlines()[-1]
 
 
 def test_a_signal_that_meets_the_process_that_opens_the_task_alone_is_named(tasks: Path) -> None:
@@ -126,7 +171,7 @@ def test_a_command_that_holds_the_lock_is_ended_and_says_where(tmp_path: Path) -
     held = "ctypes.PyDLL(None).sleep(3600)"  # C code that holds Python's lock: no signal is handled in it
     code, error = run_script(script, FENCED.format(held))
     said = "tuner: --time was over and the command did not answer, so it was ended in"
-    kept = "(what was finished is kept; --resume continues a run)"
+    kept = "(what was finished is kept: tuner show shows a run, --resume continues it)"
     assert (code, error) == (-signal.SIGKILL, f'{said} File "{script}", line 5 in <module> {kept}\n')
     code, error = run_script(script, FENCED.format("time.sleep(3600)"))
     assert (code, error) == (LIMIT, f'{said} File "{script}", line 5 in <module> {kept}\n')
@@ -160,10 +205,10 @@ def test_a_command_that_slept_through_its_time_is_not_ended(tmp_path: Path) -> N
 
 GUARDED = """
 import sys, time
-from tuner.cli import fence
 from tuner.cli.fence import guarded
+from tuner.commands import limits
 if sys.argv[1:] == ["-", "-"]:
-    fence.available_memory = lambda: 60_000_000
+    limits.available_memory = lambda: 60_000_000
 from tuner.commands.limits import CommandLimits
 with guarded("predicting", CommandLimits.read(*(None if one == "-" else one for one in sys.argv[1:]))):
     kept = [bytearray(1_000_000) for _ in range(100)] if sys.argv[1] == "-" else []

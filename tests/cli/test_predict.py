@@ -75,7 +75,7 @@ def test_answers_come_one_by_one(bundle: Path, samples: Path, monkeypatch: pytes
         return predict_file(self, path)
 
     monkeypatch.setattr(Personaliser, "predict_file", noted)
-    monkeypatch.setattr("tuner.cli.bundles.bundle.print_line", lambda _: events.append("prints"))
+    monkeypatch.setattr("tuner.cli.bundles.predict.print_line", lambda _: events.append("prints"))
     assert call(["predict", str(bundle), str(samples)]) == 0
     assert events == ["predicts", "prints"] * 3
 

@@ -16,12 +16,24 @@ from tuner.store.store import Store
 from tuner.task import open_task
 
 pytestmark = pytest.mark.slow
-#: Imported by every Python process: notes each socket of the internet, and refuses it.
+#: Imported by every Python process: notes each socket of the internet, and refuses it; and what is imported once a
+#: trial is recorded.
 SITE = """
+import os
 import socket
 import sys
 
+recorded = []
+
 def watch(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("trials.jsonl") and arguments[2] & os.O_APPEND:
+        recorded.append(os.getpid())
+        with open({log!r}, "a") as log:
+            log.write("recorded\\n")
+    library = arguments[0].partition(".")[0] if event == "import" and os.getpid() in recorded else ""
+    if library and library not in sys.stdlib_module_names | {{"tuner"}} and not library.startswith("tuner_"):
+        with open({log!r}, "a") as log:
+            log.write(f"late {{arguments[0]}}\\n")
     if event == "socket.__new__" and arguments[1] in (socket.AF_INET, socket.AF_INET6):
         with open({log!r}, "a") as log:
             log.write(f"{{sys.argv}} {{arguments[1:]}}\\n")
@@ -88,7 +100,7 @@ def stored_features(home: Path) -> list[bytes]:
 def test_no_process_of_a_run_makes_a_socket_of_the_internet(home: Path) -> None:
     lines = (home / "sockets.log").read_text().splitlines()
     assert lines.count("watched") >= 2  # the main process, and the one that trials are forked from
-    assert set(lines) == {"watched"}
+    assert set(lines) == {"watched", "recorded"}  # and nothing is imported late: it may take the rest of the time
 
 
 @pytest.mark.skipif(not has_namespaces(), reason="network namespaces are not allowed here")
@@ -105,7 +117,9 @@ def test_no_library_keeps_files_of_its_own(home: Path) -> None:
 
 
 def test_folders_and_files_are_the_users_own_whatever_the_mask(home: Path) -> None:
-    places = [home / "cache", home / "run", *made(home)]
+    done = tuner(home, "export", "run", "bundle", "--trainable")
+    assert done.returncode == 0, done.stderr
+    places = [home / "cache", home / "run", home / "bundle", *made(home), *(home / "bundle").rglob("*")]
     assert len(places) > 15
     assert not [str(place) for place in places if place.stat().st_mode & 0o077]
 

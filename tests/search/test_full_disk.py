@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from tests.search.conftest import Begin, Tune
 from tuner.cli.app import call
-from tuner.errors import TunerError
+from tuner.errors import RunError, TunerError
+from tuner.events import TrialFinished
 from tuner.results.folder import JOURNAL, TRIALS
 from tuner.results.records.config import Budget
 from tuner.results.run import Run
@@ -109,3 +111,15 @@ def test_features_that_find_no_room_do_not_lower_the_first_rung(begin: Begin, mo
     study = begin(Budget(trials=2))
     study.run()
     assert [record.rung for record in study.records] == [0, 0]
+
+
+def test_a_folder_that_is_removed_under_a_run_is_one_line(
+    tune: Tune, moods: Callable[..., None], tmp_path: Path
+) -> None:
+    def look(event: object) -> None:
+        if isinstance(event, TrialFinished):
+            shutil.rmtree(tmp_path / "run")
+
+    moods("fine", "fine", "fine")
+    with pytest.raises(RunError, match="run is gone: it was removed while the run wrote to it"):
+        tune(trials=3, on_event=look)

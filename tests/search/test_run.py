@@ -15,7 +15,7 @@ import pytest
 from tests.search.conftest import UNTOUCHED, Moods, Tune
 from tuner.cli.app import call
 from tuner.commands.bundles.export import export
-from tuner.commands.tune.interruption import Interrupted
+from tuner.commands.interruption import Interrupted
 from tuner.commands.tune.run import process_started
 from tuner.errors import RunError, UsageError
 from tuner.events import Event, Finished, PhaseStarted, TrialFinished

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import BundleError
-from tuner.ort.protobuf import ByteRange, fields, ranges, varint
+from tuner.ort.protobuf import ByteRange, fields, integers, ranges
 from tuner.reading import open_regular
 
 #: Largest number of elements that a file may declare, or compute from its own numbers: 1 GiB of float32.
@@ -257,21 +257,15 @@ class _Check:
             for _, dim in self._fields(shape, "shape", frozenset({1})):
                 if isinstance(dim, ByteRange):
                     own = [value for at, value in fields(self.content, dim) if at == 1 and isinstance(value, int)]
-                    sizes += map(_signed, own[-1:])
+                    sizes += [size for value in own[-1:] for size in integers(self.content, value)]
         return sizes
 
     def _integers(self, value: int | ByteRange) -> list[int]:
         """Return one integer, or the packed ones of a field."""
-        if isinstance(value, int):
-            return [_signed(value)]
-        self.left -= value.size
+        self.left -= 0 if isinstance(value, int) else value.size
         if self.left < 0:
             raise BundleError(f"the graph has more than {MOST_FIELDS:,} parts: no bundle has")
-        numbers, at = [], value.begin
-        while at < value.end:
-            number, at = varint(self.content, at, value.end)
-            numbers.append(_signed(number))
-        return numbers
+        return integers(self.content, value)
 
 
 def _elements(dims: list[int], name: str) -> int:
@@ -282,10 +276,6 @@ def _elements(dims: list[int], name: str) -> int:
     return elements
 
 
-def _signed(number: int) -> int:
-    return number - 2**64 if number >= 2**63 else number
-
-
 def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, ByteRange]) -> Numbers:
     """Return the values of a constant, which are in `data` by field, if it is small enough to be a shape; else None."""
     if not elements or elements > _MOST_NUMBERS:
@@ -293,11 +283,7 @@ def constant_numbers(content: Any, kind: int, elements: int, data: Mapping[int, 
     number, place = next(iter(data.items()))
     values = bytes(content[place.begin : place.end])
     if number in _PACKED_INTEGERS:
-        numbers, at = list[int](), place.begin
-        while at < place.end:
-            value, at = varint(content, at, place.end)
-            numbers.append(_signed(value))
-        return tuple(numbers)
+        return tuple(integers(content, place))
     letter = "f" if number == _FLOATS else _RAW_FORMATS.get(kind) if number == _RAW else None
     if letter is None:
         return None

@@ -20,7 +20,6 @@ FOLDER, CURRENT, ROUNDS, LOCK = "device", "current", "rounds", "lock"
 WATCHING = "watching.lock"  # held by the process that watches the bundle
 MADE = "made"  # a round that is not installed yet: trained weights and features are nowhere else
 EXPORTED = "0000"
-KEPT = 2  # rounds: the one in use, and the last good one
 CHANGE_SECONDS = 60.0  # a change takes less; a process that holds the lock for longer is stopped
 NAME = re.compile(r"[0-9]{4,9}")
 MOST_POINTER_BYTES = 1000
@@ -52,56 +51,6 @@ def inside_device(bundle: Path, name: str) -> Path:
 def current(bundle: Path) -> Path:
     """Return the folder in use: a round's, or the bundle itself."""
     return folder_of(bundle, rounds_in_use(bundle)[0])
-
-
-def install_round(bundle: Path, made: Path, after: State | None = None) -> str:
-    """Copy a new bundle in as a round, make it the one in use, and return its name.
-
-    Args:
-        bundle: Folder of the bundle as it was exported.
-        made: Folder of the new bundle.
-        after: `state_of` the bundle when training began, which must still hold. Any where it is not given.
-
-    Raises:
-        BundleError: Other rounds are in use by now, or samples were forgotten; or another process keeps the rounds
-            locked.
-        OSError: The disk is full or cannot be written; the round in use stays.
-    """
-    from tuner.files import flush  # a process that only predicts does without
-
-    home = device_folder(bundle)
-    with locked(home):
-        sweep(bundle)
-        names, count = state_of(bundle)
-        if after is not None and names != after[0]:
-            raise BundleError(f"round {after[0][0]}, which it was trained from, was replaced by {names[0]} meanwhile")
-        if after is not None and count != after[1]:
-            raise BundleError("samples that it was trained on were forgotten meanwhile")
-        name = f"{count + 1:04d}"
-        part = home / ROUNDS / f".{name}.part"
-        try:
-            shutil.copytree(made, part, ignore=shutil.ignore_patterns(FOLDER))
-            for path in (part, *part.rglob("*")):
-                path.chmod(0o700 if path.is_dir() else 0o600)
-                flush(path)
-            part.rename(home / ROUNDS / name)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
-        flush(home / ROUNDS)
-        older = [earlier for earlier in names if earlier != EXPORTED][: KEPT - 1]
-        _use(bundle, (name, *older, EXPORTED), count + 1)
-    return name
-
-
-def roll_back(bundle: Path) -> tuple[str, str]:
-    """Return to the round before the one in use; return the names of the round that was in use and of that which is."""
-    with locked(device_folder(bundle)):
-        (before, *rest), count = state_of(bundle)
-        if not rest:
-            raise BundleError(f"{bundle} is in use as it was exported: there is no earlier round to go back to")
-        _use(bundle, rest, count)
-    return before, rest[0]
 
 
 def device_folder(bundle: Path) -> Path:
@@ -152,11 +101,6 @@ def state_of(bundle: Path) -> State:
     except ValueError:
         pass
     raise BundleError(f"{pointer} is damaged: remove it to use the bundle as exported")
-
-
-def _use(bundle: Path, names: Sequence[str], count: int) -> None:
-    point(bundle / FOLDER, names, count)
-    sweep(bundle)
 
 
 def point(home: Path, names: Sequence[str], count: int) -> None:

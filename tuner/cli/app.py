@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "tuner.cli.run:command",
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
-    "predict": "tuner.cli.bundles.bundle:predict",
+    "predict": "tuner.cli.bundles.predict:predict",
     "forget": "tuner.cli.store:forget",
 }
 

@@ -6,21 +6,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
 
 from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
-from tuner.control_group import available_memory
 from tuner.errors import LIMIT
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
 LATE_SHARE, LATE_SECONDS = 0.02, 0.75
 POLL_SECONDS = 0.01
-#: Share of the free memory that a command may take where no limit is given.
-FREE_SHARE = 0.8
 #: After a traceback, the process ends itself within this time, or says that it was asleep; else it is killed.
 LATEST_SECONDS, SILENT_SECONDS = 0.3, 1
 #: Reads the traceback of every thread, the main one last, and says where that one was. A shell starts at once.
@@ -36,7 +33,7 @@ while IFS= read -r line; do
 done
 [ -z "$killer" ] || kill -9 $killer 2>/dev/null
 [ -z "$place" ] || echo "tuner: --time was over and the command did not answer, so it was ended in${{place# }} (what \
-was finished is kept; --resume continues a run)" >&2
+was finished is kept: tuner show shows a run, --resume continues it)" >&2
 """
 
 
@@ -86,7 +83,7 @@ def ended_by(end: float | None) -> Iterator[None]:
 
     SIGTERM ends the block as Ctrl-C does.
     """
-    from tuner.commands.tune.interruption import terminated_as_interrupted
+    from tuner.commands.interruption import terminated_as_interrupted
 
     now = CLOCK.now()
     with terminated_as_interrupted(), ended_after(None if end is None else end - now, now):
@@ -101,9 +98,9 @@ def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
     """
     done, process = threading.Event(), psutil.Process()
     resting = process.memory_info().rss
-    most, reason = limits.memory_bytes, "more than --memory allows: give more"
-    if most is None:
-        most, reason = int(FREE_SHARE * available_memory()), "most of what is free: close something, or give --memory"
+    most, reason = limits.within_free().memory_bytes or 0, "more than --memory allows: give more"
+    if limits.memory_bytes is None:
+        reason = "most of what is free: close something, or give --memory where the command has it"
 
     def watch() -> None:
         while not done.wait(POLL_SECONDS):
@@ -114,7 +111,7 @@ def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
                 _leave(f"{what} took longer than --time allows: give more time")
 
     watcher = threading.Thread(target=watch, daemon=True)
-    with nullcontext() if limits.end is None else ended_by(limits.end):
+    with ended_by(limits.end):
         watcher.start()
         try:
             yield

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tuner.commands.bundles import export as exporting
+from tuner.commands.interruption import interrupted_as
 from tuner.commands.run import Run
 from tuner.commands.tune import run as tuning
-from tuner.commands.tune.interruption import interrupted_as
 from tuner.commands.tune.run import Call
 from tuner.errors import TunerError, UsageError, nearest
 from tuner.results import run as results_run

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
-from tuner.commands.bundles.held import HeldSamples, held_by, noted_bundles, strip
+from tuner.commands.bundles.held import HeldSamples, complete, held_by, noted_bundles, strip
 from tuner.commands.bundles.rings import clear_ring, forget_rounds, ring_folder, ring_folders
 from tuner.errors import StoreError, TaskError, TunerError, first_line
+from tuner.files import cache_place
 from tuner.plugin.core import load_task
 from tuner.plugin.load.calls import OverdueError, limited
 from tuner.reading import kind_of
@@ -60,7 +61,7 @@ def clear_store(folder: Path | None) -> int:
 def store_files(folder: Path | None) -> list[StoreFile]:
     """Return the record files of the store, in the order of eviction."""
     files = []
-    for one in open_store(folder).list():
+    for one in open_store(folder).list() if folder or cache_place().exists() else ():  # only looking makes none
         cut, bits, kind = (one.key.cut, one.key.bits, one.key.kind) if one.key else (None, None, None)
         sizes = (one.records, one.bytes, one.seconds_per_record, one.last_used)
         files.append(StoreFile(one.path.name, cut, bits, kind, *sizes))
@@ -110,6 +111,8 @@ def forget(task: str, folder: Path | None = None, bundles: Sequence[Path] = ()) 
         TaskError: The task cannot be read, and without it its samples are not known.
         StoreError: A run uses the store, or frozen blocks in int8: it would store again what is removed.
     """
+    for bundle in bundles:
+        complete(bundle)
     if kind_of(Path(task) / FILE) == "file":
         samples = _forget_device(Path(task))
         return ForgottenSamples(Bundle.read(Path(task)).name, 0, 0, samples, _still_held([Path(task)], bundles))

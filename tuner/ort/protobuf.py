@@ -63,6 +63,15 @@ def varint(content: bytes, at: int, end: int) -> tuple[int, int]:
     raise BundleError("the model file ends too early: export again")
 
 
+def integers(content: bytes, value: int | ByteRange) -> list[int]:
+    """Return the number of a field, or its packed ones; those from 2^63 on are negative."""
+    numbers, at = ([value], 0) if isinstance(value, int) else (list[int](), value.begin)
+    while not isinstance(value, int) and at < value.end:
+        number, at = varint(content, at, value.end)
+        numbers.append(number)
+    return [number - 2**64 if number >= 2**63 else number for number in numbers]
+
+
 def ranges(content: bytes, message: ByteRange, wanted: int) -> list[ByteRange]:
     """Return the bytes of a message's fields of one number that have a length."""
     return [value for number, value in fields(content, message) if number == wanted and isinstance(value, ByteRange)]

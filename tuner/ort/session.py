@@ -1,6 +1,7 @@
 """ONNX Runtime sessions, with settings that hoard neither memory nor processor time."""
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import onnxruntime
 
 from tuner.arrays import Floats
 from tuner.errors import BundleError, TunerError
+from tuner.ort.sizes import peak_bytes
 from tuner.processors import usable_processors
 
 #: What Linux says of the processor; other systems have no such file.
 CPU_INFO = Path("/proc/cpuinfo")
 LOGITS, FEATURES = "logits", "features"
+#: Most that the values of a graph may take at once on one sample; and on a batch, where the file fixes its size.
+MOST_BYTES, MOST_FIXED_BYTES = 2**30, 2**32
 
 
 def open_session(
@@ -43,8 +47,10 @@ def open_session(
         as_written: Whether operators run as the file has them, not merged: any value may then be an output.
 
     Raises:
-        TunerError: The model is not one that this ONNX Runtime can run.
+        TunerError: The model is not one that this ONNX Runtime can run, or takes gigabytes at once.
     """
+    if not as_written:
+        _require_bounded(content or model, (), MOST_FIXED_BYTES if fixed_shapes else MOST_BYTES, error)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 4  # below, names in a graph reach the terminal as they are; exceptions say what failed
@@ -60,10 +66,7 @@ def open_session(
     try:
         session = onnxruntime.InferenceSession(content or model, options, providers=["CPUExecutionProvider"])
     except Exception as reason:  # noqa: BLE001 - onnxruntime raises many kinds for a file that is not a model
-        raise error(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load {named(model)} ({str(reason).splitlines()[0]}): "
-            "update onnxruntime, or export again"
-        ) from None
+        raise error(_unloaded(model, reason)) from None
     session._model_bytes = None  # noqa: SLF001 - kept for a session anew on another provider: a second model in memory
     return session
 
@@ -108,7 +111,8 @@ class Session:
     """
 
     def __init__(self, model: Path | bytes, threads: int | None = None, content: bytes | None = None) -> None:
-        self._name, self._session = named(model), open_session(model, threads, content=content)
+        self._name, self._model = named(model), content or model
+        self._session = open_session(model, threads, content=content)
         self._input = self._session.get_inputs()[0].name
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
         self._alone, self._batched = _run_options(), _run_options()
@@ -129,6 +133,8 @@ class Session:
         Raises:
             BundleError: The model cannot compute this batch.
         """
+        if not self._has_run and not all(isinstance(one, int) for one in self._session.get_inputs()[0].shape[1:]):
+            _require_bounded(self._model, (1, *batch.shape[1:]), MOST_BYTES, BundleError)
         try:
             if len(batch) > 1 and not self._has_run:
                 self._session.run(list(names), {self._input: batch[:1]}, self._alone)
@@ -138,6 +144,22 @@ class Session:
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
             raise BundleError(f"{self._name} failed while it ran: {str(error).splitlines()[0]}") from None
         return outputs
+
+
+def _require_bounded(model: Path | bytes, sample: Sequence[int], most: int, error: type[TunerError]) -> None:
+    """Refuse a graph whose values take gigabytes at once, before anything of it is computed."""
+    try:
+        peak = peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))
+    except (BundleError, OSError) as reason:
+        raise error(_unloaded(model, reason)) from None
+    if peak > most:
+        text = f"takes {peak / 1e9:.3g} GB of memory at once, more than {most / 1e9:.1f} GB"
+        raise error(f"{named(model)} {text}: use a smaller model, or smaller batches")
+
+
+def _unloaded(model: Path | bytes, reason: Exception) -> str:
+    first = str(reason).splitlines()[0]
+    return f"ONNX Runtime {onnxruntime.__version__} cannot load {named(model)} ({first}): update it, or export again"
 
 
 def _run_options() -> Any:

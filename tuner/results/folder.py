@@ -67,6 +67,8 @@ class Spent:
         phases: Seconds by what they were spent on.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"allow_inf_nan": False}
+
     seconds: float = 0.0
     storage_bytes: int = 0
     prefix_samples: int = 0

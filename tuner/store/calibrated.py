@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import StoreError
-from tuner.files import cache_folder, overwrite, private_folder, write_private
+from tuner.files import cache_folder, cache_place, overwrite, private_folder, write_private
 from tuner.processors import this_machine
 from tuner.reading import read_bytes
 from tuner.store.usage import FILE as USERS
@@ -74,7 +74,7 @@ def write_costs(blocks: Path, cut: int, costs: Mapping[str, float]) -> None:
 
 def calibrated_blocks() -> CalibratedBlocks:
     """Return what there is."""
-    folder = cache_folder() / _FOLDER
+    folder = cache_place() / _FOLDER
     return CalibratedBlocks(folder, len(list(folder.glob("*.onnx"))), sum(map(_size, _all(folder))))
 
 

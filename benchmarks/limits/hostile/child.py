@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 #: Exit codes of a child that broke a rule of its own; the command line's are 0, 1, 2 and 130.
 TRACEBACK, TOUCHED = 70, 71
@@ -31,6 +31,7 @@ class Outcome:
         peak_bytes: Most resident memory, that of the warmed process included.
         output: What it printed on stdout.
         errors: What it printed on stderr.
+        code: Its exit code; that of a signal is negative.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Outcome:
     peak_bytes: int
     output: str = ""
     errors: str = ""
+    code: int = 0
 
 
 def confined(
@@ -60,13 +62,15 @@ def confined(
         if not child:
             _run(action, canary, most_bytes, out.fileno(), err.fileno())
         status, usage, hangs = _wait(child, began + seconds)
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    kind = _kind(status, texts[1], hangs=hangs, touched=_content(canary) != before)
-    last = (texts[1].strip().splitlines() or [""])[-1]
-    return Outcome(kind, last, time.monotonic() - began, usage * 1024, *texts)
+        output, errors = map(_text, (out, err))
+    kind = _kind(status, errors, hangs=hangs, touched=_content(canary) != before)
+    last, code = (errors.strip().splitlines() or [""])[-1], os.waitstatus_to_exitcode(status)
+    return Outcome(kind, last, time.monotonic() - began, usage * 1024, output, errors, code)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _run(action: Callable[[], int], canary: Path | None, most_bytes: int, out: int, err: int) -> NoReturn:

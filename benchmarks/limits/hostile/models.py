@@ -88,6 +88,20 @@ def _squares() -> bytes:
     return packed(plain(nodes, [numbers("s0", 9, 9)]))
 
 
+def _chain(operator: str, count: int, *more: str, **attributes: Any) -> bytes:
+    """Return a model with a chain of nodes, each of which reads the one before twice, or a constant too."""
+    nodes, value = list[Any](), "input"
+    for at in range(count):
+        nodes.append(helper.make_node(operator, [value, *(more or (value,))], [f"large{at}"], **attributes))
+        value = f"large{at}"
+    nodes.append(helper.make_node("ReduceSum", [value], ["total"], keepdims=0))
+    kernel = numpy_helper.from_array(np.ones((1, 1, 4, 4), np.float32), "kernel")
+    model = plain(nodes, [kernel, numbers("pads", *[0] * 6, 4096, 4096)])
+    model.graph.node[-1].output[0] = "raw"
+    model.graph.node.append(helper.make_node("Add", ["raw", "total"], ["logits"]))
+    return packed(model)
+
+
 def _loop() -> bytes:
     nodes = [helper.make_node("Add", ["b", "input"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
     return packed(plain(nodes))
@@ -120,6 +134,15 @@ CHANGES: Mapping[str, Callable[[ModelProto], object]] = {
 }
 
 
+#: Graphs that are small, and take gigabytes as they run.
+GROWING: Mapping[str, bytes] = {
+    "26 times Concat with itself": _chain("Concat", 26, axis=3),
+    "an Einsum of five samples": _chain("Einsum", 1, *["input"] * 4, equation="nahw,nbij,nckl,ndmo,nepq->nhwijklmopq"),
+    "ConvTranspose with strides of 4096, twice": _chain("ConvTranspose", 2, "kernel", strides=[4096, 4096]),
+    "pads of 4096, nine times": _chain("Pad", 9, "pads"),
+}
+
+
 def models(canary: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the bytes of each hostile file.
 
@@ -129,6 +152,7 @@ def models(canary: str) -> Iterator[tuple[str, bytes]]:
     yield from ((name, changed(change)) for name, change in CHANGES.items())
     yield from ((name, packed(model)) for name, model in _made().items())
     yield from _packed(canary).items()
+    yield from GROWING.items()
 
 
 def _made() -> Mapping[str, ModelProto]:

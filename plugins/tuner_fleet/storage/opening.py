@@ -14,6 +14,7 @@ from optuna.storages import BaseStorage, GrpcStorageProxy, RDBStorage, get_stora
 
 from tuner.errors import RunError, missing_extra
 from tuner_fleet.address import PROXY_PORT, Address
+from tuner_fleet.storage.damaged import ReadableStorage
 from tuner_fleet.storage.failures import is_outage, reason_of, refusal
 
 #: Seconds that reaching the proxy may take.
@@ -116,7 +117,7 @@ def _database(address: Address) -> tuple[BaseStorage, Callable[[], None]]:
             if tried == TRIES or not is_made:
                 raise
             time.sleep(PAUSE * 2 ** (tried - 1))
-    database = RDBStorage(address.url, engine_kwargs=arguments, skip_table_creation=True)
+    database = ReadableStorage(address.url, engine_kwargs=arguments, skip_table_creation=True)
 
     def close() -> None:
         database.remove_session()

@@ -25,6 +25,7 @@ from tuner.results.records.config import OWN_OPTIONS, RunRequest
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner.results.scores.objectives import Objective
 from tuner_fleet.address import Address
+from tuner_fleet.storage.damaged import DAMAGED
 from tuner_fleet.storage.trials import Trials
 
 if TYPE_CHECKING:
@@ -167,18 +168,20 @@ def require_same(theirs: RunInfo, mine: Identity, model: str, names: Sequence[st
         )
 
 
-def record_in(trial: FrozenTrial, template: TrialPlan) -> TrialRecord | None:
+def record_in(trial: FrozenTrial, template: TrialPlan, objectives: Sequence[Objective]) -> TrialRecord | None:
     """Return the record of a trial that has ended; None where it has none, as nobody finished it.
 
     Raises:
         RunError: It is damaged.
     """
     content = trial.user_attrs.get(RECORD)
+    if DAMAGED in trial.user_attrs:
+        raise RunError(f"trial {trial.number} in the study cannot be read: {trial.user_attrs[DAMAGED]}")
     if content is None or not trial.state.is_finished() or trial.state is TrialState.FAIL:
         return None
     try:
         record = TrialRecord.from_dict({**content, "trial": trial.number}, template)
-        _require_costs(record)
+        _require_values(record, (*COSTS, *(one.name for one in objectives)))
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, PlanError) as error:
         raise RunError(f"the record of trial {trial.number} in the study cannot be read: {first_line(error)}") from None
     return record
@@ -190,14 +193,15 @@ def weights_in(trial: FrozenTrial) -> str | None:
     return name if isinstance(name, str) and WEIGHTS_NAME.fullmatch(name) else None
 
 
-def _require_costs(record: TrialRecord) -> None:
-    """Check that a trial that was scored says what it cost, as other kinds of devices translate that.
+def _require_values(record: TrialRecord, names: Sequence[str]) -> None:
+    """Check that a trial that was scored has a value of each objective and each cost, which other kinds translate.
 
     Raises:
         ValueError: It does not.
     """
-    if record.state in SCORED and not all(math.isfinite(record.values.get(name, math.nan)) for name in COSTS):
-        raise ValueError(f"it was scored without {' and '.join(COSTS)}")
+    lacking = [name for name in names if not math.isfinite(record.values.get(name, math.nan))]
+    if record.state in SCORED and lacking:
+        raise ValueError(f"it was scored without {lacking[0]}")
 
 
 def as_line(record: TrialRecord) -> str:

@@ -57,7 +57,8 @@ class Heartbeat:
     def stop(self) -> None:
         """End, without waiting for a database that does not answer."""
         self._over.set()
-        self._thread.join(timeout=2 * self._beat)
+        if self._thread.is_alive():  # it has not begun where joining failed
+            self._thread.join(timeout=2 * self._beat)
 
     def mark(self, number: int | None) -> None:
         """Mark a trial from now on; None for none."""

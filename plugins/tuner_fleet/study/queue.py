@@ -296,7 +296,7 @@ class SharedQueue(Queue):
             if trial.state is TrialState.FAIL and GIVEN_UP in trial.user_attrs:
                 self._place.say(DIED.format(trial.number, trial.user_attrs[GIVEN_UP]))
             try:
-                record = record_in(trial, self._template)
+                record = record_in(trial, self._template, self._setting.objectives)
             except RunError as error:
                 self._place.say(f"warning: {error}: it is left out")
                 continue

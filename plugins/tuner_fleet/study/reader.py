@@ -57,7 +57,7 @@ class Reader:
         info, found, damaged = info_of(attributes, self.address), list[TrialRecord](), 0
         for trial in trials:
             try:
-                record = record_in(trial, info.template)
+                record = record_in(trial, info.template, info.objectives)
             except RunError:
                 damaged += 1
                 continue

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tuner.commands.tune.interruption import stopping, terminated_as_interrupted
+from tuner.commands.interruption import stopping, terminated_as_interrupted
 from tuner.search.processes.guard import Interrupt
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import shutil
 import sqlite3
 import time
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from tests.plugins.fleet.conftest import PHONE, Join
+from tuner.errors import RunError
 from tuner.results.folder import TRIALS, read_run
 from tuner.results.records.config import Budget
 from tuner.results.records.judging import comparable
@@ -23,6 +25,7 @@ from tuner_fleet.kinds import as_seen
 from tuner_fleet.storage.opening import opened
 from tuner_fleet.study.claims import RETRIES
 from tuner_fleet.study.content import FIRST, NOT_FOR, RECORD
+from tuner_fleet.study.heartbeat import Heartbeat
 from tuner_fleet.study.reader import Reader
 
 
@@ -39,6 +42,56 @@ def test_a_damaged_record_does_not_keep_others_from_being_read(join: Join, addre
     lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["trial"] for line in lines] == [second.number]
     assert read_run(folder).ended.endswith("1 damaged left out")
+
+
+def _record(name: str, value: object) -> str:
+    return f"json_set(value_json, '$.values.{name}', json('{json.dumps(value)}'))"
+
+
+#: What who may write to the database can write: a table, and what the cells of one trial are set to.
+CELLS = (
+    ("trial_user_attributes", f"value_json = '{'[' * 200_000}'"),
+    ("trial_user_attributes", "value_json = '{'"),
+    ("trial_user_attributes", f"value_json = {_record('local_accuracy', 1e308)}"),
+    ("trial_user_attributes", f"value_json = {_record('local_accuracy', 'best')}"),
+    (
+        "trial_user_attributes",
+        'value_json = replace(value_json, \'"local_accuracy": \', \'"local_accuracy": NaN, "x": \')',
+    ),
+    ("trial_params", """distribution_json = '{"name": "Evil", "attributes": {}}'"""),
+    ("trial_params", "distribution_json = 'null'"),
+    ("trial_params", "distribution_json = '{}'"),
+    ("trial_values", "value_type = 'evil'"),
+    ("trials", "state = 'evil'"),
+    ("trials", "datetime_start = 'evil'"),
+    ("trials", "number = 'evil'"),
+)
+
+
+def test_a_cell_that_nobody_can_read_costs_its_trial_alone(join: Join, address: str, tmp_path: Path) -> None:
+    worker = join("one", Budget(trials=3))
+    for _ in range(2):
+        worker.step()
+    first, second = worker.trials.all()[:2]
+    file = Path(address.removeprefix("sqlite:///"))
+    for number, (table, change) in enumerate(CELLS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        read = read_address(f"sqlite:///{shutil.copy(file, folder)}")
+        _write(folder / file.name, f"UPDATE {table} SET {change} WHERE trial_id = {first._trial_id}")  # noqa: S608
+        with opened(read) as storage:
+            Reader(read, storage).write(folder)
+        lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line)["trial"] for line in lines] == [second.number], change
+        assert read_run(folder).ended.endswith("1 damaged left out"), change
+    _write(file, "UPDATE trials SET datetime_start = 'evil' WHERE number = 0")
+    other = join("two")
+    assert [record.trial for record in other.study.records] == [second.number]
+    with opened(read_address(address)) as storage:
+        Heartbeat(storage, "tuner").stop()  # as where joining fails before it began
+    _write(file, "UPDATE study_user_attributes SET value_json = '[[[['")
+    with pytest.raises(RunError, match="the study's database is damaged, its attributes cannot be read"):
+        join("three")
 
 
 def test_attributes_that_nobody_can_have_meant_are_put_right(join: Join) -> None:
@@ -141,6 +194,13 @@ def test_fronts_are_those_of_all_trials_however_they_were_heard(join: Join) -> N
             assert heard.fronts == expected
             assert (record.trial in heard.fronts) == is_on_front
     assert len(board.queue.heard.kinds) == 2
+
+
+def _write(file: Path, statement: str) -> None:
+    connection = sqlite3.connect(file)
+    with connection:
+        assert connection.execute(statement).rowcount
+    connection.close()
 
 
 def _overwrite(address: str, trial: int, name: str, value: object) -> None:

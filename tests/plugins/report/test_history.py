@@ -10,9 +10,9 @@ from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.counts import ClassCounts
 from tuner.results.run import Run
-from tuner.results.views.per_class import class_scores, confusions
 from tuner_report.charts.history import hypervolume
 from tuner_report.charts.points import baseline_point, interval, point, references
+from tuner_report.classes import class_scores, confusions
 
 RUN = Run.open(Path(__file__).parents[2] / "fixtures" / "digits" / "run")
 COUNTS = ClassCounts(((7, 3, 4), (9, 2, 2)), ((7, 1, 1),))

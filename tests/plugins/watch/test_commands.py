@@ -18,10 +18,10 @@ import pytest
 
 from tests.plugins.watch.lived import Make
 from tuner.bundle.format import FILE
-from tuner.bundle.rounds import install_round
 from tuner.cli.app import call
 from tuner_watch.incoming import files_in
 from tuner_watch.orchestrator import NO_TRAINER
+from tuner_watch.serving import install_round
 from tuner_watch.watch import ring_of
 
 pytestmark = pytest.mark.usefixtures("cache")

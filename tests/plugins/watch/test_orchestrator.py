@@ -82,6 +82,22 @@ def test_a_better_model_is_accepted(make: Make, pointing: Make, sample: Make, se
     assert not (bundle / "device/made").exists()
 
 
+def test_what_was_kept_before_a_kill_counts_as_new(make: Make, pointing: Make, sample: Make, serve: Make) -> None:
+    bundle = make("old", [pointing(2.0)])
+    with serve(bundle) as service:
+        lived(service, sample, 10)
+        service.save()
+        saved = (bundle / "device" / "state.json").read_bytes()
+        for number in range(1000, 1005):
+            service.infer(sample(0, number))
+    assert service.state.new_samples == 15
+    for content in (saved, None):  # written, and five samples later killed; killed before it was ever written
+        state = bundle / "device" / "state.json"
+        state.unlink() if content is None else state.write_bytes(content)
+        serve(bundle).close()
+        assert read_state(bundle).new_samples == 15
+
+
 def test_a_round_that_began_before_a_forget_is_not_installed(
     make: Make, pointing: Make, sample: Make, serve: Make, tmp_path: Path
 ) -> None:

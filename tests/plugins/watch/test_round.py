@@ -7,11 +7,12 @@ import pytest
 
 from tests.plugins.watch.lived import Copying, Make, lived, round_training
 from tuner.arrays import Flags
-from tuner.bundle.rounds import EXPORTED, roll_back, rounds_in_use
+from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner.runtime import Bundle, Personaliser
 from tuner.runtime.train.gate import Rules
 from tuner_watch.ring import RingSample
 from tuner_watch.round import folds_of, run_round
+from tuner_watch.serving import roll_back
 from tuner_watch.state import read_state
 
 SWAPPED = (1, 0, 2)  # the samples' labels, as this order of answers gives them

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.plugins.watch.lived import ALWAYS, Copying, Make, lived
-from tuner.bundle.rounds import EXPORTED, install_round, roll_back, rounds_in_use
+from tuner.bundle.rounds import EXPORTED, rounds_in_use
 from tuner_watch.commands import format_status
-from tuner_watch.serving import UnusableError
+from tuner_watch.serving import UnusableError, install_round, roll_back
 from tuner_watch.watch import status
 
 

@@ -193,3 +193,6 @@ def test_what_keeps_a_front_empty_is_no_option_where_it_is_no_limit(constraint: 
     said = f"1 of 1 trials do not count because of {reason}; nearest miss: trial 0, reason 0"
     assert nothing_feasible(run_of(refused(0, **{constraint: 1.0}))) == said
     assert nothing_feasible(run_of()) == "no trial ended"
+    config = replace(INFO.config, study="sqlite:///study.db")
+    damaged = replace(run_of(), info=replace(INFO, config=config, ended="a study of 1 worker, 2 damaged left out"))
+    assert nothing_feasible(damaged) == "no trial ended (a study of 1 worker, 2 damaged left out)"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from safetensors.numpy import load_file, save_file
 from tests.runtime.bundles import trainable_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
-from tuner.bundle.rounds import WATCHING, device_folder, install_round, rounds_in_use
+from tuner.bundle.rounds import WATCHING, device_folder, rounds_in_use
 from tuner.cli.app import call
+from tuner.commands.bundles import held as held_module
 from tuner.commands.bundles.held import note_bundle, noted_bundles
 from tuner.commands.store import forget
 from tuner.errors import BundleError
@@ -31,6 +33,7 @@ from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
 from tuner_watch.ring import RingSample
 from tuner_watch.round import local_training, run_round, trainer_of
+from tuner_watch.serving import install_round
 from tuner_watch.watch import ring_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
@@ -186,6 +189,29 @@ def test_what_an_export_holds_is_named_and_removed(
     trainer.add(samples, labels)
     trainer.train()
     assert Bundle.open(trainer.save(tmp_path / "made")).info.train.own_samples == 60  # type: ignore[union-attr]
+
+
+def test_a_call_that_was_killed_as_it_removed_what_an_export_holds_is_completed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = load_file(bundle / SOLVED)["codes"]
+    ended = list[int]()
+    for calls in range(20):
+        copy = shutil.copytree(bundle, tmp_path / str(calls), ignore=shutil.ignore_patterns("device"))
+        with monkeypatch.context() as patch:
+            left = iter(range(calls))
+            for name in ("write_private", "_replace", "overwrite"):
+                whole = getattr(held_module, name)
+                patch.setattr(held_module, name, lambda *given, do=whole, left=left: (next(left), do(*given)))
+            with suppress(StopIteration, RuntimeError):
+                held_module.strip(copy)
+                ended.append(calls)
+        forget(str(copy), bundles=[copy])
+        assert held_module.held_by(Bundle.open(copy).folder).samples == 0
+        files = [path.read_bytes() for path in copy.rglob("*") if path.is_file()]
+        assert not [row for row in held if any(row.tobytes() in file for file in files)]
+        assert not list(copy.rglob("*.stripped"))
+    assert ended[0] > 3, "it was killed in between"
 
 
 def test_a_task_of_the_same_name_keeps_its_bundles(bundle: Path, tmp_path: Path) -> None:

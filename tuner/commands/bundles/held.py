@@ -15,13 +15,15 @@ from filelock import FileLock, Timeout
 from tuner.bundle.format import FILE, UNKNOWN, Bundle
 from tuner.bundle.rounds import WATCHING, device_folder
 from tuner.errors import BundleError, TunerError
-from tuner.files import cache_folder, overwrite, private_file, write_private
+from tuner.files import cache_folder, cache_place, overwrite, private_file, write_private
 from tuner.runtime.train.files import OWN, SOLVED, replay_of
 from tuner.runtime.train.solved import SolvedFile
-from tuner.untrusted import read_json
+from tuner.untrusted import inside, read_json
 
 #: File in the cache that lists folders of bundles.
 BUNDLES = "bundles"
+#: Ending of what takes a file's place in a bundle; that of ``bundle.json`` is written last, and then all are put there.
+STRIPPED = ".stripped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def noted_bundles(name: str, task: str) -> Iterator[Path]:
 def noted() -> dict[str, str]:
     """Return the folders of bundles that were made or watched, and the task file of each, where it is known."""
     try:
-        paths = read_json(cache_folder() / BUNDLES)
+        paths = read_json(cache_place() / BUNDLES)
     except (OSError, ValueError):
         return {}
     content = paths.items() if isinstance(paths, dict) else ()
@@ -74,12 +76,13 @@ def held_by(folder: Path) -> HeldSamples:
 def strip(folder: Path) -> None:
     """Overwrite the features of the user's samples in a bundle as it was exported; its weights have learned from them.
 
-    Its identity changes. A kill before the last file is written leaves a bundle that is refused: export again.
+    Its identity changes. A kill in between may leave a bundle that is refused: the next call completes it.
 
     Raises:
         BundleError: It is being watched, or it cannot be read.
         OSError: It cannot be written.
     """
+    complete(folder)
     bundle = Bundle.read(folder)
     if not held_by(folder).samples or bundle.info.train is None:
         return
@@ -94,14 +97,24 @@ def strip(folder: Path) -> None:
             files = {**bundle.info.files, **{name: sha256(content).hexdigest() for name, content in replaced.items()}}
             files.pop(UNKNOWN, None)  # it measures the distance to these samples
             info = replace(bundle.info, files=files, unknown=None, train=replace(bundle.info.train, own_samples=0))
-            for name, content in replaced.items():
-                _replace(folder / name, content)
-            if UNKNOWN in bundle.info.files and (folder / UNKNOWN).is_file():
-                overwrite(folder / UNKNOWN)
-            _replace(folder / FILE, json.dumps(info.to_dict(), indent=1).encode())
-            (folder / UNKNOWN).unlink(missing_ok=True)
+            for name, content in {**replaced, FILE: json.dumps(info.to_dict(), indent=1).encode()}.items():
+                write_private(folder / f"{name}{STRIPPED}", content)
+            complete(folder)
     except Timeout:
         raise BundleError(f"{folder} is being watched by another process: stop that one first") from None
+
+
+def complete(folder: Path) -> None:
+    """Put in place what `strip` has written, where it was killed before that."""
+    if not (folder / f"{FILE}{STRIPPED}").exists():
+        return
+    if UNKNOWN not in read_json(inside(folder, f"{FILE}{STRIPPED}"))["files"] and (folder / UNKNOWN).exists():
+        overwrite(inside(folder, UNKNOWN))
+        (folder / UNKNOWN).unlink()
+    for name in (SOLVED, OWN, FILE):
+        if (part := inside(folder, f"{name}{STRIPPED}")).is_file():
+            _replace(inside(folder, name), part.read_bytes())
+            part.unlink()
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -21,7 +21,7 @@ from tuner.bundle.rounds import (
     sweep,
 )
 from tuner.commands.bundles.held import noted
-from tuner.files import PART, cache_folder, mark_changed, overwrite
+from tuner.files import PART, cache_folder, cache_place, mark_changed, overwrite
 from tuner.task.data.samples import content_id
 
 #: Ending of the file of a kept sample.
@@ -35,7 +35,7 @@ def ring_folder(bundle: Path) -> Path:
 
     It belongs to the place of the bundle too: a copy has samples of its own, one that was moved those of before.
     """
-    exported, rings = Bundle.read(bundle), cache_folder() / "rings"
+    exported, rings = Bundle.read(bundle), cache_place() / "rings"
     same = f"{_mark(exported.name)}-{exported.identity[:16]}-"
     own = rings / f"{same}{_mark(str(bundle.resolve()))}"
     there = {f"{same}{_mark(place)}" for place in noted() if (Path(place) / FILE).is_file()}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.awake import CLOCK
+from tuner.commands.interruption import interrupted_as, stopping
 from tuner.commands.run import Run
-from tuner.commands.tune.interruption import interrupted_as, stopping
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup, check_study
 from tuner.distribution import fetching
@@ -120,6 +120,8 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         try:
             tuning.tune(sessions, objectives_for(outline, setup.objectives))
         except OSError as error:
+            if not folder.is_dir():
+                raise RunError(f"{folder} is gone: it was removed while the run wrote to it: begin it anew") from None
             raise disk_error(error, folder, then=", then continue with --resume") or error from None
     result = Run.open(folder, None if isinstance(task, str) else task)
     listener.finished(result)

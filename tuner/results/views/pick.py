@@ -122,7 +122,7 @@ def nothing_feasible(run: Run) -> str:
             if value > 0:
                 broken.setdefault(name, []).append(record)
     if not broken:
-        return "no trial ended"
+        return f"no trial ended ({run.info.ended})" if run.info.config.study else "no trial ended"
     name = max(broken, key=lambda constraint: len(broken[constraint]))
     close = min(broken[name], key=lambda record: record.constraint[name])
     share = f"{len(broken[name])} of {len(run.records)} trials"

@@ -146,13 +146,15 @@ def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, 
     """
     if start.memory_bytes is not None:
         os.environ[MEMORY_LIMIT] = str(start.memory_bytes)
-    host = build_host(local=start.plugins, refused=start.refused)
+    host, own = build_host(local=start.plugins, refused=start.refused), os.getpid()
     host.check_local()
     task = start.task
     if isinstance(task, str):
         FileCheck.hear = staticmethod(lambda done, of: control.sendall(encode("looked", [done, of])))
         ask = host.backend(start.backends[0]).input_defaults
         task = open_task(task, host.tasks, host.task_files, defaults_of=ask)
+    if os.getpid() != own:
+        os._exit(0)  # a copy that the task's code has forked, and that came back from it
     if start.adapt is not None:
         task = start.adapt(task)
     control.sendall(encode("task", outline(task)))

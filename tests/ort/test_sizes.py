@@ -1,0 +1,57 @@
+"""What a graph takes on one sample is known before it runs."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from benchmarks.limits.hostile.models import GROWING, packed, plain
+from tuner.errors import BundleError
+from tuner.ort.session import Session, open_session
+from tuner.ort.sizes import peak_bytes
+
+ROOT = Path(__file__).parents[2]
+
+
+def measured(model: Path | bytes, *sample: int) -> int:
+    return peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_chain_that_grows_is_refused_before_it_is_opened(name: str) -> None:
+    with pytest.raises(BundleError, match=r"^the model takes [0-9.e+]+ GB of memory at once, more than 1.1 GB"):
+        Session(GROWING[name], 1)
+    with pytest.raises(BundleError, match=r"more than 4.3 GB"):
+        open_session(GROWING[name], 1, fixed_shapes=True)
+
+
+def test_sizes_that_a_file_leaves_open_are_those_of_the_first_sample() -> None:
+    rows = helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", 1, "height", "width"])
+    out = helper.make_tensor_value_info("logits", TensorProto.FLOAT, None)
+    node = helper.make_node("Einsum", ["input", "input"], ["logits"], equation="nahw,nbij->nhwij")
+    graph = helper.make_graph([node], "g", [rows], [out])
+    model = packed(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    session = Session(model, 1)
+    with pytest.raises(BundleError, match=r"takes 67\.2 GB"):
+        session.run(np.zeros((2, 1, 360, 360), np.float32), "logits")
+    assert session.run(np.zeros((2, 1, 3, 3), np.float32), "logits")[0].shape == (2, 3, 3, 3, 3)
+
+
+def test_what_lives_at_once_is_counted_and_old_files_declare_their_constants_as_inputs() -> None:
+    nodes = [helper.make_node("Flatten", ["input"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    nodes += [helper.make_node("Relu", ["b"], ["c"]), helper.make_node("MatMul", ["c", "w"], ["logits"])]
+    model = plain(nodes)
+    del model.graph.node[-2:]
+    assert measured(packed(model), 1, 1, 8, 8) == 2 * 64 * 4
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, tensor.dims))
+    model.ir_version = 3
+    assert measured(packed(model)) == 2 * 64 * 4
+
+
+def test_every_bundle_of_ours_takes_little() -> None:
+    paths = sorted((ROOT / "tests/fixtures").rglob("*.onnx"))
+    assert len(paths) > 5
+    assert all(0 < measured(path) < 10**6 for path in paths)
