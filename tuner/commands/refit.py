@@ -70,13 +70,17 @@ class Refit:
     def carry_out(
         self, session: RemoteSession, weights: Path, limits: CommandLimits, listener: Listener, note: str = WAY_OUT
     ) -> Path:
-        """Train, write the weights, and return where; `note` says what can be done about the time that it takes.
+        """Train, write the weights, and return where; those that the run has refitted itself are taken as they are.
+
+        `note` says what can be done about the time that it takes.
 
         Raises:
             BudgetError: It would break a limit, or has.
             TunerError: The plan can no longer be carried out, or the weights forget what those of the trial know.
             RuntimeError: It failed; with its traceback.
         """
+        if self.kept.is_file():
+            return self.kept
         plan, info = self.plan.trainings[0], self.run.info
         seed = seeded(info.config.seed, plan_of(self.record).trainings[0].line())
         try:
@@ -122,8 +126,6 @@ def refit_pick(run: Run, session: RemoteSession, limits: CommandLimits, listener
     for path in run.folder.glob(f"trials/*/refit/{WEIGHTS}"):  # of what an earlier session picked
         if path != again.kept:
             path.unlink()
-    if again.kept.is_file():
-        return
     try:
         again.carry_out(session, again.kept, limits, listener, note="so that its export is quick")
     except BudgetError:

@@ -151,8 +151,7 @@ def export(
         if refit and not changed:
             own = session.judge(plan, weights, store)
             try:
-                is_kept = again.kept.is_file()
-                weights = again.kept if is_kept else again.carry_out(session, Path(scratch) / WEIGHTS, limits, hears)
+                weights = again.carry_out(session, Path(scratch) / WEIGHTS, limits, hears)
                 before, plan = own, replace(again.plan, runtime=plan.runtime, heads=plan.heads)
             except BudgetError:
                 raise
