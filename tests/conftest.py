@@ -75,4 +75,4 @@ def pytest_collection_finish() -> None:
     """Look for garbage from now on, less often than usual, and not among what collecting the tests has imported."""
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
