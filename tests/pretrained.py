@@ -1,4 +1,8 @@
-"""A cache that holds the weights of the built-in task's network, as a device has them after its first run."""
+"""A cache that holds the weights of the built-in task's network, as a device has them after its first run.
+
+So it has those that `tests.sessions.barely_pretrained` and `tests.runtime.bundles.known_digits` train for fewer epochs.
+Where another PyTorch begins with other weights, none of these is found, and the network trains.
+"""
 
 import shutil
 from pathlib import Path
