@@ -1,8 +1,11 @@
 """How the tests run: the same examples every time, however slow the machine, and threads that wait without spinning."""
 
+import atexit
 import gc
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import settings
 
-from tests.pretrained import with_weights
+from tests.pretrained import with_rates, with_weights
 from tests.schemas import checked_dumps
 from tests.warm import Processes
 
@@ -23,6 +26,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("TUNER_DATA", str(Path(__file__).parents[2] / "shared" / "data"))
+if "TESTS_RATES" not in os.environ:  # this process starts those that test
+    os.environ["TESTS_RATES"] = tempfile.mkdtemp(prefix="tuner-rates-")
+    atexit.register(shutil.rmtree, os.environ["TESTS_RATES"], ignore_errors=True)
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 #: What is imported stays: looking for garbage among it takes a fifth of the time.
@@ -63,7 +69,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Let a module's tests share a cache, away from the user's own."""
-    folder = with_weights(tmp_path_factory.mktemp("cache"))
+    folder = with_rates(with_weights(tmp_path_factory.mktemp("cache")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder))
         yield folder
