@@ -12,7 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis.strategies import none
 
 from tests.pretrained import with_rates, with_weights
 from tests.schemas import checked_dumps
@@ -41,7 +42,10 @@ def _keep(phase: str, about: dict[str, int]) -> None:
         gc.freeze()
 
 
-gc.callbacks.append(_keep)
+@settings(max_examples=1)
+@given(none())
+def _begin(_: None) -> None:
+    """Let Hypothesis begin: it looks for who knows its generator, which it would not find once that is kept."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,6 +92,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage from now on, less often than usual, and not among what collecting the tests has imported."""
+    _begin()
+    gc.callbacks.append(_keep)
     gc.freeze()
     gc.enable()
     gc.set_threshold(100_000, 20, 20)
