@@ -56,7 +56,6 @@ def write_task(home: Path, factory: str, arguments: str) -> Path:
 @pytest.mark.parametrize(
     ("factory", "arguments", "least", "limit"),
     [
-        ("torchvision.models:resnet18", "{ num_classes = 3 }", 10, ("--deterministic",)),
         ("torchvision.models:efficientnet_b0", "{ num_classes = 3 }", 10, ("--deterministic",)),
         ("net.py:vit", "{}", 5, ("--time", "4m")),  # for a busy machine; measuring takes 2.5 s of it
     ],
