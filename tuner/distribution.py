@@ -67,8 +67,8 @@ def _packages_off() -> dict[str, str]:
     """Return the plugins that are switched off, by their package."""
     from importlib.metadata import entry_points  # as above
 
-    switched = {entry.strip().removeprefix("-") for entry in os.environ.get(SWITCH, "").split(",")}
-    return {_package(point): point.name for point in entry_points(group=PLUGINS) if point.name in switched}
+    off = {entry.strip().removeprefix("-") for entry in os.environ.get(SWITCH, "").split(",")}
+    return {_package(one): one.name for one in entry_points(group=PLUGINS) if one.name in off} if any(off) else {}
 
 
 def _package(point: "EntryPoint") -> str:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.tiny_task import Cli, write_all
+from tests.pretrained import with_rates
 from tuner.cli.app import call
+
+
+@pytest.fixture
+def cache(cache: Path) -> Path:
+    """A test's own cache, which shares what others measure of the device."""
+    return with_rates(cache)
 
 
 @pytest.fixture

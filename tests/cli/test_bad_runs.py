@@ -11,6 +11,7 @@ import pytest
 from tests.cli.tiny_task import SPACE, Cli, write
 from tuner.cli.app import call
 from tuner.errors import LIMIT, MISTAKE, NO_TRIAL_FITS
+from tuner.search import stopping
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +77,7 @@ def test_a_model_without_a_cut_point_is_trained_whole(
     described = json.loads(capsys.readouterr().out)
     assert described["note"] == "the model has no inner cut point: only whole-model training is offered"
     assert len(described["blocks"]) == 1
-    arguments = ["--space", str(task.parent / "space.toml"), "--trials", "2", "--out", str(task.parent / "run")]
+    arguments = ["--space", str(task.parent / "space.toml"), "--trials", "1", "--out", str(task.parent / "run")]
     assert call(["run", str(task), *arguments, "--json"]) == 0
     captured = capsys.readouterr()
     assert described["note"] in " ".join(captured.err.split())
@@ -107,9 +108,12 @@ def test_training_that_diverges_fails_with_the_reason_and_no_trial_is_feasible(
     assert all("lower recipe.learning_rate" in trial["reason"] for trial in shown["trials"])
 
 
-def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(tune: Cli, task: Path) -> None:
+def test_no_feasible_trial_names_the_limit_and_the_nearest_miss(
+    tune: Cli, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "REFUSALS_IN_A_ROW", 5)
     code, line = tune(task, "--train-time", "0.0001s")
     assert code == NO_TRIAL_FITS
-    # a busy machine may refuse fewer than the 50 in a row that end a run
+    # a busy machine may refuse fewer than those in a row that end a run
     assert re.search(r"no trial fits: (\d+) of \1 trials do not count because of --train-time; nearest miss: ", line)
     assert "--train-time: needs " in line

@@ -22,7 +22,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.planner import tail_terms
 from tuner.plugin.compose import compose
 from tuner.plugin.sources import preferred_values
-from tuner.runtime import Trainer
+from tuner.runtime import Bundle, Trainer
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
@@ -33,7 +33,7 @@ from tuner_lora import Lora
 from tuner_sparse import Sparse
 
 HEAD = "6."
-Finished = Callable[[str], tuple[Any, Mapping[str, torch.Tensor], Path]]
+Finished = Callable[[str], tuple[Mapping[str, torch.Tensor], Path]]
 EDITS = {
     "bias": TailEdit.of("bias-only", scales=False),
     "lora": TailEdit.of("low-rank", rank=2, scale=1.0),
@@ -80,18 +80,15 @@ def trained(plan: TrialPlan, folder: Path, backend: Backend | None = None) -> tu
     return outcome, load_file(folder / "w")
 
 
-def patient(name: str) -> TrialPlan:
-    return plan_of(EDITS[name], patience=1)
-
-
 @pytest.fixture(scope="module")
 def finished(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Train an edit once; give the outcome, the weights and their file."""
+    """Train an edit once, and export it with what trains it again; give the weights and the bundle."""
 
     @cache
-    def of(name: str) -> tuple[Any, Mapping[str, torch.Tensor], Path]:
+    def of(name: str) -> tuple[Mapping[str, torch.Tensor], Path]:
         folder = tmp_path_factory.mktemp(name)
-        return (*trained(patient(name), folder), folder / "w")
+        bundle = trainable_bundle(barely_pretrained(), folder, split=1, shape=(EDITS[name],))
+        return load_file(folder / "trained.safetensors"), bundle
 
     return of
 
@@ -99,10 +96,9 @@ def finished(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Finis
 @pytest.fixture(scope="module")
 def plain_bytes(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> int:
     """Return the size of the same weights, exported by a plan that edits nothing."""
-    outcome, _, weights = finished("bias")
-    plan, out = replace(patient("bias"), shape=()), tmp_path_factory.mktemp("plain")
-    exported = opened(TorchBackend(), barely_pretrained()).export(plan, weights, out, trainable=False)
-    assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
+    plan, out = replace(plan_of(EDITS["bias"]), split=1, shape=()), tmp_path_factory.mktemp("plain")
+    trained = finished("bias")[1].parent / "trained.safetensors"
+    opened(TorchBackend(), barely_pretrained()).export(plan, trained, out, trainable=False)
     return bytes_of(out)
 
 
@@ -111,11 +107,10 @@ def plain_bytes(finished: Finished, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_trains_what_it_says_and_leaves_the_models_own_weights(finished: Finished, name: str) -> None:
     given = load(barely_pretrained()).model.state_dict()
-    outcome, after, _ = finished(name)
-    assert set(after) == set(given)
-    differ = {
-        key: int((after[key] != value).sum()) for key, value in given.items() if bool((after[key] != value).any())
-    }
+    after, bundle = finished(name)
+    assert set(after) <= set(given)
+    counts = {key: int((value != given[key]).sum()) for key, value in after.items()}
+    differ = {key: count for key, count in counts.items() if count}
     weights = {key for key in differ if after[key].ndim > 1 and not key.startswith(HEAD)}
     if name == "bias":
         assert all(key.endswith("bias") for key in differ if not key.startswith(HEAD))
@@ -128,12 +123,13 @@ def test_an_edit_trains_what_it_says_and_leaves_the_models_own_weights(finished:
             update = (after[key] - given[key]).flatten(1)
             assert torch.linalg.matrix_rank(update, rtol=1e-4) <= 2
     else:
-        total = sum(value.numel() for key, value in given.items() if value.ndim > 1 and not key.startswith(HEAD))
+        total = sum(value.numel() for key, value in after.items() if value.ndim > 1 and not key.startswith(HEAD))
         assert 0 < sum(differ[key] for key in weights) < 0.4 * total
         for key in weights:  # whole channels train, and others do not
             moved = (after[key] != given[key]).transpose(0, 1).flatten(1).any(1)
             assert int(moved.sum()) > 0
-    assert outcome.values["parameters"] == sum(block.parameters for block in plan_of(EDITS[name]).model.blocks)
+    told = Bundle.open(bundle).info.scores.trial
+    assert told["parameters"] == sum(block.parameters for block in plan_of(EDITS[name]).model.blocks)
 
 
 @pytest.mark.slow
@@ -164,24 +160,20 @@ def bytes_of(folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edited_tail_is_exported_as_the_models_own(
-    finished: Finished, plain_bytes: int, name: str, tmp_path: Path
-) -> None:
-    outcome, after, weights = finished(name)
-    out = tmp_path / "out"
-    out.mkdir()
-    exported = opened(TorchBackend(), barely_pretrained()).export(patient(name), weights, out, trainable=False)
-    assert abs(exported.checks["local_accuracy"] - outcome.values["local_accuracy"]) <= 0.01
-    state = load_file(out / "weights.safetensors")
+def test_an_edited_tail_is_exported_as_the_models_own(finished: Finished, plain_bytes: int, name: str) -> None:
+    after, bundle = finished(name)
+    scores = Bundle.open(bundle).info.scores
+    assert abs(scores.from_pixels["local_accuracy"] - scores.trial["local_accuracy"]) <= 0.01
+    state = load_file(bundle / "weights.safetensors")
     assert all(torch.equal(state[key], value) for key, value in after.items())
-    assert bytes_of(out) <= 1.1 * plain_bytes
+    assert bytes_of(bundle) <= 1.1 * plain_bytes
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("name", EDITS)
-def test_a_bundle_trains_again_by_the_same_edit(name: str, tmp_path: Path) -> None:
-    bundle = trainable_bundle(barely_pretrained(), tmp_path, split=1, shape=(EDITS[name],))
+def test_a_bundle_trains_again_by_the_same_edit(finished: Finished, name: str, tmp_path: Path) -> None:
+    _, bundle = finished(name)
     given = load_file(bundle / "weights.safetensors")
     trainer, samples = Trainer(bundle, threads=1), digits().local.train
     trainer.add([samples.load(index) for index in range(60)], [str(samples.labels[index]) for index in range(60)])

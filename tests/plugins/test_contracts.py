@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner_testing.models import libraries
 from tuner_testing.rules import rules_of
 
 PLUGINS = sorted(path.parent.name for path in (Path(__file__).parents[2] / "plugins").glob("*/__init__.py"))
@@ -38,7 +39,8 @@ FEW = {"tuner_energy": 5, "tuner_fleet": 5, "tuner_nntrainer": 5}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
-def test_no_rule_is_broken_or_left_unchecked(name: str) -> None:
+def test_no_rule_is_broken_or_left_unchecked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "MOST_SECONDS", 5.0)  # a busy machine takes its time
     rules = rules_of(import_module(MODULES[name]))
     assert {f"{rule.subject}: {rule.text}": broken for rule in rules if (broken := rule.broken()) != ""} == {}
     assert len(rules) >= FEW.get(name, 12)

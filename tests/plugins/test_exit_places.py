@@ -1,5 +1,7 @@
 """PersEPhonEE's exits on ResNet-50 and MobileNetV2: where six sit, and what runs up to them (section 4)."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,7 @@ TAPS: dict[str, dict[str, tuple[int | None, float]]] = {
 NETWORKS = {"resnet50": (25_557_032, 4089.2), "mobilenet_v2": (3_504_872, 300.8)}
 
 
+@cache
 def described(name: str) -> ModelInfo:
     """Return a torchvision model's blocks at 224 pixels and 1000 classes; no weights are needed."""
     spec, rows = InputSpec(kind="arrays"), tuple(range(1000))

@@ -86,7 +86,7 @@ def space(folder: Path, pixels: object) -> str:
 @pytest.fixture(scope="module")
 def found(folder: Path, own_cache: Path) -> Run:
     asked = {"space": space(folder, [64, 32]), "out": folder / "run", "store": folder / "store"}
-    return run(str(folder / "pooled.toml"), trials=3, earlier="none", **asked)
+    return run(str(folder / "pooled.toml"), trials=3, earlier="none", deterministic=True, **asked)
 
 
 def test_a_smaller_input_costs_less_and_is_what_the_bundle_takes(found: Run, folder: Path) -> None:

@@ -34,6 +34,7 @@ rungs = false
 mine.used = true
 freeze.trainable_blocks = [1, 2]
 recipe.batch_size = 32
+recipe.epochs = 2
 """
 SOURCE = STRATEGY.replace("NAME", "mine")
 

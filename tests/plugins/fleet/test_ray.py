@@ -5,6 +5,7 @@ import platform
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,14 @@ def test_what_a_worker_says_is_passed_on_and_its_end_noted(
     assert capsys.readouterr().err == f"trial 0 done\n{URL} -P -m tuner run\n"
 
 
-@pytest.mark.parametrize("program", ["time.sleep(60)"], indirect=True)
+@pytest.mark.parametrize("program", ["open('begun', 'w').close(); time.sleep(60)"], indirect=True)
 def test_a_worker_that_ray_cancels_is_ended_as_by_ctrl_c(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    timer = threading.Timer(2.0, _thread.interrupt_main)  # as Ray does
-    timer.start()
+    def cancel() -> None:
+        while not (program / "begun").exists():
+            time.sleep(0.01)
+        _thread.interrupt_main()  # as Ray does
+
+    threading.Thread(target=cancel, daemon=True).start()
     found = work(Part(("run",), str(program), {"TUNER_RUN_STUDY": URL}))
     assert (found.exit_code, found.last) == (None, "interrupted; what was finished is kept")
     assert capsys.readouterr().err.endswith("\nput back\n")

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TypeVar
@@ -63,10 +63,12 @@ def installed_plugins() -> tuple[list[Found], list[Found]]:
     """Return the plugins of installed packages: the first-party ones, which load first, and all others."""
     points = sorted(entry_points(group=PLUGINS), key=lambda point: point.name)
     off = _switched_off([point.name for point in points])
+    # each look at a name or a version reads all that its package says of itself
+    origins = {dist: f"{dist.name} {dist.version}" if dist else "unknown" for dist in {one.dist for one in points}}
     ours, others = list[Found](), list[Found]()
     for point in points:
-        found = Found(point.name, _origin(point), point.load, off=point.name in off)
-        (ours if point.dist is not None and point.dist.name == NAME else others).append(found)
+        found = Found(point.name, origins[point.dist], point.load, off=point.name in off)
+        (ours if found.origin.partition(" ")[0] == NAME else others).append(found)
     return ours, others
 
 
@@ -129,10 +131,6 @@ def _switched_off(names: Iterable[str]) -> set[str]:
             f"{SWITCH} names {name!r}, which is not installed{nearest(name, known)}; installed: {', '.join(known)}"
         )
     return off
-
-
-def _origin(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
 
 
 def select(kind: str, names: Collection[str], registered: Mapping[str, V]) -> list[V]:

@@ -1,7 +1,8 @@
 """Terms of the loss and optimisers that plugins add, weights of samples and balanced classes, in every engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("store"))
 
 
+@pytest.fixture(scope="module")
+def losses_of(task: Task, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[float]]:
+    """Train a plan on an engine, once; give the loss of each epoch."""
+    folder = tmp_path_factory.mktemp("added")
+
+    @cache
+    def of(plan: TrialPlan, by: TrialStepsFactory) -> list[float]:
+        return losses(trained(task, plan, store, folder, by))
+
+    return of
+
+
 def trained(task: Task, plan: TrialPlan, store: Store, folder: Path, by: TrialStepsFactory) -> Outcome:
     opened = OpenTask(task, load(task), ADDED, by).described_by(plan)
     return TailProcedure(Trial(plan, 1, store, folder / "weights.safetensors"), opened).carry_out()
@@ -111,24 +124,21 @@ def losses(outcome: Outcome) -> list[float]:
 
 @pytest.mark.parametrize("terms", [(DISTILL,), (LossTerm("centred", 0.5, (("scale", 0.1),)), DISTILL)])
 def test_every_engine_trains_the_same_loss(
-    terms: tuple[LossTerm, ...], task: Task, plan: TrialPlan, store: Store, tmp_path: Path
+    terms: tuple[LossTerm, ...], plan: TrialPlan, losses_of: Callable[..., list[float]]
 ) -> None:
-    plan = replace(plan, loss=terms)
-    eager, planned, ort = (losses(trained(task, plan, store, tmp_path, by)) for by in ENGINES)
+    eager, planned, ort = (losses_of(replace(plan, loss=terms), by) for by in ENGINES)
     assert relative(planned, eager) < 1e-4
     assert relative(ort, eager) < 1e-3
-    without = losses(trained(task, replace(plan, loss=()), store, tmp_path, EagerSteps))
-    assert relative(without, eager) > 1e-2
+    assert relative(losses_of(plan, EagerSteps), eager) > 1e-2
 
 
 @pytest.mark.parametrize("by", [EagerSteps, PlannedSteps])
 def test_micro_batches_train_the_same(
-    by: TrialStepsFactory, task: Task, plan: TrialPlan, emphasised: TrialPlan, store: Store, tmp_path: Path
+    by: TrialStepsFactory, plan: TrialPlan, emphasised: TrialPlan, losses_of: Callable[..., list[float]]
 ) -> None:
     for whole in (replace(plan, loss=(DISTILL,)), emphasised):
         cut = replace(whole, recipe=replace(whole.recipe, micro_batches=3))
-        one, parts = (losses(trained(task, own, store, tmp_path, by)) for own in (whole, cut))
-        assert relative(parts, one) < 1e-4
+        assert relative(losses_of(cut, by), losses_of(whole, by)) < 1e-4
 
 
 def test_the_trials_loss_is_the_tasks_plus_the_weighted_mean_of_the_term(
@@ -262,13 +272,13 @@ def emphasised(plan: TrialPlan) -> TrialPlan:
     return made
 
 
-def test_every_engine_emphasises_alike(task: Task, emphasised: TrialPlan, store: Store, tmp_path: Path) -> None:
+def test_every_engine_emphasises_alike(emphasised: TrialPlan, losses_of: Callable[..., list[float]]) -> None:
     plan = replace(emphasised, recipe=replace(emphasised.recipe, freeze_bn=False))
-    eager, planned, ort = (losses(trained(task, plan, store, tmp_path, by)) for by in ENGINES)
+    eager, planned, ort = (losses_of(plan, by) for by in ENGINES)
     assert relative(planned, eager) < 1e-4
     assert relative(ort, eager) < 1e-3
     for other in (DataPlan(0.1, balance=True), DataPlan(0.1, weight=4.0)):
-        assert relative(losses(trained(task, replace(plan, data=other), store, tmp_path, EagerSteps)), eager) > 1e-3
+        assert relative(losses_of(replace(plan, data=other), EagerSteps), eager) > 1e-3
 
 
 def test_a_weight_of_two_is_the_sample_twice(task: Task, emphasised: TrialPlan, store: Store) -> None:

@@ -1,7 +1,8 @@
 """The planned executor in a trial: the eager loop's losses, micro-batches that change nothing, notes of who ran."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from tuner.task.info import task_info
 
 pytestmark = pytest.mark.slow
 RECIPE = RecipePlan(epochs=2, optimiser="sgd", learning_rate=1e-2)
+Trained = Callable[[TrialPlan, type[EagerSteps]], Outcome]
 
 
 @pytest.fixture(scope="module")
@@ -54,40 +56,44 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail_terms, "PLANNED_BYTES", 0)
 
 
-def trained(task: Task, plan: TrialPlan, folder: Path, by: type[EagerSteps]) -> Outcome:
-    weights = folder / by.__name__ / plan.key() / "weights.safetensors"
-    task_opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
-    return TailProcedure(Trial(plan, 1, Store(folder / "store"), weights), task_opened).carry_out()
+@pytest.fixture(scope="module")
+def trained(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Train a plan on an engine, once."""
+    folder = tmp_path_factory.mktemp("planned")
+
+    @cache
+    def of(plan: TrialPlan, by: type[EagerSteps]) -> Outcome:
+        weights = folder / by.__name__ / plan.key() / "weights.safetensors"
+        task_opened = OpenTask(task, load(task), Extensions(), by).described_by(plan)
+        return TailProcedure(Trial(plan, 1, Store(folder / "store"), weights), task_opened).carry_out()
+
+    return of
 
 
 def losses(outcome: Outcome) -> list[float]:
     return [epoch["loss"] for epoch in outcome.epochs]
 
 
-def test_both_loops_train_alike_with_a_partial_last_batch(task: Task, whole: TrialPlan, tmp_path: Path) -> None:
+def test_both_loops_train_alike_with_a_partial_last_batch(trained: Trained, whole: TrialPlan) -> None:
     assert whole.train_samples % whole.recipe.batch_size != 0
-    ours, theirs = (trained(task, whole, tmp_path, by) for by in (PlannedSteps, EagerSteps))
+    ours, theirs = (trained(whole, by) for by in (PlannedSteps, EagerSteps))
     assert relative(losses(ours), losses(theirs)) < 1e-4
     assert ours.values["local_accuracy"] == pytest.approx(theirs.values["local_accuracy"], abs=0.01)
     assert ours.notes[0].startswith("run by the planned executor")
 
 
-def test_all_gradients_of_a_batch_are_clipped_together(task: Task, whole: TrialPlan, tmp_path: Path) -> None:
+def test_all_gradients_of_a_batch_are_clipped_together(trained: Trained, whole: TrialPlan) -> None:
     clipped = replace(whole, recipe=replace(whole.recipe, clip=0.1, micro_batches=2))
     assert "clip 0.1" in describe(clipped)
-    ours, theirs = (losses(trained(task, clipped, tmp_path, by)) for by in (PlannedSteps, EagerSteps))
+    ours, theirs = (losses(trained(clipped, by)) for by in (PlannedSteps, EagerSteps))
     assert relative(ours, theirs) < 1e-4
-    assert theirs[1] > losses(trained(task, whole, tmp_path, EagerSteps))[1] + 0.01  # shorter steps
+    assert theirs[1] > losses(trained(whole, EagerSteps))[1] + 0.01  # shorter steps
 
 
 @pytest.mark.parametrize("by", [PlannedSteps, EagerSteps])
-@pytest.mark.parametrize("micro_batches", [2, 5])
-def test_micro_batches_train_the_same(
-    by: type[EagerSteps], micro_batches: int, task: Task, whole: TrialPlan, tmp_path: Path
-) -> None:
-    cut = replace(whole, recipe=replace(whole.recipe, micro_batches=micro_batches))
-    one, parts = (trained(task, plan, tmp_path, by) for plan in (whole, cut))
-    assert relative(losses(parts), losses(one)) < 1e-4
+def test_micro_batches_train_the_same(by: type[EagerSteps], trained: Trained, whole: TrialPlan) -> None:
+    cut = replace(whole, recipe=replace(whole.recipe, micro_batches=5))
+    assert relative(losses(trained(cut, by)), losses(trained(whole, by))) < 1e-4
 
 
 def test_micro_batches_take_less_memory(whole: TrialPlan) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.backends.torch.plans import carried_out
-from tests.runtime.bundles import leaving_at
+from tests.runtime.bundles import exported_bundle, leaving_at
 from tests.sessions import opened
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
@@ -19,8 +19,6 @@ from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import TailTraining
-from tuner.bundle.format import new_folder
-from tuner.commands.bundles.export import write_bundle
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
@@ -29,9 +27,8 @@ from tuner.planner.data_terms import feature_bytes
 from tuner.planner.device import nominal
 from tuner.planner.price import price
 from tuner.planner.tail_terms import worth_planning
-from tuner.plugin.core import build_host
 from tuner.runtime import ExitsTrainer, Personaliser
-from tuner.search.processes.remote import open_remote
+from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
 
@@ -108,11 +105,7 @@ def test_a_bundle_with_exits_in_closed_form_in_its_tail_learns_again(
 ) -> None:
     given = plan_of(task, model)
     plan = normal_form(replace(given, heads=replace(given.heads, exits=(Exit(2, 0), Exit(3, 0)), ridge=10.0)))
-    carried_out(task, plan, tmp_path)
-    out = tmp_path / "bundle"
-    with new_folder(out) as part, open_remote(build_host(), "digits", [plan.runtime.backend]) as sessions:
-        session = sessions[plan.runtime.backend]
-        write_bundle(session, plan, tmp_path / "weights.safetensors", part, {"parent": None}, trainable=True)
+    out = exported_bundle(task, tmp_path, plan, BACKEND, Store(tmp_path / "store"))
     local = task.local.train
     new = [local.load(row) for row in range(40)]
     before = Personaliser(out).predict(new[0])

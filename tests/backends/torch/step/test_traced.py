@@ -82,9 +82,8 @@ def test_losses_are_those_of_the_eager_loop(name: str, optimiser: Optimiser) -> 
     assert len({two for _, two in losses}) == len(rates)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2 after f16", "ResNet-18, last 2"])
-def test_norms_that_train_leave_out_samples_of_weight_zero(name: str) -> None:
-    step, graph, eager = arms(name, NORMS_TRAIN)
+def test_norms_that_train_leave_out_samples_of_weight_zero() -> None:
+    step, graph, eager = arms("ResNet-18, last 2", NORMS_TRAIN)
     generator = np.random.default_rng(0)
     for real in (BATCH, 5, 3):
         batch = batch_of(step, generator)

@@ -157,13 +157,12 @@ def train_alike(task: Task, first: TrialPlan, second: TrialPlan, folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("common", "idle"),
+    ("common", "idle", "planned_bytes"),
     [
-        ({}, {"recipe": {"patience": 2}}),
-        ({"recipe": {"micro_batches": 16}}, {"recipe": {"micro_batches": 20}}),
+        ({}, {"recipe": {"patience": 2}}, PLANNED_BYTES),
+        *(({"recipe": {"micro_batches": 16}}, {"recipe": {"micro_batches": 20}}, size) for size in (PLANNED_BYTES, 0)),
     ],
 )
-@pytest.mark.parametrize("planned_bytes", [PLANNED_BYTES, 0], ids=["eager", "planned"])
 def test_an_idle_knob_of_a_tail_changes_no_weight(
     common: dict[str, Any],
     idle: dict[str, Any],
