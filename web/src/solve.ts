@@ -34,10 +34,13 @@ const MOST_FITTED = 2000;
 const MOST_CHOICES = 200_000;
 const HARD = 1e4;
 
-/** A head, and its logits of each local sample by a head without that sample. */
+/** A head, and its logits of each local and each known sample by a head without that sample. */
 export interface Solution {
   readonly head: LinearHead;
   readonly left: readonly Float64Array[];
+  readonly knownLeft: readonly Float64Array[];
+  /** Factor of the given head. */
+  readonly factor: number;
 }
 
 /** Solve for a head. */
@@ -84,12 +87,13 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
     }
     bias[label] = bias[label]! + s * scores.bias[at]! + c * one[at]! + (gate ? k * gate.head.bias[0]! : 0);
   });
-  const leftOut = local.features.map((row, i) => {
+  const leftOut = (row: Float64Array, i: number): Float64Array => {
     const logits = apply(given, row).map((value) => t * value);
-    classes.forEach((label, at) => (logits[label] = logits[label]! + s * left[i]![at]! + c * one[at]! + (gate ? k * gate.left[i]! : 0)));
+    const own = left[i] ?? apply(scores, row);
+    classes.forEach((label, at) => (logits[label] = logits[label]! + s * own[at]! + one[at]! * (c + (gate ? k * gate.left[i]! : 0))));
     return logits;
-  });
-  return { head: { weight, bias }, left: leftOut };
+  };
+  return { head: { weight, bias }, left: local.features.map(leftOut), knownLeft: known.features.map((row, i) => leftOut(row, count + i)), factor: t };
 }
 
 /** Return the scores of a sample: W x + b. */
@@ -107,7 +111,8 @@ function has(target: Target, label: number): number {
   return typeof target === "number" ? Number(target === label) : target[label]!;
 }
 
-function spaced(count: number, most: number): number[] {
+/** Return the numbers of at most so many rows at equal distances. */
+export function spaced(count: number, most: number): number[] {
   const step = Math.ceil(count / most) || 1;
   return Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
 }
