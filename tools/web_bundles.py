@@ -4,7 +4,7 @@ Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a
 ``photos`` and ``solved-photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``,
 where it has numbers.
 Digits cover the ways a bundle trains, and ``int8`` frozen blocks in 8 bits; ``values`` is a regression with exits.
-``tail`` and ``adapters`` come with samples of a label that they do not have, and with what `tuner labels add` makes of them.
+``tail`` and ``adapters`` come with samples of a label that they do not have, and what `tuner labels add` makes of them.
 FOLDER/codes.safetensors has features in every width.
 """
 
