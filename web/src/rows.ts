@@ -145,7 +145,7 @@ function solvedRow(given: LinearHead, added: readonly Float32Array[], others: re
  */
 function heldBack({ left, knownLeft }: Solution, labels: readonly number[]): number {
   const last = left[0]!.length - 1;
-  const above = knownLeft.flatMap((row, i) => (argmax(row.subarray(0, last)) === labels[i] ? [row[last]! - row[labels[i]!]!] : [])).sort((one, two) => two - one);
+  const above = knownLeft().flatMap((row, i) => (argmax(row.subarray(0, last)) === labels[i] ? [row[last]! - row[labels[i]!]!] : [])).sort((one, two) => two - one);
   const taken = (above[Math.floor(MOST_LOST * labels.length)] ?? 0) * LARGER;
   const own = left.map((row) => row[last]! - Math.max(...row.subarray(0, last))).sort((one, two) => one - two);
   const spare = own[Math.floor((1 - LEAST_FOUND) * (own.length - 1))]! / LARGER;

@@ -38,7 +38,7 @@ const HARD = 1e4;
 export interface Solution {
   readonly head: LinearHead;
   readonly left: readonly Float64Array[];
-  readonly knownLeft: readonly Float64Array[];
+  readonly knownLeft: () => Float64Array[];
   /** Factor of the given head. */
   readonly factor: number;
 }
@@ -62,10 +62,11 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
   const on = [...own.map((i) => left[i]!), ...others.map((i) => left[count + i] ?? apply(scores, known.features[i]!))];
   const gates = [...own.map((i) => gate?.left[i] ?? 0), ...others.map((i) => gate?.left[count + i] ?? 0)];
   const labels = [...own.map((i) => local.labels[i]!), ...others.map((i) => known.labels[i]!)];
+  const old = rows.map((row) => apply(given, row));
   const numbers = [1, 1, settings.gate === "hard" ? HARD : 0, 0];
   const fitted = !known.labels.length ? [0, 1] : !gate ? [0, 1, 3] : settings.gate === "hard" ? [0, 1] : [0, 1, 2, 3];
   const found = mixture({
-    first: rows.map((row) => apply(given, row)),
+    first: old,
     narrow: fitted.slice(1).map((which) =>
       rows.map((_, i) => (which === 1 ? on[i]! : which === 2 ? Float64Array.from(classes, () => gates[i]!) : one)),
     ),
@@ -88,12 +89,12 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
     bias[label] = bias[label]! + s * scores.bias[at]! + c * one[at]! + (gate ? k * gate.head.bias[0]! : 0);
   });
   const leftOut = (row: Float64Array, i: number): Float64Array => {
-    const logits = apply(given, row).map((value) => t * value);
+    const logits = (old.length === count + known.labels.length ? old[i]! : apply(given, row)).map((value) => t * value);
     const own = left[i] ?? apply(scores, row);
     classes.forEach((label, at) => (logits[label] = logits[label]! + s * own[at]! + one[at]! * (c + (gate ? k * gate.left[i]! : 0))));
     return logits;
   };
-  return { head: { weight, bias }, left: local.features.map(leftOut), knownLeft: known.features.map((row, i) => leftOut(row, count + i)), factor: t };
+  return { head: { weight, bias }, left: local.features.map(leftOut), knownLeft: () => known.features.map((row, i) => leftOut(row, count + i)), factor: t };
 }
 
 /** Return the scores of a sample: W x + b. */
