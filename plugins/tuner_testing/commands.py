@@ -40,7 +40,7 @@ def new(
         print_line(document("plugins-new-1", {"folder": str(folder), "files": files}))
         return
     print_line(f"{folder}: {', '.join(files)}")
-    print_line(f"next: cd {folder} && pip install --editable . && pytest && tuner plugins")
+    print_line(f"next: cd {folder} && pip install --editable '.[test]' && pytest && tuner plugins")
 
 
 def check(package: str, /, *, json_output: Json = False) -> None:

@@ -1,6 +1,7 @@
 """What is printed last: the commands after a run work as they stand, and the demo ends with its answer."""
 
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tuner.cli.app import add_commands, app, call
 from tuner.cli.text.run import print_run
 from tuner.cli.text.screen import next_commands
 from tuner.errors import RunError
+from tuner.results.folder import ExportInfo, append_export
 from tuner.results.run import Run
 from tuner.runtime import Prediction
 from tuner_demo.commands import print_demo
@@ -35,6 +37,12 @@ def test_they_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
     add_commands()
     _, bound, _ = app.parse_args(export[1:], exit_on_error=False)
     assert bound.args == (str(OLD), Path("run-bundle"))
+
+
+def test_a_bundle_that_was_exported_is_not_named_again(tmp_path: Path) -> None:
+    shutil.copytree(OLD, tmp_path / "run")
+    append_export(tmp_path / "run", ExportInfo("run-bundle", 0, refit=True))
+    assert next(next_commands(Run.open(tmp_path / "run"))).endswith("run-bundle-2")
 
 
 def test_of_a_study_the_winner_is_exported_from_where_its_weights_are() -> None:

@@ -202,7 +202,9 @@ class Admission:
             first, last, left = (f"{value / scale:,.3g}" for value in (low, high, limit))
             needs = f"{first} {unit}" if first == last else f"{first} to {last} {unit} ({100 * level:.0f} %)"
             has = f"{format_limit(int(limit))} are allowed" if name == "memory" else f"{left} {unit} are left"
-            has = has if limit > 0 else "nothing is left"
+            kept = name == "time" and self._setting.reserve is not None and self._setting.reserve.seconds > 0
+            nothing = "the rest is kept to train the pick on all samples" if kept else "nothing is left"
+            has = has if limit > 0 else nothing
             reasons.append(f"--{name}: needs {needs}, but {has}")
 
         least, stored = whole.estimate.peak_bytes, whole.estimate.storage_bytes

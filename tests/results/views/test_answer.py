@@ -137,6 +137,12 @@ def test_a_trial_of_a_low_rung_says_which_share_of_the_samples_it_saw() -> None:
     assert said.startswith("trial 0 was trained on an eighth of your samples (23 of 180) and judged on 14 of 107, ")
 
 
+def test_scores_of_other_samples_are_not_set_against_each_other() -> None:
+    assert " → " in answer(KNOWN)
+    lower = tuple(replace(one, plan=at_rung(one.plan, 1)) if one.plan else one for one in KNOWN.records)
+    assert " → " not in answer(replace(KNOWN, records=lower))
+
+
 def test_an_empty_front_says_why() -> None:
     run = run_of("digits", DIGITS)
     refused = tuple(replace(record, constraint={"memory": 0.5}, reason="too much") for record in run.records)

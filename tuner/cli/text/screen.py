@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.plan.text import SOLVED, plain, trained_part
+from tuner.results.folder import read_exports
 from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.records.trial import SCORED, binding
 from tuner.results.run import Run
@@ -93,7 +94,9 @@ def next_commands(run: Run, artifacts: str | Path | None = None) -> Iterator[str
 
     Workers of a study put the weights of the front where `artifacts` says; the folder has those of its own trials.
     """
-    bundle = f"{run.folder.name}-bundle"
+    taken, bundle = {one.bundle for one in read_exports(run.folder)}, f"{run.folder.name}-bundle"
+    while bundle in taken:
+        bundle += "-2"
     if not run.front:
         return
     if artifacts is None and run.place == str(run.folder):

@@ -11,7 +11,7 @@ from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
 from tuner.commands.refit import refit_pick
 from tuner.commands.tune.setup import RunSetup
-from tuner.errors import RunError
+from tuner.errors import BudgetError, RunError
 from tuner.metrics import wilson
 from tuner.plan.info import ModelInfo
 from tuner.planner.data_terms import weight_bytes
@@ -298,6 +298,11 @@ class Tuning:
         if storage is None:
             return None, ""
         used = RUN_RESERVE + disk_bytes(self.folder)
+        if storage <= RUN_RESERVE:
+            least = format_limit(2 * RUN_RESERVE)
+            raise BudgetError(
+                f"--storage must hold the run's folder, got {format_limit(storage)}: give {least} or more"
+            )
         limit = f"--storage {format_limit(storage)}, of which {format_bytes(used)} are for the run's folder,"
         return max(0, storage - used), limit
 

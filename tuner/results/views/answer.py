@@ -102,6 +102,8 @@ def _global(run: Run, record: TrialRecord) -> Iterator[str]:
     if GLOBAL not in record.values:
         return
     before, subject = run.info.untouched.values.get(GLOBAL), known(run).removeprefix("the ")
+    if record.plan is not None and record.plan.data.share < run.info.untouched.share:
+        before = None  # of more samples: it is not comparable
     score = run.text(run.objective(GLOBAL), record.values[GLOBAL])
     change = "" if before is None else f"{_plain(run, GLOBAL, before).removesuffix(' %')} → "
     yield f"{subject[0].upper()}{subject[1:]}: {change}{score}{_error(run, record, GLOBAL)}"
