@@ -4,6 +4,7 @@ Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a
 ``photos`` and ``solved-photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``,
 where it has numbers.
 Digits cover the ways a bundle trains, and ``int8`` frozen blocks in 8 bits; ``values`` is a regression with exits.
+``tail`` and ``adapters`` come with samples of a label that they do not have, and what `tuner labels add` makes of them.
 FOLDER/codes.safetensors has features in every width.
 """
 
@@ -31,6 +32,7 @@ from tuner.plugin.core import load_task
 from tuner.store.codec import Codec
 from tuner.task.task import Task
 from tuner_conformance.files import write_set
+from tuner_labels.changes import add_label
 
 SIDE, SEED, DAY, NIGHT = 48, 3, 128, 90
 COLOURS = {"red": (200, 40, 40), "green": (40, 170, 60), "blue": (40, 60, 200), "yellow": (220, 200, 40)}
@@ -186,6 +188,16 @@ def write_codes(path: Path) -> None:
     save_file(tensors, path)
 
 
+def write_taught(folder: Path) -> None:
+    """Write samples of stripes, which no digit has, and the bundle that has learned the label from them."""
+    generator, shape = np.random.default_rng(SEED), Bundle.open(folder / "bundle").input_shape
+    (folder / "stripes").mkdir()
+    for number in range(12):
+        stripes = np.arange(np.prod(shape)).reshape(shape) // 2 % 2 + generator.uniform(0, 0.1, shape)
+        np.save(folder / "stripes" / f"{number:02d}.npy", stripes.astype(np.float32))
+    add_label(folder / "bundle", "stripes", [folder / "stripes"], folder / "taught")
+
+
 def main(out: Path) -> None:
     """Make all bundles."""
     os.environ["TUNER_CACHE"] = str(out / "cache")
@@ -218,6 +230,8 @@ def main(out: Path) -> None:
     write_codes(out / "codes.safetensors")
     for folder in made:
         write_set(Bundle.open(folder), folder / CONFORMANCE)
+    for name in ("tail", "adapters"):
+        write_taught(folders[name])
     for folder in made[-len(pictures) :]:
         add_page(page_files(), folder, Bundle.open(folder).info)
 

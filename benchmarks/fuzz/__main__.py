@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from benchmarks.fuzz.changes import changed
 from benchmarks.fuzz.rooms import Room, rooms
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
@@ -112,7 +114,8 @@ def of_command(arguments: Sequence[str], most_bytes: int) -> str:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
         return call(list(arguments))
 
-    return wrong_with(confined(limited, None, PATIENCE_SECONDS, LAST_BYTES), most_bytes)
+    own = psutil.Process().memory_info().rss  # the child begins as a copy of this process
+    return wrong_with(confined(limited, None, PATIENCE_SECONDS, LAST_BYTES), most_bytes + own)
 
 
 def wrong_with(outcome: Outcome, most_bytes: int) -> str:

@@ -129,7 +129,7 @@ def rooms(folder: Path) -> tuple[Room, ...]:
     shown = (("show", "{}"), ("show", "{}", "--json"), ("predict", "{}", digit))
     watched = (("predict", "{}", digit), ("watch", "{}", "--samples", samples, "--once"), ("bundle", "check", "{}"))
     served_by = (("status", "{}"), ("status", "{}", "--json"), ("rollback", "{}"), ("predict", "{}", digit))
-    looked_at = (("show", "{}"), ("show", "{}", "--trials"), ("show", "{}", "--json"), ("show", "{}", "--trial", "0"))
+    looked_at = (("show", "{}"), ("show", "{}", "--trials"), ("show", "{}", "--json"), ("show", "{}", "0"))
     database = tuple(tuple(word.replace("{}", "sqlite:///{}") for word in words) for words in looked_at)
     return (
         Room("task", (folder / "task.toml",), "", lambda path: open_task(str(path)).fingerprint()),

@@ -143,8 +143,14 @@ def test_the_run_refits_its_pick_in_time_and_the_export_only_writes_it(
     stale.parent.mkdir(parents=True)
     stale.touch()
     refit_pick(run, FakeSession(DONE), CommandLimits(CLOCK.now() - 1), heard)  # type: ignore[arg-type]
-    assert said[-1] == "there was no time to refit trial 3: its export does"
+    assert said[-1] == "no time is left to refit trial 3: tuner export does it"
     assert not stale.exists()
+    refit_pick(run, FakeSession(TOO_LARGE), NO_LIMITS, heard)  # type: ignore[arg-type]
+    assert said[-1] == "trial 3 was not refitted: on all samples it takes more memory than --memory allows"
+    forgets = FakeSession(JobResult("result", Outcome({"global_accuracy": 0.0})))
+    refit_pick(run, forgets, NO_LIMITS, heard)  # type: ignore[arg-type]
+    assert "trial 3 was not refitted: RunError: it would lower the global accuracy" in said[-1]
+    assert not list(folder.glob("trials/*/refit/*")), "what was refused is never exported"
     refit_pick(run, FakeSession(BROKEN), NO_LIMITS, heard)  # type: ignore[arg-type]
     assert said[-1] == "trial 3 was not refitted: TunerError: w is no longer finite"
     assert not list(folder.glob("trials/*/refit/*"))
@@ -158,6 +164,10 @@ def test_the_run_refits_its_pick_in_time_and_the_export_only_writes_it(
     assert written["before"] is BEFORE
     assert written["plan"].data.refit
     assert not session.trials
+    (folder / "trials" / "3" / "refit" / "weights.safetensors").write_bytes(b"damaged")
+    session = FakeSession(DONE)
+    assert exported(session, tmp_path, monkeypatch, of=folder)[0]["weights"] == b"refitted"
+    assert len(session.trials) == 1
 
 
 def test_without_it_or_where_it_fails_the_trials_own_weights_are_written(

@@ -1,6 +1,7 @@
 """The last training of a trial, when it is exported: on every local sample, those that judged it too."""
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Any
 
 from tuner.awake import CLOCK
 from tuner.backends.base import CHECKPOINT, Trial
-from tuner.bundle.format import WEIGHTS
+from tuner.bundle.format import WEIGHTS, file_hash
 from tuner.commands.limits import CommandLimits
-from tuner.errors import BudgetError, RunError, TunerError, first_line
+from tuner.errors import BudgetError, MemoryLimitError, RunError, TunerError, first_line
+from tuner.files import write_private
 from tuner.metrics import wilson
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.origin import is_own
@@ -27,6 +29,8 @@ from tuner.search.trials.seeds import seeded
 from tuner.store.store import Store, disk_bytes, open_store
 from tuner.units import format_seconds
 
+#: Ending of the file with the hash of what a run has refitted.
+HASH = ".sha256"
 WAY_OUT = "--no-refit exports the trial's own weights"
 
 
@@ -44,8 +48,14 @@ class Refit:
 
     @property
     def kept(self) -> Path:
-        """The weights that the run itself has refitted at its end, where it had the time."""
+        """Where the run itself leaves the weights that it has refitted at its end; next to them, their hash."""
         return self.run.folder / "trials" / str(self.record.trial) / "refit" / WEIGHTS
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the run has refitted it, and the weights are those that it then wrote."""
+        hashed = self.kept.with_suffix(HASH)
+        return self.kept.is_file() and hashed.is_file() and hashed.read_text() == file_hash(self.kept)
 
     @property
     def earlier(self) -> Path | None:
@@ -79,11 +89,12 @@ class Refit:
             TunerError: The plan can no longer be carried out, or the weights forget what those of the trial know.
             RuntimeError: It failed; with its traceback.
         """
-        if self.kept.is_file():
+        if self.is_kept:
             return self.kept
         plan, info = self.plan.trainings[0], self.run.info
         seed = seeded(info.config.seed, plan_of(self.record).trainings[0].line())
         try:
+            _require(limits, self.seconds(0))
             with closing(_store(self.run)) as store:
                 expected = self.seconds(session.missing([plan], store) if plan.cached else 0)
                 listener.say(
@@ -123,15 +134,23 @@ def refit_pick(run: Run, session: RemoteSession, limits: CommandLimits, listener
     if run.best is None:
         return
     again = Refit(run, run.record(run.best))
-    for path in run.folder.glob(f"trials/*/refit/{WEIGHTS}"):  # of what an earlier session picked
-        if path != again.kept:
-            path.unlink()
+    for folder in run.folder.glob("trials/*/refit"):
+        if folder != again.kept.parent or not again.is_kept:  # of what an earlier session picked, or was killed at
+            shutil.rmtree(folder, ignore_errors=True)
+    part, name = again.kept.with_suffix(".new"), f"trial {again.record.trial}"
     try:
-        again.carry_out(session, again.kept, limits, listener, note="so that its export is quick")
+        if again.carry_out(session, part, limits, listener, note="so that its export is quick") == part:
+            write_private(again.kept.with_suffix(HASH), file_hash(part))
+            part.replace(again.kept)
+    except MemoryLimitError:
+        listener.say(f"{name} was not refitted: on all samples it takes more memory than --memory allows")
     except BudgetError:
-        listener.say(f"there was no time to refit trial {again.record.trial}: its export does")
-    except (TunerError, RuntimeError) as error:
-        listener.say(f"trial {again.record.trial} was not refitted: {first_line(error)}")
+        listener.say(f"no time is left to refit {name}: tuner export does it")
+    except (TunerError, RuntimeError, OSError) as error:
+        listener.say(f"{name} was not refitted: {first_line(error)}")
+    finally:
+        if not again.is_kept:
+            shutil.rmtree(again.kept.parent, ignore_errors=True)
 
 
 @contextmanager

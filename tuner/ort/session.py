@@ -50,7 +50,7 @@ def open_session(
         TunerError: The model is not one that this ONNX Runtime can run, or takes gigabytes at once.
     """
     if not as_written:
-        _require_bounded(content or model, (), MOST_FIXED_BYTES if fixed_shapes else MOST_BYTES, error)
+        require_bounded(content or model, (), MOST_FIXED_BYTES if fixed_shapes else MOST_BYTES, error)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or usable_processors()
     options.log_severity_level = 4  # below, names in a graph reach the terminal as they are; exceptions say what failed
@@ -136,7 +136,7 @@ class Session:
             BundleError: The model cannot compute this batch.
         """
         if (model := self._unbounded) is not None:
-            _require_bounded(model, (1, *batch.shape[1:]), MOST_BYTES, BundleError)
+            require_bounded(model, (1, *batch.shape[1:]), MOST_BYTES, BundleError)
         try:
             if len(batch) > 1 and not self._has_run:
                 self._session.run(list(names), {self._input: batch[:1]}, self._alone)
@@ -148,7 +148,7 @@ class Session:
         return outputs
 
 
-def _require_bounded(model: Path | bytes, sample: Sequence[int], most: int, error: type[TunerError]) -> None:
+def require_bounded(model: Path | bytes, sample: Sequence[int], most: int, error: type[TunerError]) -> None:
     """Refuse a graph whose values take gigabytes at once, before anything of it is computed."""
     try:
         peak = peak_bytes(model, sample, partial(open_session, threads=1, as_written=True))

@@ -1,11 +1,11 @@
-// Sixty pictures get their labels by a few clicks, on the bundle of pictures whose head is solved for: answers that are right are
-// kept at once, others are corrected together, one label is new to the model, and what was done is undone.
+// Sixty pictures get their labels by a few clicks, on a bundle whose head is solved for, or one with a trained tail: answers that
+// are right are kept at once, others are corrected together, one label is new to the model, and what was done is undone.
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { answers, ask, barriers, filesOf, learn, menu, open, pick, ready, serve, sweep, tuner } from "./browser.mjs";
 
-const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/solved-photos`;
+const PHOTOS = `${process.env.BUNDLES ?? "../build/web-bundles/bundles"}/${process.argv[2] ?? "solved-photos"}`;
 const MOST_CLICKS = 12; // or drags
 // blue and yellow are the user's, red is known from before; what the new pictures call yellow is white
 const taken = [["local/val/blue", "blue", 12], ["local/val/yellow", "yellow", 12], ["global/val/red", "red", 12], ["new", "", 24]];

@@ -76,14 +76,6 @@ try {
   await ready(page);
   await ask(page, photos);
 
-  // a label that a trained tail cannot learn here: the page says so, and what to do
-  const tile = page.locator("#photos .tile:visible").first();
-  await tile.click();
-  await page.locator("#label").fill("violet");
-  await page.locator("#fixed:visible").getByText("run tuner labels add BUNDLE NAME PHOTOS on the device").waitFor();
-  assert.deepEqual(await barriers(page), []);
-  await tile.click();
-
   // learn what yellow is to this person
   assert.ok(await page.locator("#learn").isDisabled(), "there is nothing to learn from yet");
   await correct(page, labels);

@@ -92,6 +92,9 @@ export class Bundle {
     /** SHA-256 of bundle.json, which holds the hash of every file. */
     readonly identity: string,
     readonly json: Bytes,
+    /** The bundle that this one is made from, and the files that it has instead; see `with`. */
+    readonly from?: Bundle,
+    readonly changed: ReadonlyMap<string, Bytes> = new Map(),
   ) {
     this.#source = source;
   }
@@ -148,7 +151,7 @@ export class Bundle {
 
   /** Return the bundle with other files, and what it then says of itself; it keeps its identity. */
   with(info: BundleInfo, files: ReadonlyMap<string, Bytes>): Bundle {
-    return new Bundle(async (name) => files.get(name) ?? this.#source(name), info, this.identity, this.json);
+    return new Bundle(async (name) => files.get(name) ?? this.#source(name), info, this.identity, this.json, this, files);
   }
 
   /** Return every file, `bundle.json` last. */
@@ -198,8 +201,7 @@ export function unextendable(info: BundleInfo): string {
   const refusal = unlearnable(info);
   if (refusal || !info.train) return refusal;
   const { kind } = info.train;
-  const way = "run tuner labels add BUNDLE NAME PHOTOS on the device, and open the new bundle here.";
   if (kind === EXITS) return "This bundle cannot learn a new label, as each of its exits has a head of its own: export a trial without exits.";
-  if (info.loss === SINGLE) return kind === SOLVED ? "" : `This page cannot teach a new label to a bundle that trains its last blocks: ${way}`;
-  return `This page teaches new labels only where a photo has one${info.loss === MULTI && kind === SOLVED ? `: ${way}` : "."}`;
+  const way = info.loss === MULTI && kind === SOLVED ? ": run tuner labels add BUNDLE NAME PHOTOS on the device, and open the new bundle here." : ".";
+  return info.loss === SINGLE ? "" : `This page teaches new labels only where a photo has one${way}`;
 }

@@ -90,7 +90,7 @@ export class Learner {
    */
   async keep(from: Sample | string, label: string): Promise<Change> {
     const { info } = this.bundle;
-    if (isNew(label, info)) label = (await import("./labels.ts")).newLabel(label, info);
+    if (isNew(label, info)) label = await (await import("./labels.ts")).newLabel(label, this.bundle);
     else targetOf(label, info);
     label = labelsBy(label, info).join(SEPARATOR);
     const identity = typeof from === "string" ? from : identityOf(from);
@@ -142,7 +142,8 @@ export class Learner {
       if (!result.files) return result.verdict;
       const name = String(count + 1).padStart(4, "0");
       const identities = new Set([...learned, ...samples.map(({ identity }) => identity)]);
-      await this.store.set(this.#key(`round/${name}`), { files: result.files, learned: [...identities], verdict: result.verdict });
+      const files = new Map([...(round?.files ?? []), ...bundle.changed, ...result.files]); // what the round before had of its own stays
+      await this.store.set(this.#key(`round/${name}`), { files, learned: [...identities], verdict: result.verdict });
       const model = await Model.open(await this.#bundleOf(name), this.runtime);
       await trainer.compare(model);
       await this.store.set(this.#key(`check/${name}`), result.checked);

@@ -34,10 +34,13 @@ const MOST_FITTED = 2000;
 const MOST_CHOICES = 200_000;
 const HARD = 1e4;
 
-/** A head, and its logits of each local sample by a head without that sample. */
+/** A head, and its logits of each local and each known sample by a head without that sample. */
 export interface Solution {
   readonly head: LinearHead;
   readonly left: readonly Float64Array[];
+  readonly knownLeft: () => Float64Array[];
+  /** Factor of the given head. */
+  readonly factor: number;
 }
 
 /** Solve for a head. */
@@ -59,10 +62,11 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
   const on = [...own.map((i) => left[i]!), ...others.map((i) => left[count + i] ?? apply(scores, known.features[i]!))];
   const gates = [...own.map((i) => gate?.left[i] ?? 0), ...others.map((i) => gate?.left[count + i] ?? 0)];
   const labels = [...own.map((i) => local.labels[i]!), ...others.map((i) => known.labels[i]!)];
+  const old = rows.map((row) => apply(given, row));
   const numbers = [1, 1, settings.gate === "hard" ? HARD : 0, 0];
   const fitted = !known.labels.length ? [0, 1] : !gate ? [0, 1, 3] : settings.gate === "hard" ? [0, 1] : [0, 1, 2, 3];
   const found = mixture({
-    first: rows.map((row) => apply(given, row)),
+    first: old,
     narrow: fitted.slice(1).map((which) =>
       rows.map((_, i) => (which === 1 ? on[i]! : which === 2 ? Float64Array.from(classes, () => gates[i]!) : one)),
     ),
@@ -84,12 +88,13 @@ export function unionHead(given: LinearHead, local: Samples, known: Samples, set
     }
     bias[label] = bias[label]! + s * scores.bias[at]! + c * one[at]! + (gate ? k * gate.head.bias[0]! : 0);
   });
-  const leftOut = local.features.map((row, i) => {
-    const logits = apply(given, row).map((value) => t * value);
-    classes.forEach((label, at) => (logits[label] = logits[label]! + s * left[i]![at]! + c * one[at]! + (gate ? k * gate.left[i]! : 0)));
+  const leftOut = (row: Float64Array, i: number): Float64Array => {
+    const logits = (old.length === count + known.labels.length ? old[i]! : apply(given, row)).map((value) => t * value);
+    const own = left[i] ?? apply(scores, row);
+    classes.forEach((label, at) => (logits[label] = logits[label]! + s * own[at]! + one[at]! * (c + (gate ? k * gate.left[i]! : 0))));
     return logits;
-  });
-  return { head: { weight, bias }, left: leftOut };
+  };
+  return { head: { weight, bias }, left: local.features.map(leftOut), knownLeft: () => known.features.map((row, i) => leftOut(row, count + i)), factor: t };
 }
 
 /** Return the scores of a sample: W x + b. */
@@ -107,7 +112,8 @@ function has(target: Target, label: number): number {
   return typeof target === "number" ? Number(target === label) : target[label]!;
 }
 
-function spaced(count: number, most: number): number[] {
+/** Return the numbers of at most so many rows at equal distances. */
+export function spaced(count: number, most: number): number[] {
   const step = Math.ceil(count / most) || 1;
   return Array.from({ length: Math.ceil(count / step) }, (_, i) => i * step);
 }

@@ -153,6 +153,11 @@ export class StepSession extends Described {
     return seconds.sort((one, two) => one - two)[1]!;
   }
 
+  /** Parameters, buffers and the optimiser's state as they are. */
+  get values(): ReadonlyMap<string, Data> {
+    return this.#state;
+  }
+
   /** Return the current parameters and buffers. */
   weights(): Map<string, Tensor> {
     const found = new Map<string, Tensor>();

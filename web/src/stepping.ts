@@ -8,6 +8,7 @@ import { Own } from "./own.ts";
 import type { Sample } from "./model.ts";
 import type { Plan } from "./plan.ts";
 import { augmented, balanced, randomOf, shuffled } from "./random.ts";
+import type { NewRows } from "./rows.ts";
 import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
 import { classesOf, isRight } from "./target.ts";
@@ -29,6 +30,8 @@ export class SteppingTrainer extends TailTrainer {
   #given: Weights = new Map();
   #own!: Own;
   #new: Replay | undefined;
+  /** Of labels that the bundle has just got; none otherwise. */
+  #rows: NewRows | undefined;
   #adapters: { readonly initial: TensorFile; readonly merge: Tail } | undefined;
 
   static async made(runtime: Runtime, ...parts: Parts): Promise<SteppingTrainer> {
@@ -43,7 +46,12 @@ export class SteppingTrainer extends TailTrainer {
       const merge = await Tail.open(runtime, await bundle.file("train/merge.onnx"));
       trainer.#adapters = { initial: await bundle.tensors("train/adapters.safetensors"), merge };
     }
-    trainer.#step = await StepSession.open(runtime, await bundle.file("train/step.onnx"), trainer.#begin());
+    const step = await bundle.file("train/step.onnx");
+    trainer.#step = await StepSession.open(runtime, step, trainer.#begin());
+    if (bundle.from) {
+      trainer.#rows = await (await import("./rows.ts")).NewRows.of(runtime, bundle, bundle.from);
+      await trainer.#rows.requireSameStep(await bundle.from.file("train/step.onnx"), step, trainer.#begin());
+    }
     return trainer;
   }
 
@@ -70,6 +78,7 @@ export class SteppingTrainer extends TailTrainer {
     this.#new = this.replay.emptied().extended(records, samples.labels, this.#own.marksOf(samples.features));
     const local = this.#own.before.extended(records, samples.labels);
     const mixed = local.extended(this.replay.records, this.replay.labels);
+    if (this.#rows) this.weights = await this.#rows.solved(this.weights, samples, mixed);
     const random = randomOf(0);
     const steps = this.#steps(mixed.length);
     const losses: number[] = [];
@@ -149,6 +158,6 @@ export class SteppingTrainer extends TailTrainer {
   }
 
   async release(): Promise<void> {
-    for (const one of [this.#step, this.#tail, this.#adapters?.merge]) await one?.release();
+    for (const one of [this.#step, this.#tail, this.#adapters?.merge, this.#rows]) await one?.release();
   }
 }

@@ -1,7 +1,7 @@
 // The parts that the conformance sets do not reach: zips, files of tensors, plans, codes of every width, rounds.
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import test from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -10,7 +10,7 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers", "labels", "resize", "rows", "step"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
@@ -239,6 +239,7 @@ test("what cannot learn here says so, and predicts", async () => {
   const learner = await own.Learner.open(bundle, ort, own.memoryStore());
   assert.match((await learner.status()).refusal, /exits in closed form: they predict here, but learn in Python only/);
   await assert.rejects(learner.learn(), /learn in Python only/);
+  await assert.rejects(learner.keep(new Float32Array(64), "another"), /the bundle has no label another\. This bundle has exits in closed form/);
   assert.match((await own.Learner.open(await own.Bundle.open(files), ort, own.memoryStore()).then((one) => one.status())).fixed, /each of its exits has a head of its own: export a trial without/);
   const { label } = await learner.predict(new Float32Array(bundle.info.input_shape.reduce((a, b) => a * b)));
   assert.ok(bundle.info.labels.includes(label));
@@ -364,33 +365,94 @@ test("a sample that is none of the user's classes is answered unknown where that
   for (const part of [trainer, told, plain]) await part.release();
 });
 
-test("a new label is one more row of a head that is solved for: it is learned, and undone", async () => {
-  const bundle = await own.Bundle.open(source(`${BUNDLES}/solved-photos/bundle`));
-  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
-  const random = own.randomOf(5);
-  const size = bundle.info.input_shape.reduce((a, b) => a * b);
-  const stripes = () => new Uint8Array(size).map((_, at) => 200 * ((at >> 2) % 2) + 20 * random());
-  for (let i = 0; i < 12; i++) await learner.keep(stripes(), "stripes");
-  for (const text of ["a|b", "a\nb", "x".repeat(101)]) await assert.rejects(learner.keep(stripes(), text), /must be printable text/);
-  const probe = stripes();
-  assert.notEqual((await learner.predict(probe)).label, "stripes");
-  const rules = { confidence: 0.95, globalDrop: 0.05, least: 10 };
-  const verdict = await learner.learn(undefined, rules);
-  assert.ok(verdict.accepted && verdict.after === 12, verdict.reason);
-  assert.ok(verdict.earlierAfter > verdict.earlierBefore - 0.05, verdict.reason); // the user's earlier samples are asked too
-  assert.deepEqual((await learner.status()).labels, [...bundle.info.labels, "stripes"]);
-  const { label, probabilities } = await learner.predict(probe);
-  assert.equal(label, "stripes");
-  const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
-  assert.equal(zipped.info.parent, bundle.identity);
-  assert.equal(zipped.info.train.own_samples, bundle.info.train.own_samples + 12);
-  const taught = await own.Learner.open(zipped, ort, own.memoryStore());
-  assert.deepEqual((await taught.predict(probe)).probabilities, probabilities);
-  await learner.rollBack();
-  assert.deepEqual((await learner.status()).labels, bundle.info.labels);
-  const tail = await own.Learner.open(await own.Bundle.open(source(`${BUNDLES}/tail/bundle`)), ort, own.memoryStore());
-  await assert.rejects(tail.keep(new Float32Array(size), "stripes"), /the bundle has no label stripes\. This page cannot .* last blocks: run tuner labels add BUNDLE NAME PHOTOS/);
-});
+for (const name of ["solved-photos", "photos"]) {
+  test(`${name}: a new label is one more row of the head: it is learned, brought on, undone and forgotten`, async () => {
+    const bundle = await own.Bundle.open(source(`${BUNDLES}/${name}/bundle`));
+    const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+    const random = own.randomOf(5);
+    const size = bundle.info.input_shape.reduce((a, b) => a * b);
+    const stripes = () => new Uint8Array(size).map((_, at) => 200 * ((at >> 2) % 2) + 20 * random());
+    for (let i = 0; i < 12; i++) await learner.keep(stripes(), "stripes");
+    for (const text of ["a|b", "a\nb", "x".repeat(101)]) await assert.rejects(learner.keep(stripes(), text), /must be printable text/);
+    const probe = stripes();
+    assert.notEqual((await learner.predict(probe)).label, "stripes");
+    const rules = { confidence: 0.95, globalDrop: 0.05, least: 10 };
+    const verdict = await learner.learn(undefined, rules);
+    assert.ok(verdict.accepted && verdict.before === 0 && verdict.after === verdict.samples, verdict.reason);
+    assert.ok(verdict.earlierAfter > verdict.earlierBefore - 0.05, verdict.reason); // the user's earlier samples are asked too
+    assert.deepEqual((await learner.status()).labels, [...bundle.info.labels, "stripes"]);
+    const { label, probabilities } = await learner.predict(probe);
+    assert.equal(label, "stripes");
+    const zipped = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
+    assert.equal(zipped.info.parent, bundle.identity);
+    assert.equal(zipped.info.train.own_samples, bundle.info.train.own_samples + 12);
+    const taught = await own.Learner.open(zipped, ort, own.memoryStore());
+    assert.deepEqual((await taught.predict(probe)).probabilities, probabilities);
+    // the next round learns no new label, and brings on what has got one
+    const waves = () => new Uint8Array(size).map((_, at) => 200 * ((at >> 6) % 2) + 20 * random());
+    const { label: wrong } = await learner.predict(waves());
+    for (let i = 0; i < 12; i++) await learner.keep(waves(), bundle.info.labels.find((other) => other !== wrong));
+    const next = await learner.learn(undefined, rules);
+    assert.ok(next.accepted, next.reason);
+    const both = await own.Bundle.unzip(new Uint8Array(await (await learner.zip()).arrayBuffer()));
+    assert.deepEqual([both.info.parent, both.info.labels], [zipped.identity, zipped.info.labels]);
+    assert.equal((await learner.predict(probe)).label, "stripes");
+    await learner.rollBack();
+    await learner.rollBack();
+    assert.deepEqual((await learner.status()).labels, bundle.info.labels);
+    await learner.forget();
+    assert.deepEqual([(await learner.status()).labels, (await learner.samples()).length], [bundle.info.labels, 0]);
+  });
+}
+
+/** Return the samples of a label that a bundle does not have, from files of numpy. */
+async function stripesOf(name) {
+  const folder = `${BUNDLES}/${name}/stripes`;
+  const files = await Promise.all((await readdir(folder)).sort().map((file) => readFile(`${folder}/${file}`)));
+  return files.map((content) => new Float32Array(new Uint8Array(content.subarray(10 + content.readUInt16LE(8))).buffer));
+}
+
+for (const name of ["tail", "adapters"]) {
+  test(`the row of a new label is what tuner labels add gives a trained tail: ${name}`, async () => {
+    const before = await own.Bundle.open(source(`${BUNDLES}/${name}/bundle`));
+    const taught = await own.Bundle.open(source(`${BUNDLES}/${name}/taught`));
+    const bundle = await own.withLabels(before, ["stripes"]);
+    assert.deepEqual(bundle.info.labels, taught.info.labels);
+    const stripes = await stripesOf(name);
+    const [old, model, python] = [await own.Model.open(before, ort), await own.Model.open(bundle, ort), await own.Model.open(taught, ort)];
+    const features = await Promise.all(stripes.map(async (sample) => (await old.features(sample))[0]));
+    const [replay, earlier] = await Promise.all(["replay", "own"].map(async (file) => own.Replay.read(await before.tensors(`train/${file}.safetensors`))));
+    const file = await bundle.tensors("weights.safetensors");
+    const rows = await own.NewRows.of(ort, bundle, before);
+    const weights = await rows.solved(file.tensors, { features, labels: stripes.map(() => 10) }, replay.extended(earlier.records, earlier.labels));
+    const { tensors } = await taught.tensors("weights.safetensors");
+    const [weight, bias] = await own.headOf(bundle);
+    for (const part of [weight, bias]) {
+      const [ours, theirs] = [weights.get(part), tensors.get(part)];
+      assert.deepEqual(ours.shape, theirs.shape);
+      const last = ours.data.length * (10 / 11);
+      assert.deepEqual(ours.data.subarray(0, last), theirs.data.subarray(0, last)); // the other rows are as they were
+      ours.data.subarray(last).forEach((value, i) => assert.ok(Math.abs(value - theirs.data[last + i]) < 1e-4, `${part}: ${value}, not ${theirs.data[last + i]}`));
+    }
+    // the tail and the model give Python's logits; without the row they give those of before
+    const tail = await own.Tail.open(ort, await bundle.file("train/tail.onnx"));
+    for (const [i, sample] of stripes.entries()) {
+      const [[found], [expected], [given], [unlearned]] = [await tail.logits(features[i], 1, weights), await python.logits(sample), await old.logits(sample), await model.logits(sample)];
+      expected.forEach((value, label) => assert.ok(Math.abs(value - found[label]) < 1e-4, `${found}, not ${expected}`));
+      given.forEach((value, label) => assert.ok(Math.abs(value - unlearned[label]) < 1e-6));
+      assert.equal(unlearned[10], -1e4);
+    }
+    // and the step is Python's
+    const [step, theirs] = await Promise.all([bundle, taught].map((one) => one.file("train/step.onnx")));
+    const same = { count: 11, axes: new Map() }; // but for the blanks in its metadata
+    assert.deepEqual(own.resized(step, same), own.resized(theirs, same));
+    // a step in which the new label takes part without a sample is refused, as one with smoothed labels is
+    const unused = rows.requireSameStep(await before.file("train/step.onnx"), step, weights);
+    if (name === "tail") await assert.rejects(unused, /cannot be given another label/);
+    else await assert.rejects(unused, /which the weights lack/); // of adapters
+    for (const part of [rows, tail, old, model, python]) await part.release();
+  });
+}
 
 test("what a new label gains does not make up for photos that it takes from others", async () => {
   const bundle = await own.Bundle.open(source(`${BUNDLES}/solved-photos/bundle`));

@@ -15,7 +15,7 @@ from onnx import ModelProto, ValueInfoProto, numpy_helper
 
 from tuner.arrays import Floats
 from tuner.errors import TaskError, first_line
-from tuner.ort.session import open_session
+from tuner.ort.session import MOST_BYTES, open_session, require_bounded
 from tuner_onnx_models.torch.file import OnnxFile, needed_nodes
 
 Array = npt.NDArray[Any]
@@ -54,6 +54,7 @@ class Values:
         held = {tensor.name: numpy_helper.to_array(tensor) for tensor in file.graph.initializer}
         self._require_one_input(nodes, {*data, *static, *held, ""})
         computed = sorted(data - {file.input}) + sorted(static)
+        require_bounded(file.model.SerializeToString(), sample.shape, MOST_BYTES, TaskError)
         self._session = _session(file, computed, as_written=True)
         try:
             results = self._run(computed, sample, file.batch)

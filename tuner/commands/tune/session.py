@@ -214,10 +214,13 @@ class Tuning:
 
     def _refit(self, sessions: Mapping[str, RemoteSession], stored: int) -> None:
         """Refit what is picked by default, in the time that the trials left for it, where its weights have room."""
-        run, end, (cap, _) = Run.open(self.folder), self.setup.end, self._store_cap()
-        if not self._is_timed or end is None or run.best is None:
+        started, end, (cap, _) = CLOCK.now(), self.setup.end, self._store_cap()
+        if not self._is_timed or end is None or started > end - CLOSING_SECONDS:
             return
-        plan, started = plan_of(run.record(run.best)), CLOCK.now()
+        run = Run.open(self.folder)
+        if run.best is None:
+            return
+        plan = plan_of(run.record(run.best))
         if cap is None or stored + weight_bytes(plan) <= cap:
             within = CommandLimits(end - CLOSING_SECONDS, self.config.limits.memory_bytes)
             refit_pick(run, sessions[plan.runtime.backend], within, self.listener)

@@ -71,8 +71,10 @@ class Trainer(DeviceTrainer):
             logits = np.concatenate([self._tail.logits(own.read(rows), weights) for rows in batches])
             return self.bundle.targets.are_right(logits, own.labels)
 
-        others = np.isin(own.labels, self._new.labels, invert=True)
-        return (right(given), right(self._weights), others & (own.labels.ndim == 1)) if len(own) else None
+        others = np.zeros(len(own), bool)  # of several labels, and of numbers, none is absent
+        if own.labels.ndim == 1:
+            others = np.isin(own.labels, self._new.labels, invert=True)
+        return (right(given), right(self._weights), others) if len(own) else None
 
     def _keep(self, batch: Batch) -> None:
         super()._keep(batch)
