@@ -63,10 +63,13 @@ class Ring:
     def __len__(self) -> int:
         return len(self._listed())
 
-    def since(self, number: int) -> tuple[int, int]:
-        """Return how many samples came after one of a number, and the newest one's; numbers begin at 1."""
+    def since(self, number: int | None) -> tuple[int, int]:
+        """Return how many samples came after one of a number, and the newest one's; numbers begin at 1.
+
+        After None, which stands for the newest, none came.
+        """
         numbers = [int(name.partition("-")[0]) for name in self._listed()]
-        return sum(own > number for own in numbers), max(numbers, default=0)
+        return sum(own > number for own in numbers if number is not None), max(numbers, default=0)
 
     @property
     def size_bytes(self) -> int:

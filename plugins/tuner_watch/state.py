@@ -67,7 +67,8 @@ class ServiceState:
         thresholds: Current thresholds where drift has raised them above the bundle's own; else None.
         tests: Page–Hinkley tests, by stream.
         new_samples: Number of samples kept since the last round.
-        newest: Number of the newest sample that is counted: a kill may come before the state is written.
+        newest: Number of the newest sample that is counted: a kill may come before the state is written. None in a
+            state that begins or is older: what was kept before it is not new.
         asked: Drift that asks for a round; None where there is none.
         asked_at: Value of `new_samples` at that time: the round needs samples from after the change.
         due: Why a round is due; None where none is.
@@ -85,7 +86,7 @@ class ServiceState:
     thresholds: Annotated[tuple[float, ...] | None, Within(0, 1)] = None
     tests: Mapping[str, PageHinkley] = field(default_factory=dict)
     new_samples: Annotated[int, Within(-MOST, MOST)] = 0
-    newest: int = 0
+    newest: int | None = None
     asked: str | None = None
     asked_at: Annotated[int, Within(-MOST, MOST)] = 0
     due: str | None = None

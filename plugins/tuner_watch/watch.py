@@ -111,9 +111,9 @@ class ServiceStatus:
     problems: tuple[Problem, ...]
 
 
-def ring_of(bundle: Path, most_bytes: int | None = None) -> Ring:
-    """Return the ring of a bundle's samples."""
-    folder = ring_folder(bundle)
+def ring_of(bundle: Path, most_bytes: int | None = None, *, takes: bool = False) -> Ring:
+    """Return the ring of a bundle's samples, as `ring_folder` finds it."""
+    folder = ring_folder(bundle, takes=takes)
     ring = Ring(folder) if most_bytes is None else Ring(folder, most_bytes=most_bytes)
     if len(ring):
         note_bundle(bundle)  # so that no copy takes over the samples of one that was moved here
@@ -148,7 +148,8 @@ def watch(
     note_bundle(bundle)
     cache_folder()  # the samples are kept in it: it must be the user's own
     tally, world = _Tally(label_next), World(unknown=label_next > 0)
-    with Orchestrator(bundle, ring_of(bundle, most_bytes), local_training(bundle), policy, world) as service:
+    ring = ring_of(bundle, most_bytes, takes=True)
+    with Orchestrator(bundle, ring, local_training(bundle), policy, world) as service:
         try:
             _serve(service, _incoming(service, samples, listener, once=once), tally, listener)
         except KeyboardInterrupt:

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.bundle.handmade import write_bundle
 from tests.store.made_up import PLAIN, records, sample
+from tuner.bundle.format import FILE
 from tuner.cli.app import call
+from tuner.commands.bundles.held import STRIPPED
 from tuner.commands.store import clear_store, forget
 from tuner.store import usage
 from tuner.store.store import Store
@@ -49,3 +53,16 @@ def test_a_file_that_nobody_can_read_or_that_a_killed_call_left_empty_is_removed
     assert forget("digits", folder).records == 0
     assert not path.exists()
     assert clear_store(folder) == 0
+
+
+@pytest.mark.parametrize("content", ["[]", '{"files": {}', '{"format": 1}', '{"format": 1, "files": {}}'])
+def test_a_damaged_file_that_would_replace_a_bundles_own_is_refused_and_replaces_nothing(
+    content: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = write_bundle(folder.parent / "bundle", [np.eye(3)])
+    before = (bundle / FILE).read_bytes()
+    (bundle / f"{FILE}{STRIPPED}").write_text(content)
+    assert call(["forget", "digits", "--bundle", str(bundle)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tuner: {bundle}")
+    assert (bundle / FILE).read_bytes() == before

@@ -173,17 +173,30 @@ class Bundle:
     @classmethod
     def read(cls, folder: Path) -> "Bundle":
         """Read the bundle in this very folder, whatever round is in use, and check every part, as `open` does."""
-        content = _content(folder)
-        try:
-            info = BundleInfo.from_dict({**content, "files": content["files"]})
-            _check_files(folder, info.files)
-            return cls(folder, _checked(info))
-        except (KeyError, TypeError) as error:
-            raise BundleError(f"{folder / FILE} lacks {error}: export again") from None
-        except BundleError:
-            raise
-        except TunerError as error:
-            raise BundleError(f"{folder / FILE}: {error}") from None
+        info = read_info(folder)
+        _check_files(folder, info.files)
+        return cls(folder, info)
+
+
+def read_info(folder: Path, name: str = FILE) -> BundleInfo:
+    """Return the content of ``bundle.json``, or of what will replace it; a `BundleError` where it cannot be used."""
+    try:
+        content = read_json(inside(folder, name))
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is not a bundle: it has no {FILE}; `tuner export RUN OUT` makes one") from None
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{folder / name} cannot be read: {reason_of(error)}") from None
+    version = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or version != FORMAT:
+        raise BundleError(f"{folder} has bundle format {version!r:.40}, this version reads {FORMAT}: update tuner")
+    try:
+        return _checked(BundleInfo.from_dict({**content, "files": content["files"]}))
+    except (KeyError, TypeError) as error:
+        raise BundleError(f"{folder / name} lacks {error}: export again") from None
+    except BundleError:
+        raise
+    except TunerError as error:
+        raise BundleError(f"{folder / name}: {error}") from None
 
 
 @contextmanager
@@ -296,19 +309,6 @@ def file_hash(path: Path) -> str:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
     return digest.hexdigest()
-
-
-def _content(folder: Path) -> Mapping[str, Any]:
-    try:
-        content = read_json(inside(folder, FILE))
-    except FileNotFoundError:
-        raise BundleError(f"{folder} is not a bundle: it has no {FILE}; `tuner export RUN OUT` makes one") from None
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{folder / FILE} cannot be read: {reason_of(error)}") from None
-    version = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or version != FORMAT:
-        raise BundleError(f"{folder} has bundle format {version!r:.40}, this version reads {FORMAT}: update tuner")
-    return content
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:

@@ -111,9 +111,11 @@ class Session:
     """
 
     def __init__(self, model: Path | bytes, threads: int | None = None, content: bytes | None = None) -> None:
-        self._name, self._model = named(model), content or model
         self._session = open_session(model, threads, content=content)
-        self._input = self._session.get_inputs()[0].name
+        first = self._session.get_inputs()[0]
+        self._name, self._input = named(model), first.name
+        # What the first run has to bound, where sizes are open. Kept no longer: content is the model a second time.
+        self._unbounded = None if all(isinstance(one, int) for one in first.shape[1:]) else content or model
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
         self._alone, self._batched = _run_options(), _run_options()
         self._batched.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
@@ -133,14 +135,14 @@ class Session:
         Raises:
             BundleError: The model cannot compute this batch.
         """
-        if not self._has_run and not all(isinstance(one, int) for one in self._session.get_inputs()[0].shape[1:]):
-            require_bounded(self._model, (1, *batch.shape[1:]), MOST_BYTES, BundleError)
+        if (model := self._unbounded) is not None:
+            require_bounded(model, (1, *batch.shape[1:]), MOST_BYTES, BundleError)
         try:
             if len(batch) > 1 and not self._has_run:
                 self._session.run(list(names), {self._input: batch[:1]}, self._alone)
             options = self._batched if len(batch) > 1 else self._alone
             outputs: list[Floats] = self._session.run(list(names), {self._input: batch}, options)
-            self._has_run = True
+            self._has_run, self._unbounded = True, None
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds, all of its own making
             raise BundleError(f"{self._name} failed while it ran: {str(error).splitlines()[0]}") from None
         return outputs

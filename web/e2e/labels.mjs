@@ -101,13 +101,23 @@ try {
   await page.locator("#undo").click();
   await page.getByText("Undone: 12 photos kept as green.").waitFor();
 
-  // a removed photo comes back, and the round is undone like the rest
+  // a removed photo comes back, what is kept meanwhile can be undone after it, and the round is undone like the rest
   await page.locator("#view-kept").click();
   await page.locator("#photos .tile:visible").first().click();
   await page.locator("#remove").click();
   await page.getByText("1 photo is removed.").waitFor();
+  await page.evaluate(() => {
+    const { call } = tuner;
+    tuner.call = (...given) => (delete tuner.call, new Promise((go) => (window.goOn = go)).then(() => call.apply(tuner, given)));
+  });
   await page.locator("#undo").click();
+  await page.locator("#photos .tile:visible").first().click();
+  await page.locator("#labels").getByRole("button", { name: "green", exact: true }).click();
+  await page.getByText("1 photo is kept as green.").waitFor();
+  await page.evaluate(() => goOn());
   await page.getByText("Undone: 1 photo removed.").waitFor();
+  await page.locator("#undo").click();
+  await page.getByText("Undone: 1 photo kept as green.").waitFor();
   assert.equal(await count("kept"), 60);
   await page.locator("#undo").click();
   await page.getByText("Undone: learning.").waitFor();

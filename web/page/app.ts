@@ -284,7 +284,7 @@ button.undo.onclick = () =>
     update();
     try {
       await last.undo();
-      done.pop(); // what failed can be undone again
+      done = done.filter((one) => one !== last); // what failed can be undone again; what was done meanwhile stays
       say(`Undone: ${last.name}.`);
     } finally {
       busy = false;

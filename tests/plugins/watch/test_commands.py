@@ -107,12 +107,33 @@ def test_a_copy_of_a_bundle_has_samples_of_its_own_and_one_that_was_moved_has_th
     assert len(ring_of(bundle)) == 3
     moved = tmp_path / "away" / "moved"
     moved.parent.mkdir()
+    before = ring_of(bundle).folder
     bundle.rename(moved)
     _, (status,), _ = run("status", moved)
     assert status["kept"]["samples"] == 3
+    assert ring_of(moved).folder == before  # only looking moves nothing
+    run("watch", moved, "--samples", samples, "--once")
+    assert ring_of(moved).folder != before
     assert len(ring_of(tmp_path / "copy")) == 0
     _, (forgotten,), _ = run("forget", moved)
     assert forgotten["samples"] == 3
+
+
+def test_a_copy_does_not_take_the_samples_of_a_bundle_whose_disk_is_away(
+    bundle: Path, samples: Path, run: Run, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    own = bundle.rename(disk / "bundle")
+    run("watch", own, "--samples", samples, "--once")
+    copy = shutil.copytree(own, tmp_path / "copy", ignore=shutil.ignore_patterns("device"))
+    disk.rename(tmp_path / "away")
+    _, (status,), _ = run("status", copy)
+    run("watch", copy, "--samples", tmp_path / "away", "--once")
+    _, (forgotten,), _ = run("forget", copy)
+    assert (status["kept"]["samples"], forgotten["samples"]) == (0, 0)
+    (tmp_path / "away").rename(disk)
+    assert len(ring_of(own)) == 3
 
 
 def test_a_clock_that_is_set_back_hides_no_file(

@@ -1,5 +1,6 @@
 """The service: explores, stores samples, asks for rounds, accepts better models only, and continues to answer."""
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -91,11 +92,17 @@ def test_what_was_kept_before_a_kill_counts_as_new(make: Make, pointing: Make, s
         for number in range(1000, 1005):
             service.infer(sample(0, number))
     assert service.state.new_samples == 15
-    for content in (saved, None):  # written, and five samples later killed; killed before it was ever written
-        state = bundle / "device" / "state.json"
+    state = bundle / "device" / "state.json"
+    older = json.loads(saved)
+    del older["newest"]
+    # Killed five samples after it was written; written by a version without `newest`; removed to start anew.
+    for content, new in ((saved, 15), (json.dumps(older).encode(), 10), (None, 0)):
         state.unlink() if content is None else state.write_bytes(content)
         serve(bundle).close()
-        assert read_state(bundle).new_samples == 15
+        assert (read_state(bundle).new_samples, read_state(bundle).newest) == (new, 15)
+    state.write_text(json.dumps({**older, "newest": -1}))
+    with pytest.raises(BundleError, match="newest must be a whole number from 0"):
+        read_state(bundle)
 
 
 def test_a_round_that_began_before_a_forget_is_not_installed(

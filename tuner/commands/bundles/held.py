@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from tuner.bundle.format import FILE, UNKNOWN, Bundle
+from tuner.bundle.format import FILE, UNKNOWN, Bundle, read_info
 from tuner.bundle.rounds import WATCHING, device_folder
 from tuner.errors import BundleError, TunerError
 from tuner.files import cache_folder, cache_place, overwrite, private_file, write_private
@@ -37,8 +37,7 @@ class HeldSamples:
 def note_bundle(folder: Path, task: str = "") -> None:
     """Remember where a bundle is, and of which task file, so that forgetting its task finds it, but not its copies."""
     with suppress(OSError, TunerError), FileLock(cache_folder() / f"{BUNDLES}.lock", mode=0o600):
-        place = str(folder.resolve())  # a disk that is not there now may come back
-        there = {at: of for at, of in noted().items() if (Path(at) / FILE).is_file() or not Path(at).parent.is_dir()}
+        place, there = str(folder.resolve()), present()
         made_of = str(Path(task).resolve()) if task and Path(task).is_file() else there.get(place, "")
         write_private(cache_folder() / BUNDLES, json.dumps({**there, place: made_of}))
 
@@ -65,6 +64,11 @@ def noted() -> dict[str, str]:
         return {}
     content = paths.items() if isinstance(paths, dict) else ()
     return {path: of for path, of in content if isinstance(path, str) and isinstance(of, str)}
+
+
+def present() -> dict[str, str]:
+    """Return those of `noted` that hold a bundle, or whose disk is not there: it may come back."""
+    return {at: of for at, of in noted().items() if (Path(at) / FILE).is_file() or not Path(at).parent.is_dir()}
 
 
 def held_by(folder: Path) -> HeldSamples:
@@ -105,10 +109,10 @@ def strip(folder: Path) -> None:
 
 
 def complete(folder: Path) -> None:
-    """Put in place what `strip` has written, where it was killed before that."""
+    """Put in place what `strip` has written, where it was killed before that; a `BundleError` if it is damaged."""
     if not (folder / f"{FILE}{STRIPPED}").exists():
         return
-    if UNKNOWN not in read_json(inside(folder, f"{FILE}{STRIPPED}"))["files"] and (folder / UNKNOWN).exists():
+    if UNKNOWN not in read_info(folder, f"{FILE}{STRIPPED}").files and (folder / UNKNOWN).exists():
         overwrite(inside(folder, UNKNOWN))
         (folder / UNKNOWN).unlink()
     for name in (SOLVED, OWN, FILE):

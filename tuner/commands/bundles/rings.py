@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.bundle.format import FILE, Bundle
+from tuner.bundle.format import Bundle
 from tuner.bundle.rounds import (
     EXPORTED,
     FOLDER,
@@ -20,7 +20,7 @@ from tuner.bundle.rounds import (
     state_of,
     sweep,
 )
-from tuner.commands.bundles.held import noted
+from tuner.commands.bundles.held import present
 from tuner.files import PART, cache_folder, cache_place, mark_changed, overwrite
 from tuner.task.data.samples import content_id
 
@@ -30,17 +30,19 @@ SUFFIX = ".sample"
 LEARNED = "learned.json"
 
 
-def ring_folder(bundle: Path) -> Path:
+def ring_folder(bundle: Path, *, takes: bool = False) -> Path:
     """Return the folder of a bundle's samples: in the user's cache, never in the bundle's folder.
 
-    It belongs to the place of the bundle too: a copy has samples of its own, one that was moved those of before.
+    It belongs to the place of the bundle too: a copy has samples of its own, one that was moved those of before, which
+    it `takes` where it is watched.
     """
     exported, rings = Bundle.read(bundle), cache_place() / "rings"
     same = f"{_mark(exported.name)}-{exported.identity[:16]}-"
     own = rings / f"{same}{_mark(str(bundle.resolve()))}"
-    there = {f"{same}{_mark(place)}" for place in noted() if (Path(place) / FILE).is_file()}
+    there = {f"{same}{_mark(place)}" for place in present()}
     moved = [folder for folder in rings.glob(f"{same}*") if folder.name not in there]
-    return moved[0].rename(own) if len(moved) == 1 and not own.exists() else own
+    found = moved[0] if len(moved) == 1 and not own.exists() else own
+    return found.rename(own) if takes and found != own else found
 
 
 def ring_folders(task: str) -> list[Path]:
