@@ -27,7 +27,9 @@ def forget(
     bundle: Annotated[tuple[Path, ...], Parameter(consume_multiple=False)] = (),
     json_output: Json = False,
 ) -> None:
-    """Remove everything that this device keeps of a task's samples: stored features, and samples kept by its bundles.
+    """Remove what this device keeps of a task's samples: stored features, and samples kept by its bundles.
+
+    Folders of runs made without PyTorch keep features of their samples: delete these yourself.
 
     Parameters
     ----------
@@ -52,6 +54,7 @@ def forget(
     for held in removed.held:
         name = printable(held.bundle)
         print_line(f"  {name} holds features of {held.samples:,} of your samples: --bundle {name} removes them")
+    print_line("  folders of runs made without PyTorch hold features of your samples too: delete these yourself")
 
 
 @store_app.command(name="list")

@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+import tempfile
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.plugins.instant.test_instant import OLD, OWN, photos
 from tests.schemas import check
+from tuner.awake import CLOCK
 from tuner.bundle.format import Bundle
 from tuner.bundle.onnx_check import check_model
+from tuner.cli import fence
 from tuner.commands.bundles.export import export
-from tuner.errors import RunError, TunerError
+from tuner.commands.interruption import Interrupted
+from tuner.commands.limits import CommandLimits
+from tuner.errors import BudgetError, RunError, TaskError, TunerError, UsageError
 from tuner.ort.session import FEATURES, Session
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
@@ -23,7 +30,9 @@ from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
 from tuner.runtime import Personaliser, SolvingTrainer
 from tuner.search.listener import Listener
+from tuner.search.setting import RUN_RESERVE
 from tuner_instant.classifier import Classifier, feature_name
+from tuner_instant.commands import _guarded
 from tuner_instant.features import Codes, Gathered
 from tuner_instant.runs import Asked, run
 
@@ -153,11 +162,52 @@ def test_what_was_solved_for_until_an_interruption_can_be_exported(place: Path, 
             if record.trial == 1:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match=f"is kept in {tmp_path}/run\nto export it: tuner export {tmp_path}/run OUT"):
         run(Asked(place / "mine", place / "model.onnx", out=tmp_path / "run"), Stops(), Budget())
     found = Run.open(tmp_path / "run")
     assert (len(found.records), found.info.ended.partition(";")[0]) == (2, "interrupted")
     assert Bundle.open(export(found, tmp_path / "bundle")).labels == tuple(sorted(OWN))
+
+
+def test_where_the_time_is_up_no_further_head_is_begun(place: Path, tmp_path: Path) -> None:
+    asked = Asked(place / "mine", place / "model.onnx", out=tmp_path / "run")
+    found = run(asked, Listener(), Budget(), end=CLOCK.now())
+    assert (len(found.records), found.info.ended) == (1, "the time is up")
+    export(found, tmp_path / "bundle")
+
+
+def test_a_command_that_is_ended_leaves_no_copy_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, left = list[str](), threading.Event()
+    monkeypatch.setattr(fence, "_leave", lambda line: (said.append(line), left.set()))
+    with _guarded("tuner run", CommandLimits(memory_bytes=-(10**12)), lambda: "; this is kept"):
+        copy = Path(tempfile.mkdtemp())
+        assert left.wait(10)
+        assert not copy.exists()
+    assert said[0].endswith("; this is kept")
+
+
+def test_storage_counts_the_whole_folder(place: Path, tmp_path: Path) -> None:
+    asked = Asked(place / "mine", place / "model.onnx", out=tmp_path / "run", storage_bytes=RUN_RESERVE)
+    with pytest.raises(TaskError, match="and the other files of the run"):
+        run(asked, Listener(), Budget())
+
+
+def test_an_export_refuses_what_is_for_plans_that_train_and_takes_no_longer_than_it_may(
+    place: Path, tmp_path: Path
+) -> None:
+    found = Run.open(place / "run")
+    with pytest.raises(UsageError, match="--task and --plugin and --memory cannot"):
+        export(found, tmp_path / "bundle", task="task.toml", plugins=["own.py"], memory="1GB")
+    with pytest.raises(BudgetError, match="give more time"):
+        export(found, tmp_path / "bundle", time="0.001s")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_an_ordinary_run_of_a_space_file_of_the_same_name_is_exported_as_one(place: Path, tmp_path: Path) -> None:
+    found = Run.open(place / "run")
+    found.info = replace(found.info, identity=replace(found.info.identity, space="Space(name='instant')"))
+    with pytest.raises(RunError, match="has no weights"):
+        export(found, tmp_path / "bundle")
 
 
 def test_a_run_whose_model_has_changed_is_not_exported(place: Path, tmp_path: Path) -> None:
@@ -181,6 +231,7 @@ def test_the_commands_need_the_base_package_alone(place: Path, tmp_path: Path) -
     commands = [
         [*own, "--dry-run", "--json"],
         own,
+        [*own[:-1], tmp_path / "short", "--time", "10m"],
         ["show", tmp_path / "run", "--details"],
         ["export", tmp_path / "run", bundle, "--trainable"],
         ["predict", bundle, place / "mine" / "red" / "0.png"],
@@ -188,13 +239,16 @@ def test_the_commands_need_the_base_package_alone(place: Path, tmp_path: Path) -
         own[:2],
     ]
     code = f"""import sys; sys.modules.update(dict.fromkeys({extras}))
+from tuner_instant import runs
+runs.CLOSING_SECONDS = 1e9
 from tuner.cli.app import call
 print([call(words) for words in {[[*map(str, words)] for words in commands]}])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     lines = done.stdout.splitlines()
-    assert lines[-1] == "[0, 0, 0, 0, 0, 1, 1]", done.stderr
+    assert lines[-1] == "[0, 0, 0, 0, 0, 0, 1, 1]", done.stderr
     check(json.loads(lines[0]))
     assert "plans that train need the extra tune: pip install" in done.stdout
     assert "head in closed form after 1 block" in done.stdout
+    assert "· the time is up" in done.stdout
     assert "--trials is for plans that train" in done.stderr
     assert "needs the ONNX file of a classifier: give --model" in done.stderr
