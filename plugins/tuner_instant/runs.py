@@ -51,6 +51,7 @@ from tuner_instant.bundles import write
 from tuner_instant.classifier import Classifier
 from tuner_instant.cuts import Cut
 from tuner_instant.features import FILE, Gathered
+from tuner_instant.forget import note_run
 from tuner_instant.heads import Head, Heads
 from tuner_instant.samples import bytes_of, chosen_rows, gather, shape_of, task_of
 
@@ -121,6 +122,7 @@ def run(asked: Asked, listener: Listener, limits: Budget, end: float | None = No
         phases = {"features": CLOCK.now() - began}
         info = _info(task, heads, folder, asked, limits)
         write_run(folder, info)  # first: a folder with samples and without run.json is no run
+        note_run(folder)
         gathered.save(folder)
         info = replace(info, spent=_spent(began, folder, phases, len(gathered.labels)), notes=(*info.notes, *left_out))
         write_run(folder, info)

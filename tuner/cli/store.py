@@ -27,14 +27,13 @@ def forget(
     bundle: Annotated[tuple[Path, ...], Parameter(consume_multiple=False)] = (),
     json_output: Json = False,
 ) -> None:
-    """Remove what this device keeps of a task's samples: stored features, and samples kept by its bundles.
-
-    Folders of runs made without PyTorch keep features of their samples: delete these yourself.
+    """Remove everything that this device keeps of a task's samples: stored features, and samples kept by its bundles.
 
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or a built-in task; or a bundle's folder, to delete only the samples it keeps.
+        A task.toml, a file.py:function, or a built-in task; or the folder of a bundle, or of a run made without
+        PyTorch, to delete only the samples it keeps.
     store
         The feature store's folder [default: in the user's cache].
     bundle
@@ -54,7 +53,6 @@ def forget(
     for held in removed.held:
         name = printable(held.bundle)
         print_line(f"  {name} holds features of {held.samples:,} of your samples: --bundle {name} removes them")
-    print_line("  folders of runs made without PyTorch hold features of your samples too: delete these yourself")
 
 
 @store_app.command(name="list")

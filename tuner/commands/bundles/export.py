@@ -129,11 +129,10 @@ def export(
         return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, **given))
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
-    scores = {"trial": record.values, "untouched": run.info.untouched.values}
     origin = {
         "run": {"trial": record.trial, "seed": run.info.config.seed},
         "plugins": trained_by(host, plan, record.knobs),
-        "scores": scores,
+        "scores": {"trial": record.values, "untouched": run.info.untouched.values},
         "parent": None,
     }
     opening = opened_run(run, host, plan, task, limits, many_jobs=refit)
