@@ -1,8 +1,10 @@
 """The command ``tuner instant``; and ``tuner run`` where the extra ``tune`` is not installed."""
 
 import shlex
-from collections.abc import Iterator
-from contextlib import closing
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +17,7 @@ from tuner.results.records.config import RunRequest, option_name
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tuner.commands.limits import CommandLimits
     from tuner.results.records.config import Budget
     from tuner_instant.heads import Head
     from tuner_instant.runs import Asked, Instant, Preview
@@ -57,27 +60,52 @@ def run(
     details
         Show everything that was found, as `tuner show RUN --details` does.
     """
-    from tuner.cli.fence import guarded
     from tuner.cli.show import show
     from tuner.commands.interruption import terminated_as_interrupted
     from tuner.commands.limits import CommandLimits
-    from tuner_instant.runs import needs_training, preview
+    from tuner.results.folder import TRIALS
+    from tuner_instant.runs import exporting, needs_training, preview
     from tuner_instant.runs import run as solve
 
-    asked, limits = _asked(data, model, global_, classes, request)
+    asked, budget = _asked(data, model, global_, classes, request)
     if dry_run:
         found = preview(asked)
         print_line(document("instant-dry-run-1", asdict(found)) if json_output else format_preview(found))
         return
-    with (
-        closing(progress()) as listener,
-        terminated_as_interrupted(),
-        guarded("tuner run", CommandLimits.read(request.time, request.memory)),
-    ):
-        result = solve(asked, listener, limits)
+    limits = CommandLimits.read(request.time, request.memory)
+
+    def kept() -> str:
+        folder = listener.folder
+        return f"; {exporting(folder)}" if folder is not None and (folder / TRIALS).exists() else ""
+
+    with closing(progress()) as listener, terminated_as_interrupted(), _guarded("tuner run", limits, kept):
+        result = solve(asked, listener, budget, limits.end)
     show(str(result.folder), details=details, json_output=json_output)
     if not json_output:
         print_line(needs_training(result))
+
+
+@contextmanager
+def _guarded(what: str, limits: "CommandLimits", kept: Callable[[], str] = str) -> Iterator[None]:
+    """Guard a command; where that ends the process, copies of the network are removed, and the line says what is kept.
+
+    Temporary files of the block go into one folder.
+    """
+    from tuner.cli.fence import guarded
+
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def leaving() -> str:
+            shutil.rmtree(scratch, ignore_errors=True)
+            return kept()
+
+        tempfile.tempdir = scratch
+        try:
+            with guarded(what, limits, leaving):
+                yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _asked(
@@ -161,11 +189,10 @@ def instant(
     trainable
         Let the bundle learn further photos and forget some; it then holds features of all photos.
     """
-    from tuner.cli.fence import guarded
     from tuner.commands.limits import CommandLimits
     from tuner_instant.runs import instant as make
 
-    with closing(progress()) as listener, guarded("tuner instant", CommandLimits.read(time, memory)):
+    with closing(progress()) as listener, _guarded("tuner instant", CommandLimits.read(time, memory)):
         listener.phase("running the model")
         made = make(data, out, model, global_, classes, trainable=trainable, step=listener.step)
     if json_output:

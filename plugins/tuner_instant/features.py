@@ -103,6 +103,8 @@ class Gathered:
             RunError: It is not there, or its parts do not fit together; or the model is another one now.
         """
         path = folder / FILE
+        if not path.exists():
+            raise RunError(f"{folder} has no {FILE} to export from, such as after tuner forget: run again")
         try:
             with open_tensors(path) as file:
                 about = json.loads((file.metadata() or {})[ABOUT])

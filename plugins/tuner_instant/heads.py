@@ -99,6 +99,11 @@ class Heads:
         begin, end = self.gathered.parts.get(part, (0, 0))
         return end - begin
 
+    @property
+    def plans(self) -> int:
+        """Number of heads that `tried` yields."""
+        return len(self.gathered.codes) * (2 if self.has("global.train") else 1)
+
     def domain(self, at: int, *parts: str) -> Domain:
         """Return samples of partitions at a place of codes; of known ones, features as a bundle's replay has them."""
         gathered, step = self.gathered, self.gathered.steps[at]

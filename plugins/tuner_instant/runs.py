@@ -1,8 +1,10 @@
 """A run of heads in closed form, with the base package alone: what was tried as a run's folder, and its export."""
 
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from tuner.bundle.format import new_folder
 from tuner.bundle.info import RunTrial
 from tuner.commands.bundles.held import note_bundle
 from tuner.commands.bundles.page import add_page
+from tuner.commands.interruption import interrupted_as
+from tuner.commands.limits import CommandLimits
 from tuner.commands.run import Run
 from tuner.distribution import NAME, installed_version
-from tuner.errors import RunError, TaskError, TrainingError, UsageError
+from tuner.errors import BudgetError, RunError, TaskError, TrainingError, UsageError
 from tuner.plan.info import TaskInfo
 from tuner.plan.trial import TrialPlan
 from tuner.process_memory import return_freed
@@ -40,16 +44,18 @@ from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import best
 from tuner.search.listener import Listener
+from tuner.search.setting import CLOSING_SECONDS
 from tuner.task.info import outline, task_info
 from tuner.task.task import Task
 from tuner_instant.bundles import write
 from tuner_instant.classifier import Classifier
 from tuner_instant.cuts import Cut
 from tuner_instant.features import FILE, Gathered
+from tuner_instant.forget import note_run
 from tuner_instant.heads import Head, Heads
 from tuner_instant.samples import bytes_of, chosen_rows, gather, shape_of, task_of
 
-#: Name of what is searched, by which an export knows such a run.
+#: Name of what is searched. In the place of a space's content, it is how an export knows such a run.
 SPACE = "instant"
 LATENCY = Objective("mean_latency_seconds", "minimise", "s")
 #: Bits of the weights of the networks that a run compares: of equal heads, the first that is tried is picked.
@@ -85,14 +91,22 @@ class Asked:
         return task, classifier
 
 
-def run(asked: Asked, listener: Listener, limits: Budget) -> Run:
+def run(asked: Asked, listener: Listener, limits: Budget, end: float | None = None) -> Run:
     """Solve for heads at every cut of an ONNX classifier, and write them as a run.
 
     The folder is a run's from the moment that the network has seen all samples: what is tried until an end by Ctrl-C
     can be exported.
 
+    Args:
+        asked: What is asked.
+        listener: Receives progress.
+        limits: What the user gave, as the run notes it.
+        end: Clock (`tuner.awake.CLOCK`) before which it ends, if there is time for one head: no further one is begun
+            that may take as long as the longest so far; None for no limit.
+
     Raises:
         TunerError: The data, the model or the folder cannot be used, or a limit leaves no room.
+        Interrupted: The user ended it after the network had seen all samples.
     """
     began = CLOCK.now()
     return_freed()
@@ -108,18 +122,29 @@ def run(asked: Asked, listener: Listener, limits: Budget) -> Run:
         phases = {"features": CLOCK.now() - began}
         info = _info(task, heads, folder, asked, limits)
         write_run(folder, info)  # first: a folder with samples and without run.json is no run
+        note_run(folder)
         gathered.save(folder)
         info = replace(info, spent=_spent(began, folder, phases, len(gathered.labels)), notes=(*info.notes, *left_out))
         write_run(folder, info)
         listener.baseline(info.untouched, info.objectives, info.samples_of(info.untouched))
         listener.phase(SOLVING)
-        for number, head in enumerate(heads.tried()):
-            record = _record(heads, head, info, number)
-            append_record(folder, record)
-            listener.trial(record)
-        ended = "all heads were solved for"
+        ended, longest = "all heads were solved for", 0.0
+        with interrupted_as(f"interrupted; what was solved for is kept in {folder}", exporting(folder)):
+            for number, head in enumerate(heads.tried()):
+                record = _record(heads, head, info, number)
+                append_record(folder, record)
+                listener.trial(record)
+                longest = max(longest, head.seconds)
+                if end is not None and number + 1 < heads.plans and CLOCK.now() + longest + CLOSING_SECONDS > end:
+                    ended = "the time is up"
+                    break
         write_run(folder, replace(info, ended=ended, spent=_spent(began, folder, phases, len(gathered.labels))))
     return Run.open(folder)
+
+
+def exporting(folder: Path) -> str:
+    """Return a line that says how what is in a run's folder is exported."""
+    return f"to export it: tuner export {shlex.quote(str(folder))} OUT"
 
 
 def needs_training(run: Run) -> str:
@@ -169,13 +194,25 @@ def export(
     refit: bool,
     test: bool,
     page: dict[str, Path] | None,
+    task: str | PathLike[str] | None = None,
+    plugins: Iterable[Path | str] = (),
+    time: str | None = None,
+    memory: str | None = None,
 ) -> Path:
     """Write a trial of such a run as a bundle; see `tuner.export`.
 
     Raises:
         RunError: The model is not there any more, or the run's files do not fit together.
-        UsageError: Int8 costs more of an accuracy than it may.
+        UsageError: Int8 costs more of an accuracy than it may; or an option is given that is for plans that train.
+        BudgetError: It took longer than it may; there is no bundle then.
     """
+    given = {"--task": task, "--plugin": tuple(plugins), "--memory": memory}
+    if unused := [name for name, value in given.items() if value]:
+        raise UsageError(
+            f"{' and '.join(unused)} cannot be used with {run.place}, a run made without PyTorch, which keeps all that "
+            "its export needs: leave it out"
+        )
+    limits = CommandLimits.read(time, None)
     if plan.runtime.precision == "int8" and record.plan is not None and record.plan.runtime.precision != "int8":
         record = _in_int8(run, record, plan.runtime.int8_loss)
     try:
@@ -191,6 +228,8 @@ def export(
         info = write(heads, head, plan, part, run=origin, plugins=run.info.plugins, **asked)
         if page is not None:
             add_page(page, part, info)
+        if limits.end is not None and CLOCK.now() > limits.end:
+            raise BudgetError("the export took longer than --time allows: give more time")
     scores = {name: value for name, value in info.scores.from_pixels.items() if name.startswith("test_")}
     append_export(run.folder, ExportInfo(out.resolve().name, record.trial, refit, scores, heads.count("local.test")))
     note_bundle(out, run.info.config.task)

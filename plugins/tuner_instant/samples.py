@@ -15,6 +15,7 @@ from tuner.errors import TaskError
 from tuner.ort.session import FEATURES, Session
 from tuner.processors import usable_processors
 from tuner.reading import kind_of
+from tuner.search.setting import RUN_RESERVE
 from tuner.targets import SINGLE_LABEL
 from tuner.task.data.entry import EntrySource
 from tuner.task.data.samples import Samples
@@ -130,7 +131,7 @@ def gather(
         classifier: Its model.
         step: Called with how many were run.
         widths: Bits of the weights of the networks that see each sample.
-        most_bytes: What the features may take; None for no limit.
+        most_bytes: What the run's folder may take, which holds them; None for no limit.
         whole: Whether only the whole network counts, and no shallower cut.
 
     Returns:
@@ -145,12 +146,13 @@ def gather(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "features.onnx"
         sessions = [Session(classifier.write(path, cuts, bits=width), 1) for width in widths]
-    need = bytes_of(sum(map(len, rows.values())), cuts, widths)
-    if most_bytes is not None and need > most_bytes:
-        raise TaskError(
-            f"--storage {format_limit(most_bytes)}: the features of all samples take {format_bytes(need)}: give more"
-        )
     partitions, done, of = dict(task.partitions()), 0, sum(map(len, rows.values()))
+    need = bytes_of(of, cuts, widths) + sum(partitions[name].labels[rows[name]].nbytes for name in rows)
+    if most_bytes is not None and need + RUN_RESERVE > most_bytes:
+        raise TaskError(
+            f"--storage {format_limit(most_bytes)}: the features of all samples take {format_bytes(need)}, and the "
+            f"other files of the run up to {format_bytes(RUN_RESERVE)}: give more"
+        )
     codes = [Codes(of, cut.features) for cut in cuts * len(widths)]
     labels, parts, left_out = list[Labels](), dict[str, tuple[int, int]](), list[str]()
 

@@ -154,8 +154,8 @@ def call(arguments: list[str]) -> int:
         code = error.exit_code if isinstance(error, TunerError) else MISTAKE
         return _failed(code, line, *map(printable, trace))
     except KeyboardInterrupt as interruption:
-        commands = (f"to continue:\n{printable(command)}" for command in interruption.args)
-        return _failed(INTERRUPTED, "interrupted; what was finished is kept", *commands)
+        lines = interruption.args or ("interrupted; what was finished is kept",)
+        return _failed(INTERRUPTED, *map(printable, lines))
     except ReaderGoneError:
         lose(sys.stdout)
     return DONE

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -91,10 +91,11 @@ def ended_by(end: float | None) -> Iterator[None]:
 
 
 @contextmanager
-def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
+def guarded(what: str, limits: CommandLimits, leaving: Callable[[], str] = str) -> Iterator[None]:
     """End this process, in one line, where a block that works in it breaks a limit; `what` names the block.
 
-    Without a limit on memory, it may add a share of what is free: the system would end it without a line.
+    Without a limit on memory, it may add a share of what is free: the system would end it without a line. `leaving` is
+    called right before the end; what it returns ends the line.
     """
     done, process = threading.Event(), psutil.Process()
     resting = process.memory_info().rss
@@ -106,9 +107,9 @@ def guarded(what: str, limits: CommandLimits) -> Iterator[None]:
         while not done.wait(POLL_SECONDS):
             added = process.memory_info().rss - resting
             if added > most:
-                _leave(f"{what} took {added / 1e6:,.0f} MB, {reason}")
+                _leave(f"{what} took {added / 1e6:,.0f} MB, {reason}{leaving()}")
             if limits.end is not None and CLOCK.now() > limits.end:
-                _leave(f"{what} took longer than --time allows: give more time")
+                _leave(f"{what} took longer than --time allows: give more time{leaving()}")
 
     watcher = threading.Thread(target=watch, daemon=True)
     with ended_by(limits.end):

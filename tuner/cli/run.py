@@ -66,7 +66,8 @@ def run(
         with ended_after(seconds, started):
             result = tune(_file_of(task, request.out), **vars(request), started=started, listener=listener, **newest)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(continue_command(task, request, listener.folder, as_json=json_output)) from None
+        again = continue_command(task, request, listener.folder, as_json=json_output)
+        raise KeyboardInterrupt("interrupted; what was finished is kept", "to continue:", again) from None
     if json_output:
         print_line(document("run-1", as_json(result)))
     else:

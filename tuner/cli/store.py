@@ -32,7 +32,8 @@ def forget(
     Parameters
     ----------
     task
-        A task.toml, a file.py:function, or a built-in task; or a bundle's folder, to delete only the samples it keeps.
+        A task.toml, a file.py:function, or a built-in task; or the folder of a bundle, or of a run made without
+        PyTorch, to delete only the samples it keeps.
     store
         The feature store's folder [default: in the user's cache].
     bundle

@@ -14,17 +14,13 @@ _HANGUP = [signal.Signals[name] for name in ("SIGHUP",) if name in signal.Signal
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user ended a call from Python; a notebook shows these lines in place of a traceback."""
-
-    def __init__(self, *lines: str) -> None:
-        super().__init__()
-        self._lines = lines
+    """The user ended a call; a notebook shows the lines, which are its arguments, in place of a traceback."""
 
     def __str__(self) -> str:
-        return "\n".join(self._lines)
+        return "\n".join(self.args)
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for it
-        return [*self._lines]
+        return [*self.args]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
 from tuner.commands.bundles.held import HeldSamples, complete, held_by, noted_bundles, strip
 from tuner.commands.bundles.rings import clear_ring, forget_rounds, ring_folder, ring_folders
+from tuner.distribution import offered
 from tuner.errors import StoreError, TaskError, TunerError, first_line
 from tuner.files import cache_place
 from tuner.plugin.core import load_task
@@ -103,7 +104,8 @@ def forget(task: str, folder: Path | None = None, bundles: Sequence[Path] = ()) 
 
     Args:
         task: As for `tuner.run`; or the folder of a bundle, whose ring alone is then emptied. Its rounds hold features
-            of these samples, but for those of exits: they are removed, and the bundle is in use as exported.
+            of these samples, but for those of exits: they are removed, and the bundle is in use as exported. Or
+            what a plugin has kept samples of, such as a run without PyTorch, or the data of such runs.
         folder: Folder of the store; by default the user's own.
         bundles: Folders of bundles from which the features of the user's samples that were exported are removed too.
 
@@ -116,6 +118,10 @@ def forget(task: str, folder: Path | None = None, bundles: Sequence[Path] = ()) 
     if kind_of(Path(task) / FILE) == "file":
         samples = _forget_device(Path(task))
         return ForgottenSamples(Bundle.read(Path(task)).name, 0, 0, samples, _still_held([Path(task)], bundles))
+    samples = sum(point.load()(task) for point in offered("tuner.forgetters").values())
+    if samples and Path(task).is_dir() and not (Path(task) / "task.toml").exists():
+        name = Path(task).resolve().name
+        return ForgottenSamples(name, 0, 0, samples, _still_held(list(noted_bundles(name, task)), bundles))
     loaded = _loaded(task)
     forget_readable()
     ids = list[str]()
@@ -129,7 +135,7 @@ def forget(task: str, folder: Path | None = None, bundles: Sequence[Path] = ()) 
         forget_calibrated()
         records, files = _forget_records(store, ids)
     known, failed = list(noted_bundles(loaded.name, task)), list[str]()
-    samples = sum(map(clear_ring, ring_folders(loaded.name)))
+    samples += sum(map(clear_ring, ring_folders(loaded.name)))
     for bundle in known:
         try:
             samples += _forget_device(bundle)

@@ -1,21 +1,33 @@
 """`tuner run` where PyTorch is not: heads at several cuts of an ONNX classifier, as a run."""
 
 import json
+import queue
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.plugins.instant.test_instant import OLD, OWN, photos
 from tests.schemas import check
+from tuner.awake import CLOCK
 from tuner.bundle.format import Bundle
 from tuner.bundle.onnx_check import check_model
+from tuner.cli import fence
 from tuner.commands.bundles.export import export
-from tuner.errors import RunError, TunerError
+from tuner.commands.interruption import Interrupted
+from tuner.commands.limits import CommandLimits
+from tuner.commands.store import forget
+from tuner.errors import BudgetError, RunError, TaskError, TunerError, UsageError
 from tuner.ort.session import FEATURES, Session
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
@@ -23,7 +35,9 @@ from tuner.results.run import Run
 from tuner.results.views.pick import pick_trial
 from tuner.runtime import Personaliser, SolvingTrainer
 from tuner.search.listener import Listener
+from tuner.search.setting import RUN_RESERVE
 from tuner_instant.classifier import Classifier, feature_name
+from tuner_instant.commands import _guarded
 from tuner_instant.features import Codes, Gathered
 from tuner_instant.runs import Asked, run
 
@@ -58,16 +72,18 @@ def network(path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a model, photos of the user's and known ones, and a run of them."""
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give a cache, and a folder with a model, photos of the user's and known ones, and a run of them."""
     folder = tmp_path_factory.mktemp("run")
     network(folder / "model.onnx")
     photos(folder / "mine", OWN, 12, 1)
     photos(folder / "known" / "train", OLD, 6, 2)
     photos(folder / "known" / "val", OLD, 6, 3)
     (folder / "known" / "classes.tsv").write_text("class\tindex\n" + "".join(f"{name}\t{name[3:]}\n" for name in OLD))
-    run(Asked(folder / "mine", folder / "model.onnx", folder / "known", out=folder / "run"), Listener(), Budget())
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CACHE", str(folder / "cache"))
+        run(Asked(folder / "mine", folder / "model.onnx", folder / "known", out=folder / "run"), Listener(), Budget())
+        yield folder
 
 
 def test_cuts_are_pooled_as_numpy_pools_them_and_rise_in_cost(place: Path, tmp_path: Path) -> None:
@@ -153,11 +169,70 @@ def test_what_was_solved_for_until_an_interruption_can_be_exported(place: Path, 
             if record.trial == 1:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match=f"is kept in {tmp_path}/run\nto export it: tuner export {tmp_path}/run OUT"):
         run(Asked(place / "mine", place / "model.onnx", out=tmp_path / "run"), Stops(), Budget())
     found = Run.open(tmp_path / "run")
     assert (len(found.records), found.info.ended.partition(";")[0]) == (2, "interrupted")
     assert Bundle.open(export(found, tmp_path / "bundle")).labels == tuple(sorted(OWN))
+
+
+def test_where_the_time_is_up_no_further_head_is_begun(place: Path, tmp_path: Path) -> None:
+    asked = Asked(place / "mine", place / "model.onnx", out=tmp_path / "run")
+    found = run(asked, Listener(), Budget(), end=CLOCK.now())
+    assert (len(found.records), found.info.ended) == (1, "the time is up")
+    export(found, tmp_path / "bundle")
+
+
+def test_a_command_that_is_ended_leaves_no_copy_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, memory = queue.Queue[str](), SimpleNamespace(rss=0)
+    monkeypatch.setattr(fence, "_leave", said.put)
+    monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(memory_info=lambda: memory))
+    with _guarded("tuner run", CommandLimits(memory_bytes=1), lambda: "; this is kept"):
+        copy = Path(tempfile.mkdtemp())
+        memory.rss = 2
+        assert said.get(timeout=10).endswith("give more; this is kept")
+        assert not copy.exists()
+
+
+def test_storage_counts_the_whole_folder(place: Path, tmp_path: Path) -> None:
+    asked = Asked(place / "mine", place / "model.onnx", out=tmp_path / "run", storage_bytes=RUN_RESERVE)
+    with pytest.raises(TaskError, match="and the other files of the run"):
+        run(asked, Listener(), Budget())
+
+
+def test_an_export_refuses_what_is_for_plans_that_train_and_takes_no_longer_than_it_may(
+    place: Path, tmp_path: Path
+) -> None:
+    found = Run.open(place / "run")
+    with pytest.raises(UsageError, match="--task and --plugin and --memory cannot"):
+        export(found, tmp_path / "bundle", task="task.toml", plugins=["own.py"], memory="1GB")
+    with pytest.raises(BudgetError, match="give more time"):
+        export(found, tmp_path / "bundle", time="0.001s")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_an_ordinary_run_of_a_space_file_of_the_same_name_is_exported_as_one(place: Path, tmp_path: Path) -> None:
+    found = Run.open(place / "run")
+    info = replace(found.info, identity=replace(found.info.identity, space="Space(name='instant')"))
+    with pytest.raises(RunError, match="has no weights"):
+        export(replace(found, info=info), tmp_path / "bundle")
+
+
+def test_forgetting_the_photos_removes_their_features_from_every_run_of_them(place: Path, tmp_path: Path) -> None:
+    photos(tmp_path / "mine", OWN, 8, 1)
+    folders = [tmp_path / name for name in ("first", "second", "copy")]
+    for out in folders[:2]:
+        found = run(Asked(tmp_path / "mine", place / "model.onnx", out=out), Listener(), Budget())
+    shutil.copytree(folders[1], folders[2])
+    count = found.info.spent.prefix_samples
+    assert count == 8 * len(OWN)
+    assert forget(str(tmp_path / "mine")).samples == 2 * count
+    kept = [folder.name for folder in folders if (folder / "samples.safetensors").exists()]
+    assert kept == ["copy"]
+    assert forget(str(folders[2])).samples == count
+    assert (place / "run" / "samples.safetensors").exists()  # of other photos
+    with pytest.raises(RunError, match="such as after tuner forget"):
+        export(Run.open(folders[2]), tmp_path / "bundle")
 
 
 def test_a_run_whose_model_has_changed_is_not_exported(place: Path, tmp_path: Path) -> None:
@@ -181,6 +256,7 @@ def test_the_commands_need_the_base_package_alone(place: Path, tmp_path: Path) -
     commands = [
         [*own, "--dry-run", "--json"],
         own,
+        [*own[:-1], tmp_path / "short", "--time", "10m"],
         ["show", tmp_path / "run", "--details"],
         ["export", tmp_path / "run", bundle, "--trainable"],
         ["predict", bundle, place / "mine" / "red" / "0.png"],
@@ -188,13 +264,16 @@ def test_the_commands_need_the_base_package_alone(place: Path, tmp_path: Path) -
         own[:2],
     ]
     code = f"""import sys; sys.modules.update(dict.fromkeys({extras}))
+from tuner_instant import runs
+runs.CLOSING_SECONDS = 1e9
 from tuner.cli.app import call
 print([call(words) for words in {[[*map(str, words)] for words in commands]}])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     lines = done.stdout.splitlines()
-    assert lines[-1] == "[0, 0, 0, 0, 0, 1, 1]", done.stderr
+    assert lines[-1] == "[0, 0, 0, 0, 0, 0, 1, 1]", done.stderr
     check(json.loads(lines[0]))
     assert "plans that train need the extra tune: pip install" in done.stdout
     assert "head in closed form after 1 block" in done.stdout
+    assert "ended: the time is up" in " ".join(done.stdout.split())
     assert "--trials is for plans that train" in done.stderr
     assert "needs the ONNX file of a classifier: give --model" in done.stderr

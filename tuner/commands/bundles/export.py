@@ -115,7 +115,7 @@ def export(
     """
     record = pick_trial(run, pick)
     weights = run.folder / "trials" / str(record.trial) / WEIGHTS
-    solver = offered("tuner.exporters").get(run.info.space_name)  # of plans that are solved without PyTorch
+    solver = offered("tuner.exporters").get(run.info.identity.space)  # of plans that are solved without PyTorch
     if record.plan is None or not (solver or weights.is_file()):
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):
@@ -125,14 +125,14 @@ def export(
     kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
     if solver is not None:
-        return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, page=page))
+        given = {"task": task, "plugins": plugins, "time": time, "memory": memory, "page": page}
+        return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, **given))
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
-    scores = {"trial": record.values, "untouched": run.info.untouched.values}
     origin = {
         "run": {"trial": record.trial, "seed": run.info.config.seed},
         "plugins": trained_by(host, plan, record.knobs),
-        "scores": scores,
+        "scores": {"trial": record.values, "untouched": run.info.untouched.values},
         "parent": None,
     }
     opening = opened_run(run, host, plan, task, limits, many_jobs=refit)
