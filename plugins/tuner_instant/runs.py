@@ -207,11 +207,8 @@ def export(
         BudgetError: It took longer than it may; there is no bundle then.
     """
     given = {"--task": task, "--plugin": tuple(plugins), "--memory": memory}
-    if unused := [name for name, value in given.items() if value]:
-        raise UsageError(
-            f"{' and '.join(unused)} cannot be used with {run.place}, a run made without PyTorch, which keeps all that "
-            "its export needs: leave it out"
-        )
+    if unused := " and ".join(name for name, value in given.items() if value):
+        raise UsageError(f"{unused} cannot be used with {run.place}, a run made without PyTorch: leave {unused} out")
     limits = CommandLimits.read(time, None)
     if plan.runtime.precision == "int8" and record.plan is not None and record.plan.runtime.precision != "int8":
         record = _in_int8(run, record, plan.runtime.int8_loss)
