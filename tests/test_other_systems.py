@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tools.portable import EXITS, TAIL, TOLERANCE, difference, made, main
+from tests.runtime.bundles import trainable_bundle
+from tools.portable import EXITS, NETWORK, TAIL, TOLERANCE, difference, made, main
 from tuner.bundle.format import CONFORMANCE
+from tuner.task.builtin import digits
 from tuner_conformance.files import TENSORS
 
 ROOT = Path(__file__).parent.parent
@@ -29,9 +31,14 @@ def ran(system: str, folder: Path, *arguments: object) -> subprocess.CompletedPr
 
 def made_here(folder: Path) -> Path:
     """Write bundles with what this system answers; return their folder."""
-    place = folder / "made"
+    place, network = folder / "made", folder / NETWORK
+    network.mkdir()
     with np.load(OLD / "inputs" / "digits-to-learn.npz") as file:
-        bundles = {TAIL: OLD / "digits" / "bundle", EXITS: OLD / "exits" / "bundle"}
+        bundles = {
+            TAIL: OLD / "digits" / "bundle",
+            EXITS: OLD / "exits" / "bundle",
+            NETWORK: trainable_bundle(digits(), network, 0),
+        }
         made(place, bundles, file["x"][::2], list(file["y"][::2]))
     return place
 
@@ -47,7 +54,7 @@ def test_bundles_predict_and_learn_without_what_linux_has(place: Path, system: s
     done = ran(system, ROOT, "tools.portable", place, "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.splitlines()[-1])
-    assert len(rows) >= 11
+    assert len(rows) >= 13
     assert {name: differs for name, (_, differs) in rows.items() if differs > TOLERANCE} == {}
     rounds = json.loads((place / "expected.json").read_text())["watch, one round"]["rounds"]
     assert len(rounds) == 1

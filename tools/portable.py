@@ -1,7 +1,8 @@
 """What a device does with a bundle, compared with another device: `python -m tools.portable FOLDER`, base package only.
 
-``--make`` writes into FOLDER, on the device that is compared with, two bundles of digits (a tail, and exits), samples,
-and all answers. Any other device, of another system or processor, does the same with FOLDER and must answer the same.
+``--make`` writes into FOLDER, on the device that is compared with, bundles of digits, samples, and all answers. The
+bundles have a trained tail, exits, and a whole network, which is tuned without PyTorch. Any other device, of another
+system or processor, does the same with FOLDER and must answer the same.
 """
 
 import argparse
@@ -22,12 +23,17 @@ from typing import Any
 import numpy as np
 
 from tuner.arrays import Array
-from tuner.bundle.format import CONFORMANCE, Bundle
+from tuner.bundle.format import CONFORMANCE, MODEL, Bundle
 from tuner.cli.app import call
+from tuner.results.records.config import Budget
 from tuner.runtime import ExitsTrainer, Trainer
+from tuner.search.listener import Listener
 from tuner_conformance.files import compared, write_set
+from tuner_instant.runs import Asked
+from tuner_instant.runs import run as solve
 
-TAIL, EXITS, SAMPLES, EXPECTED = "tail", "exits", "samples.npz", "expected.json"
+TAIL, EXITS, NETWORK = "tail", "exits", "network"
+SAMPLES, EXPECTED = "samples.npz", "expected.json"
 #: Largest difference of a probability, a loss or an accuracy; all else must be equal. As of conformance sets' logits.
 TOLERANCE = 1e-3
 EPOCHS = 2
@@ -61,6 +67,7 @@ class Device:
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.bundles = {name: Path(shutil.copytree(folder / name, scratch / name)) for name in (TAIL, EXITS)}
         self._scratch, self._photos = scratch, scratch / "photos"
+        shutil.copy(folder / NETWORK / MODEL, scratch / "network.onnx")
         with np.load(folder / SAMPLES) as file:
             self._samples, self._labels = list(file["x"]), [str(label) for label in file["y"]]
         for number, (sample, label) in enumerate(zip(self._samples, self._labels, strict=True)):
@@ -82,6 +89,8 @@ class Device:
             "status": lambda: self._json("status", self.bundles[TAIL])["round"],
             "rollback": lambda: self._json("rollback", self.bundles[TAIL])["round"],
             "forget": lambda: self._json("forget", self.bundles[TAIL])["samples"],
+            "run without PyTorch": self._tuned,
+            "labels add": self._labelled,
         }
         return [_timed(name, do) for name, do in every.items()]
 
@@ -120,6 +129,27 @@ class Device:
         events = [json.loads(row) for row in rows]
         answers = sorted([Path(one["file"]).name, one["label"]] for one in events if "label" in one)
         return {"answers": answers, "rounds": [one["round"] for one in events if "round" in one]}
+
+    def _tuned(self) -> dict[str, Any]:
+        """Tune the network of a bundle on all samples but those of one label; return scores and an export's answers."""
+        known = [at for at, label in enumerate(self._labels) if label != max(self._labels)]
+        task = self._scratch / "task.toml"
+        model, local = '[model]\nweights = "network.onnx"', '[local]\nkind = "arrays"\ntrain = "moved.npz"'
+        task.write_text(f"{model}\n{local}\n", encoding="utf-8")
+        x, y = np.stack([self._samples[at] for at in known]), np.array([int(self._labels[at]) for at in known])
+        np.savez(self._scratch / "moved.npz", x=x, y=y)
+        run = solve(Asked(task, out=self._scratch / "run"), Listener(), Budget())
+        self._json("export", run.folder, self._scratch / "tuned", "--trainable")
+        scores = [[one.values["local_accuracy"], one.values["bundle_bytes"]] for one in run.records]
+        return {"trials": scores, "answers": self._predicted(self._scratch / "tuned")}
+
+    def _labelled(self) -> list[list[Any]]:
+        """Add the label that was left out, and return the answers."""
+        label = max(self._labels)
+        self._json(
+            "labels", "add", self._scratch / "tuned", label, self._photos / label, "--out", self._scratch / "more"
+        )
+        return self._predicted(self._scratch / "more")
 
     def _json(self, *arguments: object) -> Any:
         return json.loads(self._printed(*arguments, "--json"))
@@ -174,11 +204,12 @@ def exported(folder: Path) -> dict[str, Path]:
     from tuner.task.builtin import digits
 
     os.environ["TUNER_CACHE"] = str(folder / "cache")
-    for name in (TAIL, EXITS):
+    for name in (TAIL, EXITS, NETWORK):
         (folder / name).mkdir()
     return {
         TAIL: trainable_bundle(digits(), folder / TAIL),
         EXITS: trainable_exits(known_digits(), folder / EXITS, HeadsPlan("exits-only")),
+        NETWORK: trainable_bundle(digits(), folder / NETWORK, 0),
     }
 
 
