@@ -210,7 +210,7 @@ def test_weights_that_forget_are_not_exported(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_broken_limit_leaves_nothing_and_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BudgetError, match="more than memory allows .*; refit=False exports the trial's own weights"):
+    with pytest.raises(BudgetError, match=r"more than memory allows .*; refit=False exports the trial's own weights"):
         exported(FakeSession(TOO_LARGE), tmp_path, monkeypatch, memory="1MB")
     monkeypatch.setattr(Refit, "seconds", lambda *_: 9000.0)
     with pytest.raises(BudgetError, match=r"the refit takes about .* of time are left: give more; refit=False"):
