@@ -32,7 +32,7 @@ def reason_to_end(
         return f"{limits.trials} trials are done"
     if setting.seconds_left <= CLOSING_SECONDS:
         kept = setting.reserve is not None and setting.reserve.seconds > 0
-        return f"the time is up{', but for that of the last training' if kept else ''}"
+        return f"the time is up{', the rest is kept to train the pick on all samples' if kept else ''}"
     if limits.flat_seconds is not None and flat_seconds > limits.flat_seconds:
         return f"no better front for {format_seconds(limits.flat_seconds)}"
     if idle >= REFUSALS_IN_A_ROW:
