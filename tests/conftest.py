@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
-from tests.pretrained import with_rates, with_weights
+from tests.pretrained import keep_weights, with_rates, with_weights
 from tests.schemas import checked_dumps
 from tests.warm import Processes
 
@@ -27,9 +27,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("TUNER_DATA", str(Path(__file__).parents[2] / "shared" / "data"))
-if "TESTS_RATES" not in os.environ:  # this process starts those that test
-    os.environ["TESTS_RATES"] = tempfile.mkdtemp(prefix="tuner-rates-")
-    atexit.register(shutil.rmtree, os.environ["TESTS_RATES"], ignore_errors=True)
+if "TESTS_SHARED" not in os.environ:  # this process starts those that test
+    os.environ["TESTS_SHARED"] = tempfile.mkdtemp(prefix="tuner-tests-")
+    atexit.register(shutil.rmtree, os.environ["TESTS_SHARED"], ignore_errors=True)
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 #: What is imported stays: looking for garbage among it takes a fifth of the time.
@@ -77,6 +77,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_CACHE", str(folder))
         yield folder
+    keep_weights(folder)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

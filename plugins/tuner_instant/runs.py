@@ -129,7 +129,7 @@ def run(asked: Asked, listener: Listener, limits: Budget, end: float | None = No
         listener.baseline(info.untouched, info.objectives, info.samples_of(info.untouched))
         listener.phase(SOLVING)
         ended, longest = "all heads were solved for", 0.0
-        with interrupted_as(f"interrupted; what was solved for is kept in {folder}", exporting(folder)):
+        with interrupted_as(f"interrupted; the heads that were solved are kept in {folder}", exporting(folder)):
             for number, head in enumerate(heads.tried()):
                 record = _record(heads, head, info, number)
                 append_record(folder, record)
@@ -150,7 +150,7 @@ def exporting(folder: Path) -> str:
 def needs_training(run: Run) -> str:
     """Return a line on the plans that this run could not try."""
     plans = len(run.info.model.depths) * (2 if run.info.task.global_val else 1)
-    return f"{plans} plans that train need the extra tune: pip install '{NAME}[tune]'"
+    return f"{plans} plans that train were not tried: pip install '{NAME}[tune]', and run again"
 
 
 @dataclass(frozen=True, slots=True)

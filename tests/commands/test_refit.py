@@ -18,7 +18,7 @@ from tuner.cli.text.bundles import format_bundle
 from tuner.commands import refit
 from tuner.commands.bundles import export as command
 from tuner.commands.limits import NO_LIMITS, CommandLimits
-from tuner.commands.refit import Refit, refit_pick
+from tuner.commands.refit import Refit, refit_in_run
 from tuner.errors import BudgetError, BundleError, StoreError
 from tuner.plan.parts import RuntimePlan
 from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
@@ -106,7 +106,7 @@ def test_the_trial_is_trained_once_more_with_its_seed_and_said_before(
     assert trial.plan.data.refit
     assert trial.plan.local_samples == trial.plan.task.local_train + trial.plan.task.local_val
     (line,) = said
-    assert "refitting trial 3 on all 287 local samples, the 107 that judged it included: about " in line
+    assert "refitting trial 3 on all 287 local samples, the 107 for validation included: about " in line
     assert "--no-refit" in line
 
 
@@ -138,26 +138,27 @@ def test_the_run_refits_its_pick_in_time_and_the_export_only_writes_it(
     folder, said, heard = tmp_path / "run", list[str](), Listener()
     heard.say = said.append  # type: ignore[assignment,method-assign]  # this one's
     shutil.copytree(FIXTURES / "run", folder)
-    run = replace(Run.open(folder), best=3)
+    run = Run.open(folder)
+    again = Refit(run, run.record(3))
     stale = folder / "trials" / "0" / "refit" / "weights.safetensors"
     stale.parent.mkdir(parents=True)
     stale.touch()
-    refit_pick(run, FakeSession(DONE), CommandLimits(CLOCK.now() - 1), heard)  # type: ignore[arg-type]
-    assert said[-1] == "no time is left to refit trial 3: tuner export does it"
+    refit_in_run(again, FakeSession(DONE), CommandLimits(CLOCK.now() - 1), heard)  # type: ignore[arg-type]
+    assert said[-1] == "no time is left to refit trial 3: tuner export will do it"
     assert not stale.exists()
-    refit_pick(run, FakeSession(TOO_LARGE), NO_LIMITS, heard)  # type: ignore[arg-type]
-    assert said[-1] == "trial 3 was not refitted: on all samples it takes more memory than --memory allows"
+    refit_in_run(again, FakeSession(TOO_LARGE), NO_LIMITS, heard)  # type: ignore[arg-type]
+    assert said[-1] == "trial 3 was not refitted: on all samples it needs more memory than --memory allows"
     forgets = FakeSession(JobResult("result", Outcome({"global_accuracy": 0.0})))
-    refit_pick(run, forgets, NO_LIMITS, heard)  # type: ignore[arg-type]
+    refit_in_run(again, forgets, NO_LIMITS, heard)  # type: ignore[arg-type]
     assert "trial 3 was not refitted: RunError: it would lower the global accuracy" in said[-1]
     assert not list(folder.glob("trials/*/refit/*")), "what was refused is never exported"
-    refit_pick(run, FakeSession(BROKEN), NO_LIMITS, heard)  # type: ignore[arg-type]
+    refit_in_run(again, FakeSession(BROKEN), NO_LIMITS, heard)  # type: ignore[arg-type]
     assert said[-1] == "trial 3 was not refitted: TunerError: w is no longer finite"
     assert not list(folder.glob("trials/*/refit/*"))
-    first, again = FakeSession(DONE), FakeSession(DONE)
-    for session in (first, again):
-        refit_pick(run, session, NO_LIMITS, heard)  # type: ignore[arg-type]
-    assert (len(first.trials), len(again.trials)) == (1, 0), "a run that is resumed has it"
+    first, second = FakeSession(DONE), FakeSession(DONE)
+    for session in (first, second):
+        refit_in_run(again, session, NO_LIMITS, heard)  # type: ignore[arg-type]
+    assert (len(first.trials), len(second.trials)) == (1, 0), "a run that is resumed has it"
     session = FakeSession(BROKEN)
     written, *_ = exported(session, tmp_path, monkeypatch, of=folder)
     assert written["weights"] == b"refitted"
@@ -249,7 +250,9 @@ def test_the_local_scores_are_those_from_before_and_say_so() -> None:
     assert Scores.from_dict(scores.to_dict()) == scores
     info = replace(Bundle.open(FIXTURES / "bundle").info, scores=scores)
     text = format_bundle(Path("out"), info, {"local_accuracy": 107})
-    assert "local accuracy: measured before the refit, on 107 samples that it then learned too" in text
+    assert (
+        "local accuracy: measured before the refit, on 107 validation samples, which the refit then trained on" in text
+    )
     assert "warning: a session" in text
 
 

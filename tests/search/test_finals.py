@@ -17,7 +17,6 @@ from tuner.search.finals import LATE, REFIT_MARGIN, Finals
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 from tuner.search.scoring import Baselines
-from tuner.search.setting import Reserve
 
 SECONDS = 10.0
 
@@ -83,19 +82,20 @@ def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> 
 
 
 def test_time_is_kept_to_refit_the_pick_unless_that_takes_too_much_of_it(tmp_path: Path) -> None:
-    limits, reserve = replace(setting().limits, time_seconds=100.0), Reserve()
-    one = replace(setting(), limits=limits, reserve=reserve, end=CLOCK.now() + 100)
+    limits = replace(setting().limits, time_seconds=100.0)
+    one = replace(setting(), limits=limits, refits=True, end=CLOCK.now() + 100)
     finals = Finals(one, lambda _one, _rung: SECONDS, lambda _rung: 0.7)
     given = cast("Baselines", SimpleNamespace(on=lambda _rung: {"global_accuracy": 0.8}))
     checkpoints = Checkpoints(lambda number: tmp_path / str(number) / "weights.safetensors")
     for seconds, kept in ((2.0, True), (50.0, False)):
-        records = [replace(one, values={**one.values, "train_seconds": seconds}) for one in RECORDS]
+        records = [replace(each, values={**each.values, "train_seconds": seconds}) for each in RECORDS]
         finals.keep_for_refit(records, [1, 4], given, checkpoints)
         plan = plan_of(records[1])
         samples = plan.local_samples + plan.task.local_val + plan.global_samples
         expected = REFIT_MARGIN * seconds * samples / plan.train_samples
-        assert reserve.seconds == (pytest.approx(expected) if kept else 0), "trial 4 forgets: it is not the pick"
-        assert one.seconds_left == pytest.approx(100 - reserve.seconds, abs=5)
+        assert one.reserve.seconds == (pytest.approx(expected) if kept else 0), "trial 4 forgets: it is not the pick"
+        assert one.seconds_left == pytest.approx(100 - one.reserve.seconds, abs=5)
+        assert bool(str(one.reserve)) is kept
 
 
 def test_the_front_is_of_the_finals_alone_which_all_samples_judge() -> None:

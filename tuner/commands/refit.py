@@ -99,7 +99,7 @@ class Refit:
                 expected = self.seconds(session.missing([plan], store) if plan.cached else 0)
                 listener.say(
                     f"refitting trial {self.record.trial} on all {plan.local_samples:,} local {info.task.noun}, the "
-                    f"{info.task.local_val:,} that judged it included: about {format_seconds(expected)} ({note})"
+                    f"{info.task.local_val:,} for validation included: about {format_seconds(expected)} ({note})"
                 )
                 _require(limits, expected)
                 listener.phase(REFITTING)
@@ -129,23 +129,20 @@ class Refit:
             raise RunError(f"it would lower the {score.title} from {score.text(before)} to {score.text(after)}")
 
 
-def refit_pick(run: Run, session: RemoteSession, limits: CommandLimits, listener: Listener) -> None:
-    """Refit the trial that a run picks, while there is time left: its export then only writes it."""
-    if run.best is None:
-        return
-    again = Refit(run, run.record(run.best))
-    for folder in run.folder.glob("trials/*/refit"):
+def refit_in_run(again: Refit, session: RemoteSession, limits: CommandLimits, listener: Listener) -> None:
+    """Refit what a run picks, while there is time left: its export then only writes it."""
+    for folder in again.run.folder.glob("trials/*/refit"):
         if folder != again.kept.parent or not again.is_kept:  # of what an earlier session picked, or was killed at
             shutil.rmtree(folder, ignore_errors=True)
     part, name = again.kept.with_suffix(".new"), f"trial {again.record.trial}"
     try:
-        if again.carry_out(session, part, limits, listener, note="so that its export is quick") == part:
+        if again.carry_out(session, part, limits, listener, note="tuner export is quick then") == part:
             write_private(again.kept.with_suffix(HASH), file_hash(part))
             part.replace(again.kept)
     except MemoryLimitError:
-        listener.say(f"{name} was not refitted: on all samples it takes more memory than --memory allows")
+        listener.say(f"{name} was not refitted: on all samples it needs more memory than --memory allows")
     except BudgetError:
-        listener.say(f"no time is left to refit {name}: tuner export does it")
+        listener.say(f"no time is left to refit {name}: tuner export will do it")
     except (TunerError, RuntimeError, OSError) as error:
         listener.say(f"{name} was not refitted: {first_line(error)}")
     finally:

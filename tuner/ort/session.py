@@ -155,7 +155,7 @@ def require_bounded(model: Path | bytes, sample: Sequence[int], most: int, error
     except (BundleError, OSError) as reason:
         raise error(_unloaded(model, reason)) from None
     if peak > most:
-        text = f"takes {peak / 1e9:.3g} GB of memory at once, more than {most / 1e9:.1f} GB"
+        text = f"takes {peak / 1e9:.3g} GB of memory at once, more than the {most / 1e9:.1f} GB that a model may"
         raise error(f"{named(model)} {text}: use a smaller model, or smaller batches")
 
 

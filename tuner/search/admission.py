@@ -202,9 +202,8 @@ class Admission:
             first, last, left = (f"{value / scale:,.3g}" for value in (low, high, limit))
             needs = f"{first} {unit}" if first == last else f"{first} to {last} {unit} ({100 * level:.0f} %)"
             has = f"{format_limit(int(limit))} are allowed" if name == "memory" else f"{left} {unit} are left"
-            kept = name == "time" and self._setting.reserve is not None and self._setting.reserve.seconds > 0
-            nothing = "the rest is kept to train the pick on all samples" if kept else "nothing is left"
-            has = has if limit > 0 else nothing
+            reserved = str(self._setting.reserve) if name == "time" else ""
+            has = has if limit > 0 else reserved or "nothing is left"
             reasons.append(f"--{name}: needs {needs}, but {has}")
 
         least, stored = whole.estimate.peak_bytes, whole.estimate.storage_bytes
@@ -228,7 +227,7 @@ def trial_limits(setting: Setting, plan: TrialPlan, slower: float = 1.0) -> JobL
     if end is None:
         return JobLimits(memory_bytes=memory, file_bytes=file)
     scoring = max(0.5, ENDING_MARGIN * max(1.0, slower) * price(plan, setting.rates).ending_seconds)
-    kept = 0.0 if setting.reserve is None or plan.data.folds else setting.reserve.seconds
+    kept = 0.0 if plan.data.folds else setting.reserve.seconds
     return JobLimits(end - CLOSING_SECONDS - scoring - kept, end - CLOSING_SECONDS / 2, memory, file)
 
 

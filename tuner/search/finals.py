@@ -74,7 +74,7 @@ class Finals:
     ) -> None:
         """Keep time at the end of the run to refit what would be picked now, where that takes little of it."""
         setting, here = self._setting, {one.trial: one for one in records if one.trial in front and one.rung <= 0}
-        if setting.reserve is None or setting.limits.time_seconds is None or not here:
+        if not setting.refits or setting.limits.time_seconds is None or not here:
             return
         one = here[next(iter(here))]
         values = {trial: record.values for trial, record in here.items()}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tuner.results.scores.objectives import MEASURED, OBJECTIVES, Objective
 from tuner.search.space import Space
 from tuner.targets.base import ACCURACY
 from tuner.task.info import TaskOutline
+from tuner.units import format_seconds
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -42,9 +43,13 @@ CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 @dataclass(slots=True)
 class Reserve:
-    """Seconds at the end of a run that its trials leave to the refit of the one that is picked."""
+    """Seconds at the end of a run that its trials leave to the refit of the one that is picked; 0 where it has none."""
 
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        """Say what the end of the time is for; empty where nothing is reserved."""
+        return f"the last {format_seconds(self.seconds)} are reserved for the refit" if self.seconds else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Setting:
         has_finals: Whether the best of them are cross-validated at the end, on the final rung.
         portfolio: Prior whose plans are tried first where they suit the task.
         kind: Kind of this device, where the study may run on several.
-        reserve: What trials leave of the time, which changes with the pick; None where the run refits nothing.
+        refits: Whether the run refits what it picks, in the time that `reserve` keeps; that changes with the pick.
     """
 
     strategies: Sequence[Strategy[Any]]
@@ -88,7 +93,8 @@ class Setting:
     has_finals: bool = False
     portfolio: Prior | None = None
     kind: str = ""
-    reserve: Reserve | None = None
+    refits: bool = False
+    reserve: Reserve = field(default_factory=Reserve, compare=False)
 
     @property
     def foreseen(self) -> bool:
@@ -113,8 +119,7 @@ class Setting:
     @property
     def seconds_left(self) -> float:
         """Seconds that trials may still take, until the command must be over; infinite where it need not."""
-        kept = 0.0 if self.reserve is None else self.reserve.seconds
-        return math.inf if self.end is None else self.end - CLOCK.now() - kept
+        return math.inf if self.end is None else self.end - CLOCK.now() - self.reserve.seconds
 
 
 def measuring_seconds(left: float) -> float:

@@ -31,8 +31,7 @@ def reason_to_end(
     if limits.trials is not None and queue.done(records) >= limits.trials:
         return f"{limits.trials} trials are done"
     if setting.seconds_left <= CLOSING_SECONDS:
-        kept = setting.reserve is not None and setting.reserve.seconds > 0
-        return f"the time is up{', the rest is kept to train the pick on all samples' if kept else ''}"
+        return ": ".join(filter(None, ("the time is up", str(setting.reserve))))
     if limits.flat_seconds is not None and flat_seconds > limits.flat_seconds:
         return f"no better front for {format_seconds(limits.flat_seconds)}"
     if idle >= REFUSALS_IN_A_ROW:

@@ -169,7 +169,7 @@ def test_what_was_solved_for_until_an_interruption_can_be_exported(place: Path, 
             if record.trial == 1:
                 raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match=f"is kept in {tmp_path}/run\nto export it: tuner export {tmp_path}/run OUT"):
+    with pytest.raises(Interrupted, match=f"are kept in {tmp_path}/run\nto export it: tuner export {tmp_path}/run OUT"):
         run(Asked(place / "mine", place / "model.onnx", out=tmp_path / "run"), Stops(), Budget())
     found = Run.open(tmp_path / "run")
     assert (len(found.records), found.info.ended.partition(";")[0]) == (2, "interrupted")
@@ -272,7 +272,7 @@ print([call(words) for words in {[[*map(str, words)] for words in commands]}])""
     lines = done.stdout.splitlines()
     assert lines[-1] == "[0, 0, 0, 0, 0, 0, 1, 1]", done.stderr
     check(json.loads(lines[0]))
-    assert "plans that train need the extra tune: pip install" in done.stdout
+    assert "plans that train were not tried: pip install" in done.stdout
     assert "head in closed form after 1 block" in done.stdout
     assert "ended: the time is up" in " ".join(done.stdout.split())
     assert "--trials is for plans that train" in done.stderr

@@ -125,7 +125,7 @@ def test_calls_that_break_a_limit_say_which(run: Run) -> None:
     with pytest.raises(TunerError, match="the leave ended with exit code 7"):
         run("obey", code="os._exit(7)").unwrap("the leave")
     with pytest.raises(
-        TunerError, match=r"^it took 5 MB, more than --memory allows \(without it, most of what is free\)"
+        TunerError, match=r"^it took 5 MB, more than --memory allows \(by default most of what is free\)"
     ):
         JobResult("memory", most_bytes=5_000_000).unwrap("it")
 

@@ -53,7 +53,9 @@ def _notes(info: BundleInfo) -> list[str]:
     lines, count = [], info.scores.refit_samples
     if count:
         title = title_of(LOCAL, info.targets)
-        lines.append(f"{title}: measured before the refit, on {count:,} samples that it then learned too")
+        lines.append(
+            f"{title}: measured before the refit, on {count:,} validation samples, which the refit then trained on"
+        )
     if info.scores.test_left_out:
         lines.append(f"{title_of(TEST, info.targets)}: not measured, as the test samples were left out")
     return lines + [printable(line) for line in info.scores.doubts]

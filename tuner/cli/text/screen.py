@@ -40,7 +40,7 @@ PHASES = {
     "starting": "starting",
     "measuring": "measuring this device",
     "database": "the database",
-    "refit": "training the pick on all samples",
+    "refit": "the refit of the pick",
     "other": REST,
 }
 STATES = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
-from tuner.commands.refit import refit_pick
+from tuner.commands.refit import Refit, refit_in_run
 from tuner.commands.tune.setup import RunSetup
 from tuner.errors import BudgetError, RunError
 from tuner.metrics import wilson
@@ -33,7 +33,7 @@ from tuner.search.finals import has_finals
 from tuner.search.listener import FINISHING, LOOKING, Listener
 from tuner.search.processes.guard import Interrupt
 from tuner.search.processes.remote import RemoteSession
-from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Reserve, Setting, measuring_seconds
+from tuner.search.setting import CLOSING_SECONDS, RUN_RESERVE, Setting, measuring_seconds
 from tuner.search.trials.access import StudyAccess
 from tuner.store.files.disk import StoreFull
 from tuner.store.kept import choose_engine
@@ -209,7 +209,7 @@ class Tuning:
             folds=config.folds,
             has_finals=has_finals(self.task) and space.rungs and self._is_timed,
             kind=self.access.kind,
-            reserve=Reserve() if self._is_timed else None,
+            refits=self._is_timed,
         )
 
     def _refit(self, sessions: Mapping[str, RemoteSession], stored: int) -> None:
@@ -220,10 +220,11 @@ class Tuning:
         run = Run.open(self.folder)
         if run.best is None:
             return
-        plan = plan_of(run.record(run.best))
+        again = Refit(run, run.record(run.best))
+        plan = plan_of(again.record)
         if cap is None or stored + weight_bytes(plan) <= cap:
             within = CommandLimits(end - CLOSING_SECONDS, self.config.limits.memory_bytes)
-            refit_pick(run, sessions[plan.runtime.backend], within, self.listener)
+            refit_in_run(again, sessions[plan.runtime.backend], within, self.listener)
         self._phases["refit"] = CLOCK.now() - started
 
     @property
@@ -301,7 +302,7 @@ class Tuning:
         if storage <= RUN_RESERVE:
             least = format_limit(2 * RUN_RESERVE)
             raise BudgetError(
-                f"--storage must hold the run's folder, got {format_limit(storage)}: give {least} or more"
+                f"--storage is too small for the run's folder, got {format_limit(storage)}: give {least} or more"
             )
         limit = f"--storage {format_limit(storage)}, of which {format_bytes(used)} are for the run's folder,"
         return max(0, storage - used), limit

@@ -95,7 +95,7 @@ class JobResult(Generic[T]):
                 raise RuntimeError(f"{self.failure.text}\n{self.failure.trace}")
             raise with_trace(TunerError(self.failure.text), self.failure.trace)
         if self.verdict == "memory":
-            limit = "--memory allows (without it, most of what is free): give more, or close something"
+            limit = "--memory allows (by default most of what is free): give more, or close other programs"
             raise MemoryLimitError(f"{what} took {self.most_bytes / 1e6:,.0f} MB, more than {limit}")
         if self.verdict == "deadline":
             reason = "took longer than --time allows: give more time; what was stored so far is kept"
