@@ -70,7 +70,7 @@ def test_a_device_that_computes_something_else_is_noticed(
     tensors["expected.losses"] = tensors["expected.losses"] * 1.01
     save_file(tensors, file)
     assert main([str(folder)]) == 1
-    differs = {line[:24].strip(): line.split()[-1] for line in capsys.readouterr().out.splitlines()}
+    differs = {line[:24].strip(): line.split()[-2] for line in capsys.readouterr().out.splitlines()}
     assert [name for name, value in differs.items() if value == "inf"] == ["bundle check"]
 
 

@@ -36,6 +36,10 @@ TAIL, EXITS, NETWORK = "tail", "exits", "network"
 SAMPLES, EXPECTED = "samples.npz", "expected.json"
 #: Largest difference of a probability, a loss or an accuracy; all else must be equal. As of conformance sets' logits.
 TOLERANCE = 1e-3
+#: The same after training on features of this device. Inputs that differ by 1e-6 change these answers by up to 0.02 on
+#: one processor too, since a feature falls on the next of its 256 codes. Training on equal codes is held to TOLERANCE
+#: by the conformance set.
+TRAINED = 0.05
 EPOCHS = 2
 #: A name that is no ASCII, with a blank.
 NAME = "Übung {} 数.npy"
@@ -186,6 +190,11 @@ def done(folder: Path) -> list[Step]:
             os.environ |= {} if before is None else {"TUNER_CACHE": before}
 
 
+def allowed(step: str) -> float:
+    """Return the largest difference that a step's numbers may have."""
+    return TRAINED if step == "train again" else TOLERANCE
+
+
 def difference(value: Any, expected: Any) -> float:
     """Return the largest difference of the numbers in two answers; infinite where anything else differs."""
     if isinstance(expected, float) and isinstance(value, int | float):
@@ -241,10 +250,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(rows))
     else:
-        print(f"{'':24}seconds  differs by (allowed: {TOLERANCE:g})")
+        print(f"{'':24}seconds  differs by  allowed")
         for name, (seconds, differs) in rows.items():
-            print(f"{name:24}{seconds:7.2f}  {differs:.2g}")
-    return int(not all(differs <= TOLERANCE for _, differs in rows.values()))
+            print(f"{name:24}{seconds:7.2f}  {differs:10.2g}  {allowed(name):g}")
+    return int(not all(differs <= allowed(name) for name, (_, differs) in rows.items()))
 
 
 def _timed(name: str, do: Callable[[], Any]) -> Step:
