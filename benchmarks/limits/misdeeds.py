@@ -20,8 +20,8 @@ import tuner_closed_form
 from benchmarks.lib.delegate import Delegate
 from tuner.backends.base import Backend, Session, Trial
 from tuner.backends.extensions import Extensions
-from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.lowering import Lowering
+from tuner.backends.torch.backend import TorchBackend
 from tuner.plugin.hookspecs import hookimpl
 from tuner.process_memory import PeakMeter
 from tuner.results.records.trial import Outcome
