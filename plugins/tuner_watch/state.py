@@ -97,7 +97,8 @@ class ServiceState:
     def fits(self, exits: int) -> bool:
         """Return whether the counts and thresholds are those of a model with so many exits."""
         side = exits - 1
-        is_of_exits = len(self.left) in {0, exits} and len(self.losses) in {0, side}
+        is_of_exits = len(self.left) in {exits, exits * bool(self.answers)}
+        is_of_exits = is_of_exits and len(self.losses) in {side, side * bool(self.explored)}
         return is_of_exits and (self.thresholds is None or len(self.thresholds) == side)
 
 

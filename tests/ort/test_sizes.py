@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.limits.hostile.models import GROWING, packed, plain
 from tuner.errors import BundleError
@@ -37,6 +37,27 @@ def test_sizes_that_a_file_leaves_open_are_those_of_the_first_sample() -> None:
     with pytest.raises(BundleError, match=r"takes 67\.2 GB"):
         session.run(np.zeros((2, 1, 360, 360), np.float32), "logits")
     assert session.run(np.zeros((2, 1, 3, 3), np.float32), "logits")[0].shape == (2, 3, 3, 3, 3)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (-4, -3), (None, None)])
+def test_what_grows_behind_a_size_computed_from_a_shape_is_counted(start: int | None, end: int | None) -> None:
+    cut = {name: value for name, value in (("start", start), ("end", end)) if value is not None}
+    nodes = [
+        helper.make_node("Shape", ["input"], ["sizes"], **cut),
+        helper.make_node("Gather", ["sizes", "first"], ["batch"]),
+        helper.make_node("Reshape", ["batch", "any"], ["row"]),
+        helper.make_node("Concat", ["row", "any"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["input", "shape"], ["a"]),
+        *(helper.make_node("Tile", ["a" * (at + 1), "repeats"], ["a" * (at + 2)]) for at in range(8)),
+        helper.make_node("ReduceMean", ["a" * 9], ["logits"]),
+    ]
+    model = plain(nodes)
+    del model.graph.node[len(nodes) :]
+    for name, value in (("first", 0), ("any", [-1]), ("repeats", [1, 16])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
+    assert measured(packed(model), 1, 1, 8, 8) > 2**32 * 64
+    with pytest.raises(BundleError, match="of memory at once"):
+        Session(packed(model), 1)
 
 
 def test_what_lives_at_once_is_counted_and_old_files_declare_their_constants_as_inputs() -> None:

@@ -251,7 +251,11 @@ def test_a_round_that_is_due_says_what_it_waits_for_and_a_damaged_state_is_repor
     run("forget", bundle)
     _, (content,), _ = run("status", bundle)
     assert (content["due"], content["waits"], content["kept"]["new"]) == (None, None, 0)
-    (bundle / "device/state.json").write_text("{}")
+    state = bundle / "device/state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"answers": 3, "left": []}))
+    code, (content,), _ = run("status", bundle)  # counts that contradict each other begin anew
+    assert (code, content["answers"]) == (0, 0)
+    state.write_text("{}")
     for command in (["status", bundle], ["watch", bundle, "--samples", samples, "--once"]):
         code, _, line = run(*command)
         assert code == 1
