@@ -28,7 +28,7 @@ from tuner.results.folder import (
     read_run,
     write_run,
 )
-from tuner.results.records.baseline import Baseline
+from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.config import Budget, RunConfig
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
@@ -82,6 +82,15 @@ def test_what_is_no_run_json_is_refused_in_one_line(tmp_path: Path, text: str, r
     with pytest.raises(RunError, match=reason) as error:
         read_run(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_an_accuracy_of_a_baseline_that_is_none_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path, replace(INFO, baselines=(Baseline(UNTOUCHED, {"global_accuracy": 0.25}),)))
+    (tmp_path / FILE).write_text((tmp_path / FILE).read_text().replace("0.25", "1e308"))
+    with pytest.raises(
+        RunError, match=r"cannot be read: baselines.* global_accuracy must be between 0 and 1, got 1e\+308"
+    ):
+        read_run(tmp_path)
 
 
 def test_records_read_back_equal_and_are_the_users_own(folder: Path) -> None:

@@ -114,7 +114,10 @@ def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
 
 
 def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in sorted(attributes.items()) if name.startswith(prefix)}
+    names = sorted(
+        name for name in attributes if isinstance(name, str) and name.startswith(prefix)
+    )  # a row may be bytes
+    return {name.removeprefix(prefix): attributes[name] for name in names}
 
 
 @cache

@@ -84,6 +84,9 @@ def test_a_cell_that_nobody_can_read_costs_its_trial_alone(join: Join, address: 
         lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["trial"] for line in lines] == [second.number], change
         assert read_run(folder).ended.endswith("1 damaged left out"), change
+    _write(
+        file, "INSERT INTO study_user_attributes (study_id, key, value_json) SELECT study_id, x'00', '1' FROM studies"
+    )
     _write(file, "UPDATE trials SET datetime_start = 'evil' WHERE number = 0")
     other = join("two")
     assert [record.trial for record in other.study.records] == [second.number]

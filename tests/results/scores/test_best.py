@@ -44,6 +44,15 @@ def test_of_accuracies_that_so_few_samples_cannot_tell_apart_the_lowest_loss_is_
     assert best({0: values(0.95, seconds=9.0), 1: values(0.95)}, UNTOUCHED, SAMPLES) == 1
 
 
+def test_where_the_users_samples_are_all_right_the_known_ones_decide() -> None:
+    few = {"local": 30, "global": 150}
+    members = {0: values(1.0, 0.78, loss=0.0), 1: values(29 / 30, 0.97, loss=0.1), 2: values(28 / 30, 0.99)}
+    assert best(members, UNTOUCHED, few) == 1
+    assert best(members | {3: values(1.0, 0.99) | {LEFT_OUT: 0.9}}, UNTOUCHED, few) == 1, "leave-one-out has errors"
+    assert best(members, UNTOUCHED, few | {"local": 300}) == 0, "of 300, ten errors are more than none"
+    assert best({1: members[1], 0: values(29 / 30, 0.5, loss=0.0)}, UNTOUCHED, few) == 0, "none has all right"
+
+
 def test_leave_one_out_chooses_among_heads_and_local_val_between_a_head_and_a_tail() -> None:
     heads = {0: values(0.95) | {LEFT_OUT: 0.90}, 1: values(0.93) | {LEFT_OUT: 0.92}}
     assert best(heads, UNTOUCHED, SAMPLES) == 1

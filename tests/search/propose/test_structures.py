@@ -135,6 +135,9 @@ def test_where_forgetting_is_allowed_the_first_plans_mix_no_known_samples_in_at_
     made.begin([compose(preferred_values({**composed(blocks).values, ALPHA: 0.5})) for blocks in (2, 5)])
     assert [one.plan.data.alpha for one in made.anchors] == [0.0, 0.0]
     assert [one.plan.recipe.learning_rate for one in made.anchors] == pytest.approx([1e-3] * 2)
+    made.begin([compose(preferred_values({**composed(blocks).values, ALPHA: 0.5})) for blocks in (1, 5)])
+    tried = [(one.plan.trainable, one.plan.data.alpha) for one in made.anchors]
+    assert sorted(tried) == [(1, 0.0), (1, 0.5), (5, 0.0)], "heads both ways"
 
 
 def test_the_best_training_is_tried_at_rates_on_both_sides_until_both_are_worse() -> None:

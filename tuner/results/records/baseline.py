@@ -1,13 +1,14 @@
 """What a search is compared with: the model as it came, and what anybody would try first."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tuner.arrays import Flags
 from tuner.results.records.counts import ClassCounts
+from tuner.targets.base import ACCURACY, LEFT_OUT
 
 #: Name of the model as it came; and of a linear layer alone, on the features in front of the last layer.
 UNTOUCHED, LINEAR_PROBE = "untouched", "linear probe"
@@ -36,6 +37,16 @@ class Baseline:
     classes: dict[str, ClassCounts] = field(default_factory=dict)
     right: tuple[str, ...] = ()
     folds: int = 0
+
+    def __post_init__(self) -> None:
+        require_shares(self.values)
+
+
+def require_shares(values: Mapping[str, float]) -> None:
+    """Raise a ValueError where an accuracy is none; NaN is reported by the run."""
+    for name in ("local_accuracy", "global_accuracy", LEFT_OUT + ACCURACY):
+        if values.get(name, 0.0) < 0 or values.get(name, 0.0) > 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {values[name]}")
 
 
 def packed(right: Flags) -> str:

@@ -10,8 +10,8 @@ from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan, check
 from tuner.planner.price import Estimate
 from tuner.printable import html_table
+from tuner.results.records.baseline import require_shares
 from tuner.results.records.counts import ClassCounts
-from tuner.targets.base import ACCURACY, LEFT_OUT
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -140,9 +140,7 @@ class TrialRecord:
             base = {"model": asdict(model), "task": asdict(template.task)}
             values["plan"] = {**base, **values["plan"]}
         record = _adapter().validate_python(values)
-        for name in ("local_accuracy", "global_accuracy", LEFT_OUT + ACCURACY):
-            if record.values.get(name, 0.0) < 0 or record.values.get(name, 0.0) > 1:  # NaN is reported by the run
-                raise ValueError(f"{name} must be between 0 and 1, got {record.values[name]}")
+        require_shares(record.values)
         if record.plan is not None:
             check(record.plan)
         return record

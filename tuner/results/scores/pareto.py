@@ -91,6 +91,9 @@ def best(
     heads that keep them, only the best by leave-one-out takes part; its accuracy alone is compared with that of the
     others, as its loss is of the validation samples, which may be easier than all.
 
+    Where a member has all of the user's samples right, they can tell no more: of those with at most one error, the one
+    with the highest global accuracy.
+
     Args:
         members: Values of the front by trial number.
         untouched: The given model's own accuracies.
@@ -103,6 +106,8 @@ def best(
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
         return max(sorted(members), key=lambda key: _both(members[key]))
+    if (surest := _surest(kept, max(1, samples.get("local", 1)))) is not None:
+        return surest
     head, tails = _one_head(kept)
     if not tails:
         return head
@@ -134,6 +139,23 @@ def _one_head(members: Mapping[int, Mapping[str, float]]) -> tuple[int | None, d
     heads = [key for key, one in members.items() if name in one]
     first = min(heads, key=lambda key: (-members[key][name], members[key].get("local_loss", 0.0), key), default=None)
     return first, {key: one for key, one in members.items() if name not in one}
+
+
+def _surest(members: Mapping[int, Mapping[str, float]], count: int) -> int | None:
+    """Return the member that the known samples decide for, where some has all of the user's ``count`` right."""
+    right = {
+        key: min(one.get(LEFT_OUT_ACCURACY.name, 1.0), one.get("local_accuracy", 0.0)) for key, one in members.items()
+    }
+    errors = {key: round(count * (1 - share)) for key, share in right.items()}  # of what is compared, no whole number
+    alike = [key for key, wrong in errors.items() if wrong <= 1]
+    if min(errors.values()) or not all("global_accuracy" in members[key] for key in alike):
+        return None
+
+    def order(key: int) -> tuple[float, float, float, int]:
+        one = members[key]
+        return -one["global_accuracy"], one.get("local_loss", 0.0), one.get("train_seconds", 0.0), key
+
+    return min(alike, key=order)
 
 
 def _both(values: Mapping[str, float]) -> float:

@@ -76,7 +76,9 @@ def _better(run: Run, best: TrialRecord) -> Iterator[Told]:
         return
     equal = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name) == own]
     rest = [one for one in equal if one.trial != best.trial and not _forgets(run, one)]
-    if rest and all(_loss_decides(one, best) for one in rest):
+    if rest and own == 1 and GLOBAL.name in best.values:
+        yield f"Of the {len(rest) + 1} with {_text(run, best)}, it is the best on {known(run)}.", best.trial
+    elif rest and all(_loss_decides(one, best) for one in rest):
         yield f"Of the {len(rest) + 1} with {_text(run, best)}, it has the lowest validation loss.", best.trial
 
 
@@ -88,8 +90,11 @@ def _but(run: Run, one: TrialRecord, best: TrialRecord) -> str:
         return f"but {LEFT_OUT_ACCURACY.text(other)} by leave-one-out instead of {LEFT_OUT_ACCURACY.text(left)}"
     if left is None and other is not None and other < one.values[LOCAL.name]:
         return f"but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}"
-    loss = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
-    return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{loss}"
+    decides = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
+    if one.values[LOCAL.name] == 1 and GLOBAL.name in one.values:
+        less = _points(run, GLOBAL.name, best.values[GLOBAL.name] - one.values[GLOBAL.name])
+        decides = f", and {less} less on {known(run)}, which decides then"
+    return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{decides}"
 
 
 def _loss_decides(one: TrialRecord, best: TrialRecord) -> bool:
