@@ -10,9 +10,10 @@ import torch
 from safetensors.numpy import save
 from torch import nn
 
-from tuner.backends.torch.exits.weights import ExitWeights, fill, trained_weights
+from tuner.backends.torch.export.whole import fill, trained_weights
 from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError
+from tuner_exits.torch.weights import ExitWeights
 
 WHOLE = save({"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2, np.float32)})
 

@@ -26,8 +26,6 @@ from benchmarks.lib.setup import clothing, fewer_known, open_session, plan_for, 
 from tuner.arrays import Floats
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.exits.weights import ExitWeights
-from tuner.backends.torch.export.segments import Segment, restored
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.exit_policy import ExitPolicy
@@ -41,6 +39,8 @@ from tuner.store.store import Store
 from tuner.task import Task, normalise
 from tuner_closed_form import ClosedForm, Knobs
 from tuner_exits import placed
+from tuner_exits.torch.segments import Segment, restored
+from tuner_exits.torch.weights import ExitWeights
 
 LABELS = HeadsPlan("exits-only", supervised=1.0, distilled=0.0, ridge=100.0)
 ARMS = {

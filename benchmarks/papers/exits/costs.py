@@ -18,10 +18,6 @@ from benchmarks.lib.setup import opened, plan_for
 from benchmarks.papers.exits.users import EXITS
 from tuner.arrays import Floats
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import cut_inputs
-from tuner.backends.torch.exits.steps import HeadsSteps
-from tuner.backends.torch.export.segments import Segment
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
@@ -39,6 +35,10 @@ from tuner.runtime.infer.chain import Chain
 from tuner.task import Task
 from tuner.training.steps import Steps
 from tuner_exits import placed
+from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.inputs import cut_inputs
+from tuner_exits.torch.segments import Segment
+from tuner_exits.torch.steps import HeadsSteps
 
 BATCH, CHANNELS = 32, 128
 WHOLE = "one session"

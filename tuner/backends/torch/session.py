@@ -17,9 +17,7 @@ from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch import compiler
 from tuner.backends.torch.clock import Clock
-from tuner.backends.torch.exits.procedure import ExitsProcedure
-from tuner.backends.torch.exits.start import starts
-from tuner.backends.torch.export import segments, whole
+from tuner.backends.torch.export import whole
 from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing, needed
@@ -37,6 +35,8 @@ from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import given_probabilities, untouched, write_head_inputs
+from tuner.distribution import offered
+from tuner.errors import PluginError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -49,6 +49,9 @@ from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.training.epochs import Report
+
+#: Group of the entry points of what trains and exports plans with exits; their names are those of backends.
+HEADS = "tuner.heads"
 
 
 class TorchSession(Session):
@@ -63,6 +66,9 @@ class TorchSession(Session):
         compiler.defer()
         self._opened = OpenTask(task, load(task), extensions, steps)
         self._plans_steps = plans_steps
+        self._heads = offered(HEADS).get("torch")
+        if self._heads is not None:
+            self._heads.load()  # once here instead of in every child
         if steps_are_traced(self._opened.model.info):
             compiler.load()  # tracing imports it: once here instead of in every child
 
@@ -150,13 +156,16 @@ class TorchSession(Session):
         filling = fill(access, plans)
         for cut in {plan.split for plan in plans if plan.runtime.precision == "int8" and not filling.stopped}:
             prediction_costs(opened.task, opened.model, cut)  # here, where nothing trains
-        begun = starts(access, plans[0], opened.extensions, may_stop=True)  # the others may never be tried
+        if not plans[0].heads.exits:  # what those of the others begin with may never be needed
+            return filling
+        begun = self._exits.starts(access, plans[0], opened.extensions, may_stop=True)
         return replace(filling, stopped=filling.stopped or begun.stopped)
 
     def train(self, trial: Trial) -> Outcome:
         """Train the tail, and the exits where the plan has any, and take the measures of plugins around it."""
         measuring = Measuring(self._opened.extensions.measures, trial.objectives)
-        procedure = (ExitsProcedure if trial.plan.heads.exits else TailProcedure)(trial, self._of(trial.plan))
+        kind = self._exits.ExitsProcedure if trial.plan.heads.exits else TailProcedure
+        procedure: TailProcedure = kind(trial, self._of(trial.plan))
         outcome = procedure.carry_out()
         trained, answers = procedure.trained, procedure.scores.answers
         return measuring.end(MeasuredTrial(trial.plan, trained, outcome, procedure.continued, answers))
@@ -164,7 +173,8 @@ class TorchSession(Session):
     def export(self, plan: TrialPlan, weights: Path, folder: Path, *, test: bool = True, **asked: Any) -> Exported:
         """Write the personalised model, and with `trainable` its training step and the replay."""
         opened = self._of(plan) if test else self._of(plan).without_test()
-        exported: Exported = (segments if plan.heads.exits else whole).export(opened, plan, weights, folder, **asked)
+        exporter = self._exits if plan.heads.exits else whole
+        exported: Exported = exporter.export(opened, plan, weights, folder, **asked)
         return exported
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
@@ -176,6 +186,12 @@ class TorchSession(Session):
     def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
         """Run the local validation samples through the trained model."""
         return misread(self._of(plan), plan, weights)
+
+    @property
+    def _exits(self) -> Any:
+        if self._heads is None:
+            raise PluginError("no installed plugin trains exits: see `tuner plugins`, and TUNER_PLUGINS")
+        return self._heads.load()
 
     def _of(self, plan: TrialPlan) -> OpenTask:
         return self._opened.described_by(plan)

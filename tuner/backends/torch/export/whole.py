@@ -11,7 +11,6 @@ from torch import fx, nn
 
 from tuner.arrays import Floats
 from tuner.backends.base import Exported, silent
-from tuner.backends.torch.exits.weights import fill, trained_weights
 from tuner.backends.torch.export.check import Check, PixelScores, checked_partitions
 from tuner.backends.torch.export.int8 import Answered, prepare, quantise
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
@@ -27,6 +26,7 @@ from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.info import Section
+from tuner.bundle.tensors import read_tensors
 from tuner.errors import BundleError, first_line
 from tuner.files import private_file
 from tuner.ort.session import FEATURES, LOGITS, Session
@@ -160,6 +160,27 @@ def loaded_tail(opened: OpenTask, plan: TrialPlan, weights: Path) -> nn.Module:
     tail = trained_tail(opened, plan, kept).tail
     fill(tail, kept, weights)
     return tail
+
+
+def trained_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of a trial, which may come from elsewhere or be damaged, as safely as those of a bundle.
+
+    Raises:
+        BundleError: They cannot be read, or are not finite numbers.
+    """
+    return {name: torch.from_numpy(value) for name, value in read_tensors(path).items()}
+
+
+def fill(module: nn.Module, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Set a module's weights; a `BundleError` where those of the file are others."""
+    types = {name: value.dtype for name, value in module.state_dict().items()}
+    reason = "of another type" if any(types.get(name, one.dtype) != one.dtype for name, one in weights.items()) else ""
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = first_line(error)
+    if reason:
+        raise BundleError(f"{path} does not hold the weights of this trial ({reason}): run it again")
 
 
 def trained_tail(opened: OpenTask, plan: TrialPlan, weights: Mapping[str, torch.Tensor]) -> EditedTail:

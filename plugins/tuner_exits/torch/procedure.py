@@ -12,13 +12,6 @@ from torch import nn
 
 from tuner.arrays import Floats
 from tuner.awake import CLOCK
-from tuner.backends.torch.exits.calibrate import describe_exits, exit_costs, truths, typical
-from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import CutInputs, cut_inputs
-from tuner.backends.torch.exits.joint import with_exits
-from tuner.backends.torch.exits.start import Starts, load_starts, start_sums, starts
-from tuner.backends.torch.exits.steps import HeadsSteps, solve_heads
-from tuner.backends.torch.exits.weights import write_exits
 from tuner.backends.torch.features.selection import (
     calibration_selection,
     local_folds,
@@ -36,6 +29,13 @@ from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts, calibrate_exits
 from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
+from tuner_exits.torch.calibrate import describe_exits, exit_costs, truths, typical
+from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.inputs import CutInputs, cut_inputs
+from tuner_exits.torch.joint import with_exits
+from tuner_exits.torch.start import Starts, load_starts, start_sums, starts
+from tuner_exits.torch.steps import HeadsSteps, solve_heads
+from tuner_exits.torch.weights import write_exits
 
 
 class ExitsProcedure(TailProcedure):

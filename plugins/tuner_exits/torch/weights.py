@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tuner.backends.torch.export.whole import trained_weights
 from tuner.bundle.info import Section
-from tuner.bundle.tensors import open_tensors, read_tensors
-from tuner.errors import BundleError, first_line
+from tuner.bundle.tensors import open_tensors
+from tuner.errors import BundleError
 from tuner.files import private_file
 from tuner.ridge.sums import Sums
 from tuner.runtime.train.calibration import ExitCalibration
@@ -78,27 +79,6 @@ class ExitWeights:
             for kind in (METADATA, SUMS)
         )
         return cls(tail, tuple(heads), calibration, tuple(filter(None, sums)))
-
-
-def trained_weights(path: Path) -> dict[str, torch.Tensor]:
-    """Return the weights of a trial, which may come from elsewhere or be damaged, as safely as those of a bundle.
-
-    Raises:
-        BundleError: They cannot be read, or are not finite numbers.
-    """
-    return {name: torch.from_numpy(value) for name, value in read_tensors(path).items()}
-
-
-def fill(module: nn.Module, weights: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Set a module's weights; a `BundleError` where those of the file are others."""
-    types = {name: value.dtype for name, value in module.state_dict().items()}
-    reason = "of another type" if any(types.get(name, one.dtype) != one.dtype for name, one in weights.items()) else ""
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = first_line(error)
-    if reason:
-        raise BundleError(f"{path} does not hold the weights of this trial ({reason}): run it again")
 
 
 def write_exits(

@@ -18,8 +18,6 @@ from tests.runtime.bundles import exported_bundle
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.weights import METADATA
 from tuner.backends.torch.features.selection import (
     training_selections,
     validation_selections,
@@ -28,7 +26,7 @@ from tuner.backends.torch.features.selection import (
 from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.model.open.load import load
 from tuner.bundle.info import Section
-from tuner.errors import BundleError, TrainingError, TunerError
+from tuner.errors import BundleError, PluginError, TrainingError, TunerError
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, TailEdit
@@ -40,6 +38,8 @@ from tuner.runtime.infer.chain import Chain
 from tuner.store.store import Store
 from tuner.task import ArraySamples, Domain, InputSpec, Samples, Subset, Task, normalise
 from tuner.task.info import task_info
+from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.weights import METADATA
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()
@@ -65,6 +65,14 @@ def plan_of(
 def exit_metadata(weights: Path) -> dict[str, Any]:
     with safe_open(weights, "pt") as file:
         return dict(json.loads(file.metadata()[METADATA]))
+
+
+def test_a_plan_with_exits_needs_the_plugin(
+    task: Task, model: ModelInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_PLUGINS", "-exits")
+    with pytest.raises(PluginError, match="no installed plugin trains exits: see `tuner plugins`, and TUNER_PLUGINS"):
+        carried_out(task, plan_of(task, model), tmp_path)
 
 
 @pytest.mark.parametrize("bits", [8, None])
@@ -161,7 +169,7 @@ def test_exits_whose_logits_are_not_finite_are_not_scored(
         heads[1].register_forward_hook(lambda head, _, logits: logits if head.training else logits * float("nan"))
         return heads
 
-    monkeypatch.setattr("tuner.backends.torch.exits.procedure.build_heads", broken)
+    monkeypatch.setattr("tuner_exits.torch.procedure.build_heads", broken)
     plan = plan_of(task, model, epochs=1)
     with pytest.raises(TrainingError, match=r"every exit and the final head must give finite logits .* for 51 of 51"):
         opened(BACKEND, task).train(Trial(plan, 0, Store(tmp_path / "store"), tmp_path / "w"))

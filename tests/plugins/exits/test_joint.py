@@ -13,8 +13,6 @@ from tests.runtime.bundles import exported_bundle, leaving_at
 from tests.sessions import opened
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.joint import JointSteps
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.trial.inputs import TailInputs
@@ -31,6 +29,8 @@ from tuner.runtime import ExitsTrainer, Personaliser
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
+from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.joint import JointSteps
 
 pytestmark = pytest.mark.slow
 BACKEND = TorchBackend()

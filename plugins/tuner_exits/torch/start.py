@@ -13,9 +13,6 @@ from torch import nn
 
 from tuner.arrays import Array
 from tuner.backends.extensions import Extensions
-from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.inputs import CutInputs, cut_inputs
-from tuner.backends.torch.exits.steps import HeadsSteps, teacher_logits
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import Selection, pool_selections
 from tuner.backends.torch.model.open.fingerprint import state_hash, structure_hash
@@ -29,6 +26,9 @@ from tuner.runtime.train.exit_targets import exit_targets, linear_features
 from tuner.store.files.disk import StoreFull
 from tuner.store.kept import read_start, sample_set, start_name, write_start
 from tuner.training.epoch import EpochLoop
+from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.inputs import CutInputs, cut_inputs
+from tuner_exits.torch.steps import HeadsSteps, teacher_logits
 
 #: Seed of first weights and of the order of samples: what exits begin with is the same in every study.
 SEED = 0

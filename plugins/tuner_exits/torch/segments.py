@@ -15,11 +15,7 @@ from torch import fx, nn
 from torch.utils._pytree import tree_leaves
 
 from tuner.backends.base import Exported, silent
-from tuner.backends.torch.exits.calibrate import bodies, exit_flops, truths, typical
-from tuner.backends.torch.exits.heads import build_heads
-from tuner.backends.torch.exits.weights import ExitWeights
 from tuner.backends.torch.export.check import Check, scored_partitions
-from tuner.backends.torch.export.trainable.exits import write_trainable_exits
 from tuner.backends.torch.export.whole import trained_tail
 from tuner.backends.torch.features.selection import withheld_selection
 from tuner.backends.torch.model.open.load import OpenModel
@@ -38,6 +34,10 @@ from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.store.store import Store
 from tuner.task import Subset, Task
 from tuner.training.epochs import Report
+from tuner_exits.torch.calibrate import bodies, exit_flops, truths, typical
+from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.trainable import write_trainable_exits
+from tuner_exits.torch.weights import ExitWeights
 
 TIMED_RUNS = 7
 
@@ -70,7 +70,7 @@ def export(
     Thresholds and temperatures are set again on the withheld samples from pixels, by ONNX Runtime: a trial sets them
     on stored features. Those that come from all samples out of fold are the trial's, and so are those of a bundle that
     ends with an exit. With `trainable` the exits' weights keep their names, so that those trained later can take their
-    place; see `tuner.backends.torch.export.trainable.exits`. Where calibration has kept no exit, there is nothing to
+    place; see `tuner_exits.torch.trainable`. Where calibration has kept no exit, there is nothing to
     train.
 
     Raises:

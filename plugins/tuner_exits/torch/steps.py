@@ -9,7 +9,6 @@ from torch import nn
 
 from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
-from tuner.backends.torch.exits.inputs import CutInputs
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_rate
@@ -20,6 +19,7 @@ from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.sums import Sums
 from tuner.runtime.train.exit_targets import linear_features, regressed
 from tuner.training.steps import Steps
+from tuner_exits.torch.inputs import CutInputs
 
 HALF, MAPS = 0.5, 4
 
@@ -115,7 +115,7 @@ def solve_heads(
 
     Args:
         plan: Exits, what they answer, and the penalty.
-        heads: As `tuner.backends.torch.exits.heads.build_heads` returns them, of linear layers.
+        heads: As `tuner_exits.torch.heads.build_heads` returns them, of linear layers.
         final: The final head and what of the tail is before it, in evaluation mode: the teacher.
         learned: What is regressed on, the user's samples first.
         folds: Fold of each of the user's samples.

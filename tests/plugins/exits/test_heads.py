@@ -8,9 +8,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tuner.backends.torch.exits.heads import head
-from tuner.backends.torch.exits.inputs import CutInputs
-from tuner.backends.torch.exits.steps import HeadsSteps, mirrored
 from tuner.backends.torch.step.losses import exit_loss
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, torch_loss
 from tuner.plan.example import example_model, example_task
@@ -20,6 +17,9 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.ridge.sums import coded, step_of
 from tuner.runtime.train.exit_targets import linear_features
 from tuner.targets import MultiLabel
+from tuner_exits.torch.heads import head
+from tuner_exits.torch.inputs import CutInputs
+from tuner_exits.torch.steps import HeadsSteps, mirrored
 
 pytestmark = pytest.mark.slow
 LABELS = torch.tensor([0, 2, 1, 1])

@@ -1,1 +1,0 @@
-"""Side heads: built, trained, calibrated and scored."""
