@@ -60,6 +60,7 @@ GUESTS = {
     "tuner_report",
     "tuner_scores",
     "tuner_serve",
+    "tuner_store",
     "tuner_testing",
     "tuner_watch",
 }

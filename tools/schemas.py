@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from tuner.commands.plugins import PluginList
 from tuner.commands.runs.why import Participation
-from tuner.commands.store import ForgottenSamples, StoreFile
 from tuner.commands.tune.dry_run import DryRun
 from tuner.plan.info import BlockInfo
 from tuner.results.folder import ExportInfo
@@ -33,6 +32,7 @@ from tuner_instant.runs import Instant, Preview
 from tuner_labels.draft import LabelChange
 from tuner_labels.suggestions import Contradiction, Suggestion
 from tuner_report.diff import RunDiff
+from tuner_store.store import ForgottenSamples, StoreFile
 from tuner_testing.check import PluginReport
 from tuner_watch.watch import ServiceStatus
 
@@ -256,9 +256,6 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "predictions-1": PREDICTIONS,
         "plugins-1": of(PluginList),
         "plugins-why-1": keys({"answers": each(of(Participation))}),
-        "store-1": STORE,
-        "store-clear-1": keys({"freed_bytes": WHOLE}),
-        "forget-1": of(ForgottenSamples),
     },
     "plugins/tuner_check": {"check-1": of(Findings)},
     "plugins/tuner_conformance": {
@@ -279,6 +276,11 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "prior-build-1": keys({"prior": TEXT, "plans": WHOLE, "tasks": WHOLE}),
     },
     "plugins/tuner_report": {"diff-1": of(RunDiff)},
+    "plugins/tuner_store": {
+        "store-1": STORE,
+        "store-clear-1": keys({"freed_bytes": WHOLE}),
+        "forget-1": of(ForgottenSamples),
+    },
     "plugins/tuner_testing": {
         "plugins-new-1": keys({"folder": TEXT, "files": each(TEXT)}),
         "plugins-check-1": of(PluginReport),

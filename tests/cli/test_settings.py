@@ -25,7 +25,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tuner.commands.tune.dry_run.dry_run", look)
-    monkeypatch.setattr("tuner.commands.store.store_files", files)
+    monkeypatch.setattr("tuner_store.store.store_files", files)
     return found
 
 

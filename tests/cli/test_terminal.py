@@ -19,10 +19,10 @@ SCRIPT = """
 import sys
 from dataclasses import replace
 from tuner.cli.app import call
-from tuner.commands import store
+from tuner_store import store
 from tuner.commands.tune import dry_run
 from tuner.commands.tune.dry_run import Depth, DryRun
-from tuner.commands.store import StoreFile
+from tuner_store.store import StoreFile
 from tuner.results.records.config import Budget
 
 depth = Depth(20, "train all", 123.4, 456.7, 10**10, 10**9, ("train-time", "memory", "storage"))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.store.made_up import PLAIN, filled
-from tuner.commands.store import clear_store, forget, store_files
 from tuner.errors import StoreError
 from tuner.files import cache_folder
 from tuner.store.calibrated import (
@@ -23,6 +22,7 @@ from tuner.store.calibrated import (
 )
 from tuner.store.store import Store
 from tuner.store.usage import Usage
+from tuner_store.store import clear_store, forget, store_files
 
 IN_USE = "from tuner.store.calibrated import blocks_file; print(blocks_file('net', '1'), flush=True); input()"
 

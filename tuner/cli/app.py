@@ -46,13 +46,11 @@ app = App(
 
 #: The core's own commands: a function or an app, which is imported when it is called, or to list all.
 COMMANDS: Mapping[str, str] = {
-    "store": "tuner.cli.store:store_app",
     "plugins": "tuner.cli.plugins:plugins_app",
     "run": "tuner.cli.run:command",
     "show": "tuner.cli.show:show",
     "export": "tuner.cli.bundles.bundle:export",
     "predict": "tuner.cli.bundles.predict:predict",
-    "forget": "tuner.cli.store:forget",
 }
 
 

@@ -26,7 +26,6 @@ from tuner.cli import fence
 from tuner.commands.bundles.export import export
 from tuner.commands.interruption import Interrupted
 from tuner.commands.limits import CommandLimits
-from tuner.commands.store import forget
 from tuner.errors import BudgetError, RunError, TaskError, TunerError, UsageError
 from tuner.ort.session import FEATURES, Session
 from tuner.results.records.config import Budget
@@ -40,6 +39,7 @@ from tuner_instant.classifier import Classifier, feature_name
 from tuner_instant.commands import _guarded
 from tuner_instant.features import Codes, Gathered
 from tuner_instant.runs import Asked, run
+from tuner_store.store import forget
 
 SIDE, WIDTHS = 16, (24, 32, 48)
 

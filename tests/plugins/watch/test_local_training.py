@@ -11,12 +11,12 @@ import pytest
 from tests.killed import killed, swaps
 from tests.runtime.bundles import trainable_bundle
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser, Trainer
 from tuner.task import Subset, Task
 from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
+from tuner_store.store import forget
 from tuner_watch.conditions import ANY_TIME
 from tuner_watch.monitor import Watch
 from tuner_watch.orchestrator import Policy

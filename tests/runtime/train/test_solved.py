@@ -18,7 +18,6 @@ from tuner.bundle.rounds import WATCHING, device_folder, rounds_in_use
 from tuner.cli.app import call
 from tuner.commands.bundles import held as held_module
 from tuner.commands.bundles.held import note_bundle, noted_bundles
-from tuner.commands.store import forget
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded
@@ -31,6 +30,7 @@ from tuner.task import Domain as TaskDomain
 from tuner.task import InputSpec, Samples
 from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
+from tuner_store.store import forget
 from tuner_watch.ring import RingSample
 from tuner_watch.round import local_training, run_round, trainer_of
 from tuner_watch.serving import install_round

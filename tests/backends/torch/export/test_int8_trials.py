@@ -25,8 +25,6 @@ from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.onnx.quantise import part_of
 from tuner.backends.torch.trial.inputs import plan_prefix
 from tuner.bundle.format import MODEL, UNKNOWN, WEIGHTS
-from tuner.cli.store import format_store
-from tuner.commands.store import clear_store, store_files
 from tuner.ort.session import Session as OrtSession
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
@@ -34,6 +32,8 @@ from tuner.results.records.trial import Outcome
 from tuner.store.calibrated import MOST_BLOCKS, blocks_file, calibrated_blocks
 from tuner.store.store import Store
 from tuner.task import Task
+from tuner_store.commands import format_store
+from tuner_store.store import clear_store, store_files
 
 pytestmark = pytest.mark.slow
 IN_INT8 = RuntimePlan(precision="int8", int8_loss=1.0)

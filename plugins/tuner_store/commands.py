@@ -13,8 +13,8 @@ from tuner.printable import printable
 from tuner.units import format_bytes
 
 if TYPE_CHECKING:
-    from tuner.commands.store import StoreFile
     from tuner.store.calibrated import CalibratedBlocks
+    from tuner_store.store import StoreFile
 
 store_app = App(name="store", help="List or delete the stored features (outputs of frozen blocks) on this device.")
 
@@ -40,7 +40,7 @@ def forget(
         A bundle from which the features of your samples that it was exported with are removed too; repeatable. It then
         learns on the device from new samples alone.
     """
-    from tuner.commands.store import forget as remove
+    from tuner_store.store import forget as remove
 
     removed = remove(task, store, bundle)
     if json_output:
@@ -64,8 +64,8 @@ def store_list(*, store: Path | None = None, json_output: Json = False) -> None:
     store
         The feature store's folder [default: in the user's cache].
     """
-    from tuner.commands.store import store_files
     from tuner.store.calibrated import calibrated_blocks
+    from tuner_store.store import store_files
 
     files, blocks = store_files(store), calibrated_blocks()
     content = {"files": [asdict(file) for file in files], "int8": {"files": blocks.files, "bytes": blocks.bytes}}
@@ -81,7 +81,7 @@ def store_clear(*, store: Path | None = None, json_output: Json = False) -> None
     store
         The feature store's folder [default: in the user's cache].
     """
-    from tuner.commands.store import clear_store
+    from tuner_store.store import clear_store
 
     freed = clear_store(store)
     print_line(document("store-clear-1", {"freed_bytes": freed}) if json_output else f"freed {format_bytes(freed)}")
