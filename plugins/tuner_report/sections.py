@@ -9,6 +9,7 @@ from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, picture
 from tuner.results.records.classes import Classes
+from tuner.results.records.counts import MOST_CONFUSED
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective, title_of
@@ -219,18 +220,26 @@ def classes(run: Run, winner: TrialRecord | None) -> str:
     drawn: list[Picture] = class_pictures(run, winner)
     if not drawn:
         return note(run.info.targets.no_confusions)
-    listed = [
-        (one.name, one.taken_for, f"{one.count} of {one.samples}", whose)
-        for domain, whose in (("local", "the user's"), ("global", "known"))
-        for one in confusions(run, winner, domain)[:MOST_CONFUSIONS]
-    ]
-    names = ("class", "taken for", "samples", "whose")
-    most = (
-        f"<details><summary>The most frequent confusions</summary>{table(names, listed, names[2:3])}</details>"
-        if listed
-        else ""
-    )
-    return pictures(drawn) + most
+    return pictures(drawn) + _confusions(run, winner)
+
+
+def _confusions(run: Run, winner: TrialRecord) -> str:
+    """Return the most frequent confusions of each domain; those of a single sample, which may be chance, are counted."""
+    listed, single, is_all = list[tuple[str, str, str, str]](), 0, True
+    for domain, whose in (("local", "the user's"), ("global", "known")):
+        found = confusions(run, winner, domain)
+        several = [one for one in found if one.count > 1]
+        single, is_all = single + len(found) - len(several), is_all and len(found) < MOST_CONFUSED
+        listed += [
+            (one.name, one.taken_for, f"{one.count} of {one.samples}", whose) for one in several[:MOST_CONFUSIONS]
+        ]
+    if not listed and not single:
+        return ""
+    names, more = ("class", "taken for", "samples", "whose"), "" if is_all else " or more"
+    others = "confusion of a single sample is" if single == 1 and is_all else "confusions of a single sample each are"
+    rest = note(f"{single:,}{more} {others} not listed: {'it' if single == 1 else 'they'} may be chance.")
+    shown = table(names, listed, names[2:3]) if listed else ""
+    return f"<details><summary>The most frequent confusions</summary>{shown}{rest if single else ''}</details>"
 
 
 def knobs(findings: Findings) -> Picture | LeftOut:

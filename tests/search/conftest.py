@@ -191,6 +191,7 @@ class Heard(Listener):
         self.untouched_values: list[Mapping[str, float]] = []
         self.end: float | None = None
         self.order: list[str] = []
+        self.steps: list[tuple[str, float, float]] = []
 
     def ends(self, at: float | None) -> None:
         """Keep the end."""
@@ -211,6 +212,10 @@ class Heard(Listener):
     def say(self, line: str) -> None:
         """Keep a line."""
         self.lines.append(line)
+
+    def step(self, what: str, done: float, of: float) -> None:
+        """Keep how much is done."""
+        self.steps.append((what, done, of))
 
     def trial(self, record: TrialRecord) -> None:
         """Keep a record."""

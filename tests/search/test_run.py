@@ -76,6 +76,9 @@ def test_a_run_continues_where_it_ended_and_reports_what_was_before(
     first = tune(trials=2, listener=heard)
     assert heard.untouched_values == [first.info.untouched.values] == [UNTOUCHED]
     assert (heard.earlier, heard.end) == ([], None)
+    task = first.info.task
+    scored = task.local_val + task.global_val
+    assert [one for one in heard.steps if one[0] == "samples"] == [("samples", at, scored) for at in (0, task.local_val)]
     refused: Any = (
         ("holds a run already: add --resume", {}),
         ("was made with another seed, which --resume cannot change", {"resume": True, "seed": 5}),

@@ -23,6 +23,8 @@ CALIBRATION_SAMPLES = 256
 TRACE_SECONDS = 0.05
 #: The figure that a measuring ends with.
 COMPLETE = "complete"
+#: What a run notes where `Rates.latency_busy`.
+BUSY = "the time of a prediction was measured on a busy machine"
 #: FLOPs per second of the made-up device of `nominal`.
 NOMINAL_FLOPS = 1e10
 
@@ -60,6 +62,7 @@ class Rates:
         prefix_kind: Engine that computes the prefix fastest.
         prefix_ratio: Its time relative to the blocks' forward passes.
         latency_seconds: Time of a single sample through the whole model; 0 where it was not measured.
+        latency_busy: Whether that differed so much between repeats that the device did other work meanwhile.
         trace_seconds: Time to trace and plan one block of a tail, once per trial that the planned executor runs.
         complete: Whether there was time to measure all of it; else some of it is derived.
         first: What a fresh process takes in addition.
@@ -76,6 +79,7 @@ class Rates:
     prefix_kind: str = "torch-fp32"
     prefix_ratio: float = 1.0
     latency_seconds: float = 0.0
+    latency_busy: bool = False
     trace_seconds: float = 0.0
     complete: bool = True
     first: FirstSteps = FirstSteps()

@@ -13,6 +13,7 @@ from tuner.results.run import Run
 from tuner_report.charts.history import hypervolume
 from tuner_report.charts.points import baseline_point, interval, point, references
 from tuner_report.classes import class_scores, confusions
+from tuner_report.sections import classes
 
 RUN = Run.open(Path(__file__).parents[2] / "fixtures" / "digits" / "run")
 COUNTS = ClassCounts(((7, 3, 4), (9, 2, 2)), ((7, 1, 1),))
@@ -68,6 +69,12 @@ def test_classes_are_compared_with_what_the_given_model_had_right() -> None:
     assert (confusion.name, confusion.taken_for, confusion.count, confusion.samples) == ("7", "1", 1, 4)
     assert class_scores(run, record, "global") == []
     assert confusions(run, record, "global") == []
+    assert "1 confusion of a single sample is not listed" in classes(run, record)
+    often = replace(COUNTS, confused=((7, 1, 2), (7, 9, 1), (9, 1, 1)))
+    page = classes(run, replace(record, classes={"local": often}))
+    assert "2 of 4" in page
+    assert "1 of " not in page.partition("<details>")[2]
+    assert "2 confusions of a single sample each are not listed" in page
 
 
 def test_a_row_without_a_name_has_its_number() -> None:

@@ -20,10 +20,10 @@ from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes, listed
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
-from tuner.results.views.answer import answer, of_share
+from tuner.results.views.answer import answer, not_judged, of_share
 from tuner.results.views.pick import pick_trial
 from tuner.results.views.reasons import reasons
-from tuner.search.rungs import at_rung
+from tuner.search.rungs import FINAL, at_rung
 from tuner_report.charts.points import point
 
 OLD = Path(__file__).parents[2] / "fixtures"
@@ -135,6 +135,16 @@ def test_a_trial_of_a_low_rung_says_which_share_of_the_samples_it_saw() -> None:
     eighth = replace(KNOWN.records[0], plan=at_rung(plan, 3))
     said = of_share(replace(KNOWN, records=(eighth, *KNOWN.records[1:])), 0)
     assert said.startswith("trial 0 was trained on an eighth of your samples (23 of 180) and judged on 14 of 107, ")
+
+
+def test_trials_after_a_cross_validation_are_counted_as_they_are_not_in_the_table() -> None:
+    assert not_judged(KNOWN) == ""
+    plan = KNOWN.records[0].plan
+    assert plan is not None
+    judged = replace(KNOWN.records[0], rung=FINAL, plan=at_rung(plan, FINAL))
+    run = replace(KNOWN, records=(judged, replace(judged, trial=1), *KNOWN.records[2:]), front=(0, 1), best=0)
+    assert not_judged(run).startswith("2 later trials were not cross-validated, so not in the table: --resume")
+    assert not_judged(replace(run, records=run.records[:2])) == ""
 
 
 def test_scores_of_other_samples_are_not_set_against_each_other() -> None:

@@ -112,6 +112,7 @@ def export(
 def print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[str] | None = None) -> None:
     """Print what a new bundle is; `not_better_than` names the baselines that it does not beat."""
     from tuner.cli.text.bundles import format_bundle
+    from tuner.plan.text import plain
     from tuner.runtime import Bundle
 
     bundle = Bundle.open(folder)
@@ -120,7 +121,7 @@ def print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[s
         plan = bundle.plan()
         task = plan.task
         scored = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}
-        print_line(format_bundle(folder, info, scored, plan.data.folds))
+        print_line(format_bundle(folder, info, scored, plan.data.folds, plain(plan)))
         return
     train = {} if info.train is None else {"train": info.train.to_dict()}
     int8 = {} if info.int8 is None else {"int8": info.int8.to_dict()}

@@ -16,22 +16,25 @@ if TYPE_CHECKING:
 
 #: Names of classes that are listed; the others are counted.
 MOST_CLASSES = 20
-LOCAL, TEST = "local_accuracy", "test_accuracy"
+LOCAL, TEST, DIFFERENCE = "local_accuracy", "test_accuracy", "largest_logit_difference"
 #: Words of accuracies that `tuner show BUNDLE` and JSON have, and that are no answer to how good a bundle is.
 FURTHER = (TOP, BALANCED)
 
 
-def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], folds: int = 0) -> str:
-    """Return the plan of a bundle that was just written, and its accuracies compared with the trial's, of tests first.
+def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], folds: int = 0, what: str = "") -> str:
+    """Return `what` trained a new bundle, by default its plan, and its accuracies and the trial's, of tests first.
 
     Each accuracy is on a number of validation samples, `scored`; folds judged the trial, unless they are 0.
     """
-    lines = [f"{folder}: {info.sentence}"]
+    lines = [f"{folder}: {what or info.sentence}"]
     found = {name: one for name, one in info.scores.from_pixels.items() if not any(word in name for word in FURTHER)}
     for name, value in sorted(found.items(), key=lambda one: one[0] != TEST):
         shown, targets = title_of(name, info.targets), info.targets
         in_trial = info.scores.trial.get(name)
-        over = f", over {folds} folds," if folds and name == "local_accuracy" else ""
+        over = f", over {folds} folds," if folds and name == LOCAL else ""
+        if name == DIFFERENCE:
+            lines.append(f"  checked: ONNX Runtime computes what PyTorch does, to within {value:.1g}")
+            continue
         if not name.endswith(ACCURACY):
             is_score = in_trial is not None and name.endswith(ERROR)
             lines.append(f"  {shown} {value:.4g}" + (f"; in the trial{over} {in_trial:.4g}" if is_score else ""))
@@ -117,7 +120,8 @@ def format_card(card: "Card") -> str:
 
 
 def _classes(labels: tuple[str, ...]) -> str:
-    shown = ", ".join(printable(label) for label in labels[:MOST_CLASSES])
+    texts = map(printable, labels[:MOST_CLASSES])
+    shown = ", ".join(f'"{text}"' if "," in text else text for text in texts)
     more = f", and {len(labels) - MOST_CLASSES} more" if len(labels) > MOST_CLASSES else ""
     return f"{len(labels)} ({shown}{more})"
 

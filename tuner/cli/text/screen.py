@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.plan.text import SOLVED, plain, trained_part
+from tuner.planner.device import BUSY
 from tuner.results.folder import read_exports
 from tuner.results.records.baseline import UNTOUCHED
 from tuner.results.records.trial import SCORED, binding
@@ -18,7 +19,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.results.scores.pareto import front, shortlist
 from tuner.results.views import baselines
-from tuner.results.views.answer import answer, are_own, exported, known, of_share, yours
+from tuner.results.views.answer import answer, are_own, exported, known, not_judged, of_share, yours
 from tuner.results.views.pick import PICKS, named_picks
 from tuner.results.views.plausible import warnings_of
 from tuner.results.views.reasons import named, reasons
@@ -178,6 +179,8 @@ def _below(run: Run, members: Sequence[int], *, intervals: bool) -> Iterator[str
     yield _legend(run, members, intervals=intervals)
     if share := of_share(run, members[0] if run.best is None else run.best):
         yield f"{share[0].upper()}{share[1:]}."
+    if late := not_judged(run):
+        yield late
     if run.best is not None:
         record = run.record(run.best)
         if record.plan is not None:
@@ -215,7 +218,8 @@ def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
         costs.append(f"the exported file: {_size(values)}")
     if values.get(LATENCY):
-        costs.append(f"a prediction: {1000 * values[LATENCY]:.3g} ms here")
+        busy = ", measured on a busy machine" if BUSY in run.info.notes else ""
+        costs.append(f"a prediction: {1000 * values[LATENCY]:.3g} ms here{busy}")
     lines.append(f"{'; '.join(costs)}.")
     if any((plan := run.record(trial).plan) is not None and plan.traits.solves for trial in members):
         lines.append(f"{SOLVED[4].upper()}{SOLVED[5:]}: a new last layer, computed in one step.")

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
@@ -15,6 +15,7 @@ from tuner.errors import BudgetError, RunError
 from tuner.metrics import wilson
 from tuner.plan.info import ModelInfo
 from tuner.planner.data_terms import weight_bytes
+from tuner.planner.device import BUSY
 from tuner.plugin.core import differences, given_plans, taking_part
 from tuner.processors import usable_processors
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
@@ -276,7 +277,7 @@ class Tuning:
             worker=self._worker,
             baselines=self._baselines,
             strategies=self.setup.space.strategies or tuple(strategy.name for strategy in self.setup.strategies),
-            notes=self.task.notes,
+            notes=(*self.task.notes, *([BUSY] if setting.rates.latency_busy else ())),
             contents=self.task.contents,
         )
 
@@ -322,7 +323,14 @@ class _Compared:
         known = info.untouched.share, info.untouched.folds
         if info.baselines and known == (share, folds):
             return info.untouched.values
-        given = self._session.untouched(self._store, self._tuning.threads, share=share, folds=folds)
+        samples = info.samples_of(Baseline(UNTOUCHED, {}, share, folds=folds))
+
+        def report(progress: Mapping[str, Any]) -> bool:
+            before = samples["local"] if progress.get("scoring") == "global_accuracy" else 0
+            self._tuning.listener.step("samples", progress.get("scored", before), sum(samples.values()))
+            return False
+
+        given = self._session.untouched(self._store, self._tuning.threads, report, share, folds)
         if not info.baselines or (share, folds) > known:
             note = "; ".join(given.notes)
             scored = Baseline(UNTOUCHED, given.values, share, note, classes=given.classes, right=given.right)

@@ -1,10 +1,11 @@
 """The answer of a run: what share is right now, next to what comes free, and what is kept of the known."""
 
+import math
 from collections.abc import Iterator
 
 from tuner.results.folder import read_exports
 from tuner.results.records.baseline import UNTOUCHED, Baseline
-from tuner.results.records.trial import TrialRecord
+from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.run import Run
 from tuner.results.scores.objectives import OBJECTIVES, Objective
 from tuner.results.views.pick import nothing_feasible
@@ -68,6 +69,16 @@ def of_share(run: Run, trial: int) -> str:
         f"judged on {plan.local_scored:,} of {task.local_val:,}, as the run ended before it was trained on all "
         "(--resume continues it)"
     )
+
+
+def not_judged(run: Run) -> str:
+    """Say how many trials came after the last cross-validation, which alone is compared; empty where none did."""
+    last = max((one.trial for one in run.records if one.rung < 0), default=math.inf)
+    later = sum(one.rung == 0 and one.same_as is None and eligible(one) for one in run.records if one.trial > last)
+    if not later or not run.folds:
+        return ""
+    which = "1 later trial was" if later == 1 else f"{later:,} later trials were"
+    return f"{which} not cross-validated, so not in the table: --resume with --time cross-validates the best of them."
 
 
 def known(run: Run) -> str:

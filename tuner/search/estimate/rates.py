@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 from tuner.awake import CLOCK
@@ -22,6 +23,9 @@ from tuner.search.listener import MEASURING, Listener
 FORMAT = 1  # of what is measured: a file of another one is measured anew
 #: How the file is called that holds the figures of a measuring that is not complete.
 FIGURES = ".figures.json"
+#: Times that a prediction is timed at most, the seconds after which that is not repeated, and how many times as long as
+#: the fastest the slowest takes on a busy device.
+REPEATS, REPEAT_SECONDS, BUSY_RATIO = 4, 1.0, 1.5
 
 
 def read_rates(backend: str, model: ModelInfo, threads: int) -> Rates | None:
@@ -53,7 +57,7 @@ def rates_of(
     if not measure:
         return nominal(model)
     if (rates := read_rates(backend, model, threads)) is not None:
-        return _with_least_latency(session, backend, rates, within)
+        return _with_least_latency(session, backend, rates, CLOCK.now() + within)
     end, figures = CLOCK.now() + within, _Figures(_path(backend, model, threads), model, listener)
     listener.phase(MEASURING)
     try:
@@ -73,22 +77,26 @@ def rates_of(
         pass
     keep_rates(backend, model, threads, rates)
     figures.path.unlink(missing_ok=True)
-    return rates
+    return _with_least_latency(session, backend, rates, end, is_new=True)
 
 
-def _with_least_latency(session: Session, backend: str, rates: Rates, within: float) -> Rates:
-    """Return kept rates with the time of a prediction measured once more; the least is kept.
+def _with_least_latency(session: Session, backend: str, rates: Rates, end: float, *, is_new: bool = False) -> Rates:
+    """Return rates with the time of a prediction measured again, a few times until a clock's `end`.
 
-    The device may have been busy when it was measured first. Trials correct the other rates, but not this one.
+    It is the median of the faster half: the device may be busy, and trials do not correct this rate. Of that and of
+    what an earlier run kept, the less counts; rates that are new are one of the repeats.
     """
     model, threads = session.model, usable_processors()
     others = ["fill peak", "step", "read", "trace", f"prefix {rates.prefix_kind}", COMPLETE]
     known = dict.fromkeys([*_passes(model), *others], 0.0)  # of what is known, the values do not matter here
+    found, until = [rates.latency_seconds] if is_new else [], min(end, CLOCK.now() + REPEAT_SECONDS)
     with suppress(TunerError, RuntimeError):  # what was kept stays
-        latency = session.measure(threads, within, known).latency_seconds
-        if 0 < latency < rates.latency_seconds:
-            rates = replace(rates, latency_seconds=latency)
-            keep_rates(backend, model, threads, rates)
+        while rates.latency_seconds and len(found) < REPEATS and (not found or CLOCK.now() < until):
+            found.append(session.measure(threads, end - CLOCK.now(), known).latency_seconds)
+    found = sorted(seconds for seconds in found if seconds > 0)
+    if found and ((latency := median(found[: (len(found) + 1) // 2])) < rates.latency_seconds or is_new):
+        rates = replace(rates, latency_seconds=latency, latency_busy=found[-1] > BUSY_RATIO * found[0])
+        keep_rates(backend, model, threads, rates)
     return rates
 
 

@@ -86,7 +86,7 @@ class RemoteSession(Session):
         self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
     ) -> Outcome:
         asked = {"store": store, "threads": threads, "share": share} | ({"folds": folds} if folds else {})
-        return cast("Outcome", self._call("scoring the untouched model", "untouched", **asked))
+        return cast("Outcome", self._call("scoring the untouched model", "untouched", report, **asked))
 
     def baselines(
         self, store: Store, threads: int, share: float = 1.0, folds: int = 0, within: float = math.inf
@@ -150,9 +150,9 @@ class RemoteSession(Session):
         ends = [at for at in (self._limits.kill_at, CLOCK.now() + within) if at is not None and math.isfinite(at)]
         return replace(self._limits, kill_at=min(ends, default=None))
 
-    def _call(self, what: str, method: str, **arguments: Any) -> Any:
+    def _call(self, what: str, method: str, report: Report | None = None, **arguments: Any) -> Any:
         limits = self._limits if method in METERED else replace(self._limits, memory_bytes=None)
-        return self._run(what, method, limits, **arguments)
+        return self._run(what, method, limits, report, **arguments)
 
     def _run(self, what: str, method: str, limits: JobLimits, report: Report | None = None, **arguments: Any) -> Any:
         is_metered = limits.memory_bytes is not None
