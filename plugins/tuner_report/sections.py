@@ -224,7 +224,7 @@ def classes(run: Run, winner: TrialRecord | None) -> str:
 
 
 def _confusions(run: Run, winner: TrialRecord) -> str:
-    """Return the most frequent confusions of each domain; those of a single sample, which may be chance, are counted."""
+    """Return the most frequent confusions of each domain; those of one sample, maybe chance, are counted."""
     listed, single, is_all = list[tuple[str, str, str, str]](), 0, True
     for domain, whose in (("local", "the user's"), ("global", "known")):
         found = confusions(run, winner, domain)

@@ -78,7 +78,8 @@ def test_a_run_continues_where_it_ended_and_reports_what_was_before(
     assert (heard.earlier, heard.end) == ([], None)
     task = first.info.task
     scored = task.local_val + task.global_val
-    assert [one for one in heard.steps if one[0] == "samples"] == [("samples", at, scored) for at in (0, task.local_val)]
+    steps = [one for one in heard.steps if one[0] == "samples"]
+    assert steps == [("samples", at, scored) for at in (0, task.local_val)]
     refused: Any = (
         ("holds a run already: add --resume", {}),
         ("was made with another seed, which --resume cannot change", {"resume": True, "seed": 5}),

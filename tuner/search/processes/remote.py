@@ -102,7 +102,7 @@ class RemoteSession(Session):
         )
 
     def head_inputs(self, partition: str, store: Store, threads: int, file: Path) -> tuple[str, ...]:
-        asked = {"partition": partition, "store": store, "threads": threads, "file": file}
+        asked: dict[str, Any] = {"partition": partition, "store": store, "threads": threads, "file": file}
         return cast("tuple[str, ...]", self._call("reading what the head reads", "head_inputs", **asked))
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
