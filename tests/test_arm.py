@@ -67,4 +67,4 @@ def test_it_installs_what_the_documents_say_that_has_wheels_for_aarch64() -> Non
 def test_the_table_has_a_line_for_each_thing_done() -> None:
     head, line = arm.table({"predict": (0.5, 0.0)}, {"predict": (10.0, 2e-6)})
     assert "aarch64" in head
-    assert line.split() == ["predict", "0.50", "s", "10.00", "s", "2e-06"]
+    assert line.split() == ["predict", "0.50", "s", "10.00", "s", "2e-06", "0.001"]

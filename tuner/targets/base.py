@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import TaskError
-from tuner.metrics import percent
 
 #: Name of a kind in files: a sample has one label, several, or numbers.
 LossKind = Literal["single-label", "multi-label", "regression"]
@@ -197,6 +196,8 @@ class Targets(ABC):
 
     def text(self, score: float, count: int = 0) -> str:
         """Return a score for people, with its 95 % interval where it is a share of so many samples."""
+        from tuner.metrics import percent
+
         return percent(score)
 
     def uncertain(self, points: float) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import BundleError, TaskError
-from tuner.metrics import accuracy, balanced_accuracy, calibrated_loss, percent, top_k_accuracy
 from tuner.targets.base import ACCURACY, BALANCED, TOP, Label, LabelsOf, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
@@ -76,10 +75,14 @@ class SingleLabel(Targets):
         return np.asarray((labels + 1) % rows)
 
     def score(self, outputs: Outputs, labels: Labels) -> float:
+        from tuner.metrics import accuracy
+
         return accuracy(outputs, labels)
 
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
         """Return the accuracy; with the user's labels the top-k and balanced accuracy, and of local ones a loss."""
+        from tuner.metrics import balanced_accuracy, calibrated_loss, top_k_accuracy
+
         values, k = super().scores(domain, outputs, labels, labelled=labelled), self.settings.top_k
         balanced = balanced_accuracy(outputs, labels, UNEVEN) if labelled else None
         values |= {} if balanced is None else {f"{domain}{BALANCED}": balanced}
@@ -100,6 +103,8 @@ class SingleLabel(Targets):
         return 1 / max(2, len(np.unique(labels)))
 
     def text(self, score: float, count: int = 0) -> str:
+        from tuner.metrics import percent
+
         return percent(score, count)
 
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
