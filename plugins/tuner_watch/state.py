@@ -97,9 +97,9 @@ class ServiceState:
     def fits(self, exits: int) -> bool:
         """Return whether the counts and thresholds are those of a model with so many exits."""
         side = exits - 1
-        is_of_exits = len(self.left) in {exits, exits * bool(self.answers)}
-        is_of_exits = is_of_exits and len(self.losses) in {side, side * bool(self.explored)}
-        return is_of_exits and (self.thresholds is None or len(self.thresholds) == side)
+        are_counted = len(self.left) == exits or not (self.left or self.answers)
+        are_explored = len(self.losses) == side or not (self.losses or self.explored)
+        return are_counted and are_explored and (self.thresholds is None or len(self.thresholds) == side)
 
 
 def read_state(bundle: Path) -> ServiceState:

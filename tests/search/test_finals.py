@@ -45,6 +45,13 @@ def test_the_best_of_each_structure_comes_first_without_what_is_surely_worse_or_
     assert order == [1, 2, 0]
 
 
+def test_where_the_known_samples_decide_the_pick_takes_part_first(finals: Finals) -> None:
+    records = [record(0, 2, 79 / 80, 0.9), record(1, 2, 1.0, 0.8), record(2, 5, 1.0, 0.7)]
+    promotion = finals.next(records, 1000.0, lambda: True)
+    assert promotion is not None
+    assert promotion.record.trial == 0
+
+
 def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where_two_fit(finals: Finals) -> None:
     whole = 3 * SECONDS
     assert finals.next(RECORDS, LATE * whole + 1, lambda: False) is None, "the search goes on"

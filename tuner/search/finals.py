@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tuner.results.records.judging import LOCAL, comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.results.scores.pareto import best
+from tuner.results.scores.pareto import best, decided_by_known
 from tuner.search.propose.checkpoints import Checkpoints, refit_seconds
 from tuner.search.propose.lines import structure_of
 from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
@@ -99,20 +99,21 @@ class Finals:
         return chosen, total
 
     def _finalists(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Return the trials of the top rung that may be the best, the best of each structure first."""
+        """Return the trials of the top rung that may be the best, the pick and the best of each structure first."""
         here = {one.trial: one for one in records if one.rung == 0 and one.same_as is None}
-        least = self._least_known(0)
-        scores = {
-            trial: values[LOCAL]
+        least, count = self._least_known(0), max(1, self._setting.task.local_val)
+        kept = {
+            trial: values
             for trial, values in comparable(here.values()).items()
             if LOCAL in values and values.get("global_accuracy", 1.0) >= least
         }
+        scores, first = {trial: values[LOCAL] for trial, values in kept.items()}, decided_by_known(kept, count)
         best = max(scores.values(), default=0.0)
-        error = math.sqrt(best * (1 - best) / max(1, self._setting.task.local_val))
-        alike = sorted((one for one in scores if scores[one] >= best - ERRORS * error), key=lambda one: -scores[one])
+        wide = best - ERRORS * math.sqrt(best * (1 - best) / count)
+        alike = sorted((one for one in scores if scores[one] >= wide or one == first), key=lambda one: -scores[one])
         places, order = dict[object, int](), list[tuple[int, int]]()
         for trial in alike:
             structure = structure_of(plan_of(here[trial]))
             places[structure] = places.get(structure, -1) + 1
             order.append((places[structure], trial))
-        return [here[trial] for _, trial in sorted(order, key=lambda one: (one[0], -scores[one[1]]))]
+        return [here[trial] for _, trial in sorted(order, key=lambda one: (one[1] != first, one[0], -scores[one[1]]))]

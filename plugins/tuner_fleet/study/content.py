@@ -114,9 +114,8 @@ def info_of(attributes: Mapping[str, Any], address: Address) -> RunInfo:
 
 
 def _named(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    names = sorted(
-        name for name in attributes if isinstance(name, str) and name.startswith(prefix)
-    )  # a row may be bytes
+    # A row that is written by others may have bytes for a name.
+    names = sorted(name for name in attributes if isinstance(name, str) and name.startswith(prefix))
     return {name.removeprefix(prefix): attributes[name] for name in names}
 
 

@@ -239,6 +239,12 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
         "Trial 3 keeps 1.0 points more of these, for 2.0 points less on yours. "
         "The next faster, trial 3, trains in 3 s instead of 9 s, for 2.0 points less on yours."
     )
+    right = front_of(KNOWN, 1, (1.0, 0.98, 9.0), (106 / 107, 0.995, 9.0), (0.90, 0.996, 9.0))
+    assert reasons(right).startswith(
+        "Trial 1 is picked: of those with at most one of your samples wrong, it is the best on the known classes. "
+        "Trial 0 has 100.0 %, which 107 samples cannot tell from 99.1 %, and 1.5 points less on the known classes, "
+        "which decides then. "
+    )
     alone = front_of(KNOWN, 0, (0.90, 0.985, 9.0), forgetting=0.05)
     assert reasons(alone) == (
         "Trial 0 is picked: best on your classes 7–9 of those that lose at most 5.0 points on the known classes."

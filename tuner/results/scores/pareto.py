@@ -106,8 +106,8 @@ def best(
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
         return max(sorted(members), key=lambda key: _both(members[key]))
-    if (surest := _surest(kept, max(1, samples.get("local", 1)))) is not None:
-        return surest
+    if (decided := decided_by_known(kept, max(1, samples.get("local", 1)))) is not None:
+        return decided
     head, tails = _one_head(kept)
     if not tails:
         return head
@@ -141,14 +141,17 @@ def _one_head(members: Mapping[int, Mapping[str, float]]) -> tuple[int | None, d
     return first, {key: one for key, one in members.items() if name not in one}
 
 
-def _surest(members: Mapping[int, Mapping[str, float]], count: int) -> int | None:
-    """Return the member that the known samples decide for, where some has all of the user's ``count`` right."""
+def decided_by_known(members: Mapping[int, Mapping[str, float]], count: int) -> int | None:
+    """Return the member, of those that keep the known classes, that `best` picks for its global accuracy.
+
+    None where the user's ``count`` samples can tell more.
+    """
     right = {
         key: min(one.get(LEFT_OUT_ACCURACY.name, 1.0), one.get("local_accuracy", 0.0)) for key, one in members.items()
     }
     errors = {key: round(count * (1 - share)) for key, share in right.items()}  # of what is compared, no whole number
     alike = [key for key, wrong in errors.items() if wrong <= 1]
-    if min(errors.values()) or not all("global_accuracy" in members[key] for key in alike):
+    if min(errors.values(), default=1) or not all("global_accuracy" in members[key] for key in alike):
         return None
 
     def order(key: int) -> tuple[float, float, float, int]:

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, OBJECTIVES, SCORES
-from tuner.results.scores.pareto import FORGETTING, is_worth_naming, useful
+from tuner.results.scores.pareto import FORGETTING, decided_by_known, is_worth_naming, useful
 from tuner.results.views.answer import known, yours
 from tuner.results.views.pick import named_picks
 
@@ -50,6 +51,9 @@ def _told(run: Run) -> Iterator[Told]:
 
 def _rule(run: Run, best: TrialRecord) -> str:
     """Say by which rule the trial was picked."""
+    if _known_decide(run):
+        wrong = f"at most one of your {run.info.task.noun} wrong"
+        return f"Trial {best.trial} is picked: of those with {wrong}, it is the best on {known(run)}."
     picked = f"Trial {best.trial} is picked: best on {yours(run)}"
     if not _measured(run, best):
         return f"{picked}."
@@ -76,9 +80,7 @@ def _better(run: Run, best: TrialRecord) -> Iterator[Told]:
         return
     equal = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name) == own]
     rest = [one for one in equal if one.trial != best.trial and not _forgets(run, one)]
-    if rest and own == 1 and GLOBAL.name in best.values:
-        yield f"Of the {len(rest) + 1} with {_text(run, best)}, it is the best on {known(run)}.", best.trial
-    elif rest and all(_loss_decides(one, best) for one in rest):
+    if rest and not _known_decide(run) and all(_loss_decides(one, best) for one in rest):
         yield f"Of the {len(rest) + 1} with {_text(run, best)}, it has the lowest validation loss.", best.trial
 
 
@@ -91,10 +93,16 @@ def _but(run: Run, one: TrialRecord, best: TrialRecord) -> str:
     if left is None and other is not None and other < one.values[LOCAL.name]:
         return f"but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}"
     decides = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
-    if one.values[LOCAL.name] == 1 and GLOBAL.name in one.values:
-        less = _points(run, GLOBAL.name, best.values[GLOBAL.name] - one.values[GLOBAL.name])
-        decides = f", and {less} less on {known(run)}, which decides then"
+    if _known_decide(run) and (less := best.values[GLOBAL.name] - one.values[GLOBAL.name]) > 0:
+        decides = f", and {_points(run, GLOBAL.name, less)} less on {known(run)}, which decides then"
     return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{decides}"
+
+
+def _known_decide(run: Run) -> bool:
+    """Return whether the best trial is it for what it keeps, as the user's samples are all right."""
+    values = comparable(run.records)
+    kept = {trial: values[trial] for trial in run.front if not _forgets(run, run.record(trial))}
+    return run.best == decided_by_known(kept, max(1, run.scored_samples.get("local", 1)))
 
 
 def _loss_decides(one: TrialRecord, best: TrialRecord) -> bool:
