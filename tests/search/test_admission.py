@@ -190,7 +190,7 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
     monkeypatch.setattr(Forecast, "expected", lambda *_: expected)
     tight = decide(Budget(memory_bytes=450_000_000))
     assert not tight.admits
-    assert tight.reason == "--memory: needs 410 to 470 MB (right for 90 % of trials), but 450 MB are allowed"
+    assert tight.reason == "--memory: needs 410 to 470 MB (90 % interval), but 450 MB are allowed"
     assert tight.constraint == {"memory": pytest.approx(math.log(470 / 450))}
     assert decide(Budget(memory_bytes=470_000_000)).admits
     assert decide(Budget(train_seconds=3.5)).admits
@@ -207,4 +207,4 @@ def test_memory_is_refused_unless_it_fits_surely_and_time_only_if_it_surely_does
         assert decision.admits == admitted
     long = decide(Budget(train_seconds=2.5))
     assert not long.admits
-    assert long.reason == "--train-time: needs 3 to 6 s (right for 50 % of trials), but 2.5 s are left"
+    assert long.reason == "--train-time: needs 3 to 6 s (50 % interval), but 2.5 s are left"

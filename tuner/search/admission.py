@@ -200,8 +200,7 @@ class Admission:
             constraint[name] = math.log(decides / max(limit, 1e-3))
             scale, unit = (1.0, "s") if name.endswith("time") else (1e6, "MB")
             first, last, left = (f"{value / scale:,.3g}" for value in (low, high, limit))
-            often = f"right for {100 * level:.0f} % of trials"
-            needs = f"{first} {unit}" if first == last else f"{first} to {last} {unit} ({often})"
+            needs = f"{first} {unit}" if first == last else f"{first} to {last} {unit} ({100 * level:.0f} % interval)"
             has = f"{format_limit(int(limit))} are allowed" if name == "memory" else f"{left} {unit} are left"
             reserved = str(self._setting.reserve) if name == "time" else ""
             has = has if limit > 0 else reserved or "nothing is left"

@@ -190,7 +190,9 @@ class TorchSession(Session):
     @property
     def _exits(self) -> Any:
         if self._heads is None:
-            raise PluginError("no installed plugin trains exits: see `tuner plugins`, and TUNER_PLUGINS")
+            raise PluginError(
+                "no plugin that trains exits is installed and switched on: see `tuner plugins`, and the variable TUNER_PLUGINS"
+            )
         return self._heads.load()
 
     def _of(self, plan: TrialPlan) -> OpenTask:
