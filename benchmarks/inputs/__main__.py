@@ -34,8 +34,8 @@ RESIDENT_BYTES = 1_000_000_000
 LEAST_CASES = 250
 #: What the forked processes need not import again.
 WARM = (
-    *(f"tuner.commands.{name}" for name in ("tune.dry_run", "tune.run", "bundles.export", "plugins", "store")),
-    *("tuner.task.file.schema", "tuner_watch.watch", "tuner_describe.description"),
+    *(f"tuner.commands.{name}" for name in ("tune.dry_run", "tune.run", "bundles.export", "plugins")),
+    *("tuner.task.file.schema", "tuner_store.store", "tuner_watch.watch", "tuner_describe.description"),
 )
 
 

@@ -60,6 +60,14 @@ def test_what_grows_behind_a_size_computed_from_a_shape_is_counted(start: int | 
         Session(packed(model), 1)
 
 
+@pytest.mark.parametrize("height", [10, 20])
+def test_a_value_without_elements_is_refused_as_onnx_runtime_may_divide_by_their_number(height: int) -> None:
+    pool = helper.make_node("AveragePool", ["input"], ["a"], kernel_shape=[height, 2], strides=[2, 2])
+    model = plain([pool, helper.make_node("ReduceSum", ["a"], ["b"])])
+    with pytest.raises(BundleError, match=r"cannot load the model \(a value in it has no elements\)"):
+        Session(packed(model), 1)
+
+
 def test_what_lives_at_once_is_counted_and_old_files_declare_their_constants_as_inputs() -> None:
     nodes = [helper.make_node("Flatten", ["input"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
     nodes += [helper.make_node("Relu", ["b"], ["c"]), helper.make_node("MatMul", ["c", "w"], ["logits"])]

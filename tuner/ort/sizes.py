@@ -22,6 +22,7 @@ _FOLLOWS = frozenset({"Add", "Cast", "Concat", "Constant", "Gather", "Identity",
 _FEW = 64
 #: Attributes of a node that returns a shape.
 _ENDS = (b"start", b"end")
+_REALS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)"})
 _ELEMENT_BYTES = {"tensor(float)": 4, "tensor(float16)": 2, "tensor(bool)": 1, "tensor(int8)": 1, "tensor(uint8)": 1}
 
 
@@ -37,7 +38,7 @@ def peak_bytes(model: Path | bytes, sample: Sequence[int], opened: Callable[[byt
         opened: Returns ONNX Runtime's session of a content.
 
     Raises:
-        BundleError: It is no model.
+        BundleError: It is no model, or one of its values has no elements.
     """
     try:
         if isinstance(model, bytes):
@@ -48,6 +49,8 @@ def peak_bytes(model: Path | bytes, sample: Sequence[int], opened: Callable[[byt
         sizes = _sizes(graph, opened)
     except BundleError:  # an operator wants its constants: what opens the model itself says what else is wrong with it
         return 0
+    except ArithmeticError:  # ONNX Runtime 1.31 divides by 0 in some of its kernels, which ends the process
+        raise BundleError("a value in it has no elements") from None
     except (ValueError, LookupError, TypeError, AttributeError):
         raise BundleError("the model file is not ONNX: export again") from None
     begins = {name: at for at, one in enumerate(graph.nodes) for name in one.makes}
@@ -91,11 +94,14 @@ class _Graph(NamedTuple):
 def _sizes(graph: _Graph, opened: Callable[[bytes], Any]) -> dict[str, int]:
     """Return the bytes of each value that the nodes make; what numbers follow from shapes give further shapes."""
     sizes, nodes, follow = dict[str, int](), graph.nodes, True
+    constants = {name for node in nodes if node.kind == "Constant" for name in node.makes}
     while follow:
         session = opened(graph.content(nodes, graph.inputs))
         values = {one.name: one for one in (*session.get_inputs(), *session.get_outputs())}
         for one in session.get_outputs():
-            extents = (extent if isinstance(extent, int) else 1 for extent in one.shape)
+            extents = [extent if isinstance(extent, int) else 1 for extent in one.shape]
+            if min(extents, default=1) < 1 and one.type in _REALS and one.name not in constants:
+                raise ArithmeticError
             sizes[one.name] = math.prod(extents) * _ELEMENT_BYTES.get(one.type, 8)
         known = len(graph.known)
         _follow(nodes, values, graph, opened)

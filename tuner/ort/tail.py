@@ -57,5 +57,8 @@ class Tail:
                 outputs: Floats = self._session.run(None, {"input": batch, **state})[0]
             except Exception as error:  # noqa: BLE001 - onnxruntime raises many kinds
                 raise StepFileError(f"the tail failed while it ran: {str(error).splitlines()[0]}") from None
+            if outputs.ndim != 2 or len(outputs) != len(batch):  # noqa: PLR2004 - a row a sample
+                shape = list(outputs.shape)
+                raise StepFileError(f"the tail answers {len(batch)} samples with values of shape {shape}: export again")
             logits.append(outputs[: len(rows)])
         return np.concatenate(logits)

@@ -71,7 +71,9 @@ def test_a_plan_with_exits_needs_the_plugin(
     task: Task, model: ModelInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_PLUGINS", "-exits")
-    with pytest.raises(PluginError, match="no installed plugin trains exits: see `tuner plugins`, and TUNER_PLUGINS"):
+    with pytest.raises(
+        PluginError, match="no plugin that trains exits is switched on: see `tuner plugins`, and TUNER_PLUGINS"
+    ):
         carried_out(task, plan_of(task, model), tmp_path)
 
 

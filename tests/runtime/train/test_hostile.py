@@ -84,6 +84,15 @@ def text(path: Path, old: str, new: str) -> None:
     path.write_text(before.replace(old, new, 1))
 
 
+def summed(path: Path) -> None:
+    """Let a graph answer with one number for all samples."""
+    model = onnx.load(path)
+    (logits,) = model.graph.output
+    model.graph.node.append(onnx.helper.make_node("ReduceSum", [logits.name], ["sum"], keepdims=0))
+    logits.CopyFrom(onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, []))
+    onnx.save(model, path)
+
+
 STEPS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a parameter smaller than the file's": lambda a: port(a, "parameter").update(shape=[1]),
     "an input smaller than the file's": lambda a: port(a, "input").update(shape=[1, 1, 1, 1]),
@@ -167,6 +176,7 @@ OTHERS: dict[str, tuple[str, Edit]] = {
     ),
     "no weights of exits": ("exits", lambda b: tensors(b / "exits.safetensors", lambda t, _: t.clear())),
     "a tail of another model": ("digits", lambda b: shutil.copy(b / "model.onnx", b / "train/tail.onnx")),
+    "a tail that answers with one number": ("digits", lambda b: summed(b / "train/tail.onnx")),
     "a step in the tail's place": ("digits", lambda b: shutil.copy(b / "train/step.onnx", b / "train/tail.onnx")),
     "a plan of a billion epochs": ("digits", lambda b: text(b / "plan.toml", "epochs = ", "epochs = 1000000")),
     "a plan nested too deeply": ("digits", lambda b: (b / "plan.toml").write_text("a = " + "[" * 9999)),
