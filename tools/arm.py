@@ -145,9 +145,9 @@ def emulated(folder: Path) -> list[str]:
 
 def table(host: Mapping[str, Sequence[float]], arm: Mapping[str, Sequence[float]]) -> Iterator[str]:
     """Yield a line for each thing that was done."""
-    yield f"{'':24}{'here':>8}{'aarch64':>10}  differs by  allowed"
+    yield f"{'':24}{'here':>8}{'aarch64':>10}  answers differ by  allowed"
     for name, (seconds, differs) in arm.items():
-        yield f"{name:24}{host[name][0]:6.2f} s{seconds:8.2f} s  {differs:10.2g}  {allowed(name):g}"
+        yield f"{name:24}{host[name][0]:6.2f} s{seconds:8.2f} s  {differs:17.2g}  {allowed(name):g}"
 
 
 def main(folder: Path) -> int:

@@ -250,9 +250,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(rows))
     else:
-        print(f"{'':24}seconds  differs by  allowed")
+        print(f"{'':24}seconds  answers differ by  allowed")
         for name, (seconds, differs) in rows.items():
-            print(f"{name:24}{seconds:7.2f}  {differs:10.2g}  {allowed(name):g}")
+            print(f"{name:24}{seconds:7.2f}  {differs:17.2g}  {allowed(name):g}")
     return int(not all(differs <= allowed(name) for name, (_, differs) in rows.items()))
 
 

@@ -182,7 +182,7 @@ def slope_claim(row: Row, trials: int) -> Claim:
     """Compare the memory that a trial adds with the project's bound."""
     slope = float(str(row["kB a trial"]))
     return Claim(
-        f"after {WARM} of {trials} trivial trials, each adds less than {SLOPE_BYTES / 1e3:.0f} kB to the parent",
+        f"after {WARM} of {trials} trivial trials, the parent grows by less than {SLOPE_BYTES / 1e3:.0f} kB a trial",
         "project's bound",
         f"{slope:.1f} kB; {row['parent MB']} MB at most",
         slope < SLOPE_BYTES / 1e3,

@@ -236,8 +236,10 @@ def _confusions(run: Run, winner: TrialRecord) -> str:
     if not listed and not single:
         return ""
     names, more = ("class", "taken for", "samples", "whose"), "" if is_all else " or more"
-    others = "confusion of a single sample is" if single == 1 and is_all else "confusions of a single sample each are"
-    rest = note(f"{single:,}{more} {others} not listed: {'it' if single == 1 else 'they'} may be chance.")
+    pairs, are = ("pair", ("was", "is")) if single == 1 and is_all else ("pairs", ("were", "are"))
+    rest = note(
+        f"{single:,}{more} {pairs} of classes {are[0]} confused only once and {are[1]} not listed: it may be chance."
+    )
     shown = table(names, listed, names[2:3]) if listed else ""
     return f"<details><summary>The most frequent confusions</summary>{shown}{rest if single else ''}</details>"
 

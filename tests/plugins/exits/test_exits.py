@@ -72,7 +72,7 @@ def test_a_plan_with_exits_needs_the_plugin(
 ) -> None:
     monkeypatch.setenv("TUNER_PLUGINS", "-exits")
     with pytest.raises(
-        PluginError, match="no plugin that trains exits is switched on: see `tuner plugins`, and TUNER_PLUGINS"
+        PluginError, match="no plugin for early exits is switched on: see `tuner plugins`, and TUNER_PLUGINS"
     ):
         carried_out(task, plan_of(task, model), tmp_path)
 

@@ -69,7 +69,7 @@ def test_classes_are_compared_with_what_the_given_model_had_right() -> None:
     assert (confusion.name, confusion.taken_for, confusion.count, confusion.samples) == ("7", "1", 1, 4)
     assert class_scores(run, record, "global") == []
     assert confusions(run, record, "global") == []
-    assert "1 confusion of a single sample is not listed" in classes(run, record)
+    assert "1 pair of classes was confused only once and is not listed" in classes(run, record)
     often = replace(COUNTS, confused=((7, 1, 2), (7, 9, 1), (9, 1, 1)))
     page = classes(run, replace(record, classes={"local": often}))
     assert "2 of 4" in page

@@ -143,7 +143,7 @@ def test_trials_after_a_cross_validation_are_counted_as_they_are_not_in_the_tabl
     assert plan is not None
     judged = replace(KNOWN.records[0], rung=FINAL, plan=at_rung(plan, FINAL))
     run = replace(KNOWN, records=(judged, replace(judged, trial=1), *KNOWN.records[2:]), front=(0, 1), best=0)
-    assert not_judged(run).startswith("2 later trials were not cross-validated, so not in the table: --resume")
+    assert not_judged(run).startswith("2 later trials are not in the table, as not cross-validated: --resume")
     assert not_judged(replace(run, records=run.records[:2])) == ""
 
 
@@ -241,9 +241,8 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
     )
     right = front_of(KNOWN, 1, (1.0, 0.98, 9.0), (106 / 107, 0.995, 9.0), (0.90, 0.996, 9.0))
     assert reasons(right).startswith(
-        "Trial 1 is picked: of those with at most one of your samples wrong, it is the best on the known classes. "
-        "Trial 0 has 100.0 %, which 107 samples cannot tell from 99.1 %, and 1.5 points less on the known classes, "
-        "which decides then. "
+        "Trial 1 is picked: of those with at most one validation error on your classes 7–9, it has the highest "
+        "accuracy on the known classes. Trial 0 has 100.0 %, but 1.5 points less on the known classes. "
     )
     alone = front_of(KNOWN, 0, (0.90, 0.985, 9.0), forgetting=0.05)
     assert reasons(alone) == (

@@ -190,7 +190,7 @@ class TorchSession(Session):
     @property
     def _exits(self) -> Any:
         if self._heads is None:
-            raise PluginError("no plugin that trains exits is switched on: see `tuner plugins`, and TUNER_PLUGINS")
+            raise PluginError("no plugin for early exits is switched on: see `tuner plugins`, and TUNER_PLUGINS")
         return self._heads.load()
 
     def _of(self, plan: TrialPlan) -> OpenTask:

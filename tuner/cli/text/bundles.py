@@ -26,14 +26,14 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
 
     Each accuracy is on a number of validation samples, `scored`; folds judged the trial, unless they are 0.
     """
-    lines = [f"{folder}: {what or info.sentence}"]
+    lines = [f"{folder}: {f'from a trial that {what}' if what else info.sentence}"]
     found = {name: one for name, one in info.scores.from_pixels.items() if not any(word in name for word in FURTHER)}
     for name, value in sorted(found.items(), key=lambda one: one[0] != TEST):
         shown, targets = title_of(name, info.targets), info.targets
         in_trial = info.scores.trial.get(name)
         over = f", over {folds} folds," if folds and name == LOCAL else ""
         if name == DIFFERENCE:
-            lines.append(f"  checked: ONNX Runtime computes what PyTorch does, to within {value:.1g}")
+            lines.append(f"  checked: ONNX Runtime's outputs and PyTorch's differ by at most {value:.1g}")
             continue
         if not name.endswith(ACCURACY):
             is_score = in_trial is not None and name.endswith(ERROR)

@@ -218,7 +218,7 @@ def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
     if _size(values) and BUNDLE_BYTES not in dict(_columns(run, members)).values():
         costs.append(f"the exported file: {_size(values)}")
     if values.get(LATENCY):
-        busy = ", measured on a busy machine" if BUSY in run.info.notes else ""
+        busy = ", while other programs were running" if BUSY in run.info.notes else ""
         costs.append(f"a prediction: {1000 * values[LATENCY]:.3g} ms here{busy}")
     lines.append(f"{'; '.join(costs)}.")
     if any((plan := run.record(trial).plan) is not None and plan.traits.solves for trial in members):

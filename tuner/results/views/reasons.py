@@ -52,8 +52,8 @@ def _told(run: Run) -> Iterator[Told]:
 def _rule(run: Run, best: TrialRecord) -> str:
     """Say by which rule the trial was picked."""
     if _known_decide(run):
-        wrong = f"at most one of your {run.info.task.noun} wrong"
-        return f"Trial {best.trial} is picked: of those with {wrong}, it is the best on {known(run)}."
+        alike = f"those with at most one validation error on {yours(run)}"
+        return f"Trial {best.trial} is picked: of {alike}, it has the highest accuracy on {known(run)}."
     picked = f"Trial {best.trial} is picked: best on {yours(run)}"
     if not _measured(run, best):
         return f"{picked}."
@@ -92,16 +92,16 @@ def _but(run: Run, one: TrialRecord, best: TrialRecord) -> str:
         return f"but {LEFT_OUT_ACCURACY.text(other)} by leave-one-out instead of {LEFT_OUT_ACCURACY.text(left)}"
     if left is None and other is not None and other < one.values[LOCAL.name]:
         return f"but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}"
-    decides = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
     if _known_decide(run) and (less := best.values[GLOBAL.name] - one.values[GLOBAL.name]) > 0:
-        decides = f", and {_points(run, GLOBAL.name, less)} less on {known(run)}, which decides then"
+        return f"but {_points(run, GLOBAL.name, less)} less on {known(run)}"
+    decides = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
     return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{decides}"
 
 
 def _known_decide(run: Run) -> bool:
     """Return whether the best trial is it for what it keeps, as the user's samples are all right."""
-    values = comparable(run.records)
-    kept = {trial: values[trial] for trial in run.front if not _forgets(run, run.record(trial))}
+    front = {trial: values for trial, values in comparable(run.records).items() if trial in run.front}
+    kept = {trial: values for trial, values in front.items() if not _forgets(run, run.record(trial))}
     return run.best == decided_by_known(kept, max(1, run.scored_samples.get("local", 1)))
 
 
