@@ -74,7 +74,7 @@ def test_classes_are_compared_with_what_the_given_model_had_right() -> None:
     page = classes(run, replace(record, classes={"local": often}))
     assert "2 of 4" in page
     assert "1 of " not in page.partition("<details>")[2]
-    assert "2 confusions of a single sample each are not listed" in page
+    assert "2 pairs of classes were confused only once and are not listed" in page
 
 
 def test_a_row_without_a_name_has_its_number() -> None:
