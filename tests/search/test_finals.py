@@ -75,6 +75,29 @@ def test_more_than_two_take_part_only_where_they_leave_most_of_the_time_to_the_s
         assert finals.reserve(RECORDS, seconds) == expected * SECONDS
 
 
+def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_and_the_search_goes_on_there() -> None:
+    task = replace(PLAN.task, local_val=80)
+    seconds = {1: 2 * SECONDS, 2: SECONDS, 4: 50 * SECONDS}
+    tried = [record(1, 2, 0.91), record(2, 5, 0.89), record(4, 8, 0.90)]
+    limits = replace(setting().limits, time_seconds=20 * SECONDS)
+    one = replace(setting(), task=task, has_finals=True, limits=limits, end=CLOCK.now() + 20 * SECONDS)
+    finals = Finals(one, lambda one, _rung: seconds.get(one.trial, SECONDS), lambda _rung: 0.7)
+    records, order, left = tried, list[int](), 10 * SECONDS
+    assert finals.next(records, 16 * SECONDS, lambda: False) is None, "a fourth of the time is for trying plans"
+    assert finals.next(records, 8 * SECONDS, lambda: False) is None, "two of three structures take more than a third"
+    while (promotion := finals.next(records, left, lambda: False)) is not None:
+        assert not finals.go_on(records), "one alone is compared with nothing" if order else "there is nothing yet"
+        order.append(promotion.record.trial)
+        left -= seconds[promotion.record.trial]
+        spent = seconds[promotion.record.trial]
+        records = [*records, replace(promotion.record, trial=9 + len(order), rung=FINAL, spent_seconds=spent)]
+    assert order == [2, 1], "the deepest takes too long"
+    assert finals.go_on(records)
+    assert not finals.reserve(records, left), "what is tried from now on is cross-validated"
+    slow = [replace(each, spent_seconds=5 * SECONDS) for each in records]
+    assert not finals.go_on(slow), "a fourth of what is left for each"
+
+
 def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:
     task = replace(PLAN.task, local_val=80)
     seconds = {1: 10 * SECONDS}

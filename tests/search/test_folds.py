@@ -125,7 +125,7 @@ def test_more_folds_than_the_smallest_class_has_samples_are_refused(task: Task) 
     rule = "--folds must be at most 12, as many as local.train has samples of class 'c', got 13: give fewer folds"
     with pytest.raises(UsageError, match=rule):
         check_possible_folds(13, told)
-    with pytest.raises(UsageError, match="samples that were taken apart from each other"):
+    with pytest.raises(UsageError, match="two recordings of each class or more"):
         check_possible_folds(2, replace(told, most_folds=0))
 
 

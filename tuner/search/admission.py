@@ -209,7 +209,7 @@ class Admission:
         least, stored = whole.estimate.peak_bytes, whole.estimate.storage_bytes
         spend, train, peak = now.low.spend_seconds, whole.low.train_seconds, whole.high.peak_bytes
         sure = least * (peak / max(1, least)) ** caution
-        left = self._setting.seconds_left - CLOSING_SECONDS
+        left = self._setting.trying_seconds
         check("time", spend, now.high.spend_seconds, left, spend, TIME_LEVEL)
         check("train-time", train, whole.high.train_seconds, limits.train_seconds, train, TIME_LEVEL)
         check("memory", whole.low.peak_bytes, peak, limits.memory_bytes, sure, MEMORY_LEVEL)

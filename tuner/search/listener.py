@@ -13,7 +13,7 @@ from tuner.results.scores.objectives import Objective
 OPENING, LOOKING, MEASURING = "opening the task", "looking at the model", "measuring the device"
 SCORING, FILLING = "scoring the untouched model", "filling the feature store"
 TRYING, PROMOTING, TRAINING, FINISHING = "trying plans", "promoting", "training", "finishing"
-CROSS_VALIDATING = "cross-validating the best plans"
+CROSS_VALIDATING = "cross-validating plans"
 #: Phases of an export.
 JUDGING, REFITTING, WRITING, CHECKING = "scoring the trial", "refitting", "writing the model", "scoring the export"
 EXPORT = JUDGING, REFITTING, WRITING, CHECKING

@@ -17,7 +17,7 @@ from tuner.results.scores.objectives import Objective
 from tuner.results.scores.pareto import area, front
 from tuner.search.fill.filling import Filler
 from tuner.search.propose.lines import can_continue
-from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.setting import Setting
 
 #: The rung above the top one, on which plans are cross-validated in so many folds.
 FINAL, FINAL_FOLDS = -1, 4
@@ -174,7 +174,7 @@ class Ladder:
 
     def _before_the_end(self, records: Sequence[TrialRecord], is_taken: IsTaken) -> Promotion | None:
         """Return the best plan for the highest rung that there is time for, where waiting would miss it."""
-        left = self._setting.seconds_left - CLOSING_SECONDS
+        left = self._setting.trying_seconds
         for rung in range(self.lowest):
             tried = _configs_above(records, rung + 1)
             waiting = [

@@ -68,7 +68,7 @@ class Setting:
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.
         folds: Folds that judge the plans of the top rung; 0 for none.
-        has_finals: Whether the best of them are cross-validated at the end, on the final rung.
+        has_finals: Whether the best of them are cross-validated, on the final rung.
         portfolio: Prior whose plans are tried first where they suit the task.
         kind: Kind of this device, where the study may run on several.
         refits: Whether the run refits what it picks, in the time that `reserve` keeps; that changes with the pick.
@@ -120,6 +120,11 @@ class Setting:
     def seconds_left(self) -> float:
         """Seconds that trials may still take, until the command must be over; infinite where it need not."""
         return math.inf if self.end is None else self.end - CLOCK.now() - self.reserve.seconds
+
+    @property
+    def trying_seconds(self) -> float:
+        """The same, less what closing the run takes."""
+        return self.seconds_left - CLOSING_SECONDS
 
 
 def measuring_seconds(left: float) -> float:

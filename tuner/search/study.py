@@ -37,7 +37,7 @@ from tuner.search.propose.priors import prior_plans
 from tuner.search.propose.structures import Structures
 from tuner.search.rungs import FINAL, Ladder, Promotion, at_rung, lowest_rung, prepare_slice
 from tuner.search.scoring import Baselines, record_of, refuse_full_disk, uncomposed_record, unfilled_record
-from tuner.search.setting import CLOSING_SECONDS, Setting
+from tuner.search.setting import Setting
 from tuner.search.stopping import Improvement, reason_to_end
 from tuner.search.trials.journal import PROMOTED, RUNG, optuna_values, origin_of, place_of
 from tuner.search.trials.queue import Queue
@@ -137,10 +137,10 @@ class Study:
 
     def _final(self) -> Promotion | None:
         """Return the plan to cross-validate now; None before the ladder of structures is climbed."""
-        if self._ladder.lowest or not self._candidates.weighs or self._structures.next(self.records, *self._now):
+        left = self._setting.trying_seconds
+        if self._ladder.lowest or not self._candidates.weighs or self._structures.next(self.records, 0, left):
             return None
-        repeatable = [one for one in self.records if self._repeatable(one)]
-        return self._finals.next(repeatable, self._now[1], self._is_done)
+        return self._finals.next([one for one in self.records if self._repeatable(one)], left, self._is_done)
 
     def _is_done(self) -> bool:
         """Return whether what the rest of the time may bring is too little for the validation samples to show."""
@@ -161,16 +161,17 @@ class Study:
     def _shown(self) -> float:
         """What the validation samples can just show: what a share of one of them adds to the area under the front."""
         most = max((one.get("global_accuracy", 1.0) for one in self._front_scores()), default=1.0)
-        return most * SHOWN / max(1, self._setting.task.local_val)
+        task, folded = self._setting.task, self._rung == FINAL
+        return most * SHOWN / max(1, task.local_val + task.local_train * folded)
 
     def _hope(self) -> float:
         """Return by how much the area under the front may grow at best, on the rung that plans are tried on."""
-        return self._structures.hope(self.records, *self._now, self._admits)
+        return self._structures.hope(self.records, self._rung, self._setting.trying_seconds, self._admits)
 
     @property
-    def _now(self) -> tuple[int, float]:
-        """The rung that plans are tried on, and the seconds left to try them."""
-        return self._ladder.lowest, self._setting.seconds_left - CLOSING_SECONDS
+    def _rung(self) -> int:
+        """The rung that plans are tried on: the final one where there is time to go on there."""
+        return FINAL if self._finals.go_on(self.records) else self._ladder.lowest
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front."""
@@ -235,29 +236,27 @@ class Study:
         if promotion := self._ladder.next(repeatable, is_taken) or self._final():
             composed = self._full(promotion.record)
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
-        chosen = self._choose()
-        plan = None if chosen is None else at_rung(chosen.plan, self._ladder.lowest)
-        return self._queue.claim(chosen, plan, {RUNG: self._ladder.lowest})
+        rung = self._rung
+        chosen = self._choose(rung)
+        return self._queue.claim(chosen, None if chosen is None else at_rung(chosen.plan, rung), {RUNG: rung})
 
-    def _choose(self) -> Composed | None:
-        """Return the plan to try next; None where Optuna is to be asked."""
+    def _choose(self, rung: int) -> Composed | None:
+        """Return the plan to try next on a rung; None where Optuna is to be asked."""
         if not self._candidates.weighs:
-            return self._vary()
-        odd = self._queue.begun % 2 == 1
-        rung, left = self._now
+            return self._vary(rung)
+        odd, left = self._queue.begun % 2 == 1, self._setting.trying_seconds
         left -= self._finals.reserve(self.records, left)
         next_, longer = self._structures.choose(self.records, rung, left, self._admits, odd=odd)
-        chosen = next_ or self._vary()
+        chosen = next_ or self._vary(rung)
         return longer if longer is not None and next_ is None and self._candidates.gain < self._shown else chosen
 
-    def _vary(self) -> Composed | None:
+    def _vary(self, rung: int) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""
-        rung = self._ladder.lowest
         return self._candidates.best(lambda one: self._seconds_on(one, rung), self._admits, self.records, rung)
 
     def _admits(self, composed: Composed) -> bool:
-        """Return whether a plan is within the limits on the rung that plans are first tried on."""
-        plan = at_rung(composed.plan, self._ladder.lowest)
+        """Return whether a plan is within the limits on the rung that plans are tried on."""
+        plan = at_rung(composed.plan, self._rung)
         due = self._checkpoints.due(plan)
         return self._admission.admit(plan, self.records, composed.plan, due).admits
 
@@ -333,8 +332,8 @@ class Study:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung > 0 else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), CLOCK.now()
-        climbs = CROSS_VALIDATING if rung == FINAL else PROMOTING
-        self._listener.phase(TRYING if promoted is None else climbs)
+        tries = TRYING if promoted is None else PROMOTING
+        self._listener.phase(CROSS_VALIDATING if rung == FINAL else tries)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, names = self._sessions[plan.runtime.backend], setting.objective_names
         whole = self._checkpoints.whole(self.records, promoted) if rung == FINAL else None

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tuner.arrays import RowNumbers
 from tuner.plan.info import TaskInfo
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
 from tuner.targets.strata import class_counts, presence
 from tuner.task.contents import TaskContents
 from tuner.task.copies import shared_samples
 from tuner.task.data.readable import changed, left_out
+from tuner.task.data.samples import Samples
 from tuner.task.data.sessions import numbered
 from tuner.task.inputs import input_kind
 from tuner.task.mixing import class_sizes, mixed_sizes
@@ -37,14 +39,15 @@ class TaskOutline:
             task.
         local_labels: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
-        most_folds: Folds that the local training samples can be divided into: the samples of the smallest class; 0
-            where several samples were cut from one recording.
+        most_folds: Folds that the local training samples can be divided into: the samples of the smallest class, or the
+            recordings that these were cut from; 0 where windows of a class were all cut from one.
         smallest_class: That class; empty where the samples have no labels of the user's.
-        fold_noun: What of that class is counted: its samples, or the sessions that they were taken in.
+        fold_noun: What of that class is counted: its samples, or the recordings or sessions that they were taken in.
         scale: What targets are standardised by; None where there are labels.
         given: Training that the task asks for, if any.
         label_map: As `Task.label_map`.
         contents: What a run of the task depends on; its hash is the fingerprint.
+        val_recordings: Recordings or sessions that the local validation samples were taken in; 0 where not known.
     """
 
     info: TaskInfo
@@ -62,6 +65,7 @@ class TaskOutline:
     given: GivenTraining | None = None
     label_map: LabelMap = ()
     contents: TaskContents = field(default_factory=TaskContents)
+    val_recordings: int = 0
 
     @property
     def targets(self) -> Targets:
@@ -81,7 +85,8 @@ def outline(task: Task) -> TaskOutline:
     scale = task.targets.default_scale(len(task.labels))
     contents = task.contents()
     own = (task_info(task, contents), task.labels, task.input, task.input_shape, task.loss)
-    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map, contents)
+    judging = int(_recordings(task.local.val).max()) + 1
+    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map, contents, judging)
 
 
 def _unmeasured(task: Task) -> Iterator[str]:
@@ -116,21 +121,26 @@ def _scales(task: Task) -> Iterator[str]:
             )
 
 
+def _recordings(samples: Samples) -> RowNumbers:
+    """Return the number of the recording or session that each sample was taken in, from 0."""
+    return numbered([samples.origin(at) for at in range(len(samples))])
+
+
 def _possible_folds(task: Task) -> tuple[int, str, str]:
     """Return how many folds there can be, the class that has no more samples or sessions, and which of these."""
     samples, labels = task.local.train, task.local.train.labels
-    origins = numbered([samples.origin(at) for at in range(len(samples))])
-    noun = input_kind(task.input.kind).noun
+    origins, kind = _recordings(samples), input_kind(task.input.kind)
     apart, are_apart = int(origins.max()) + 1, int(origins.max()) + 1 == len(samples)
-    if input_kind(task.input.kind).windowed and not are_apart:
-        return 0, "", noun
+    noun, of_several = kind.noun, "recordings" if kind.windowed else "sessions"
     if not task.labelled or not task.targets.has_classes:
-        return apart, "", noun
+        return (0 if kind.windowed and not are_apart else apart), "", noun
     sizes = [(int(size), task.labels[row], noun) for row, size in enumerate(class_counts(labels, len(task.labels)))]
     if not are_apart:
         for row, has in enumerate(presence(labels, np.arange(len(task.labels))).T):
-            if (sessions := len(np.unique(origins[has]))) > 1:  # a class of one session is divided photo by photo
-                sizes[row] = sessions, task.labels[row], "sessions"
+            if (several := len(np.unique(origins[has]))) > 1:  # a class of one session is divided photo by photo
+                sizes[row] = several, task.labels[row], of_several
+            elif kind.windowed and has.any():  # and one of windows that are too much alike is not divided
+                return 0, "", noun
     return min((size for size in sizes if size[0]), default=(apart, "", noun))
 
 

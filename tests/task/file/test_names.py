@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.task.conftest import GLOBAL, Load
 from tuner.errors import TaskError
+from tuner.task.info import outline
 
 WORDS = ["café", "Müller", "Ärger", "ñandú", "가방", "が", "Å", "naïve élan"]
 PLAIN = ["cat", "кот", "猫", "🐈", "ø"]
@@ -109,3 +110,19 @@ def test_sessions_in_an_array_may_be_bytes(tmp_path: Path, load: Load, kind: str
     assert sorted(map(len, rows)) == [2, 2]
     first = {f"x_train[{row}]" for row in (0, 1)}  # Anna's
     assert any(all(name.endswith(tuple(first)) for name in side) for side in rows)
+
+
+@pytest.mark.parametrize(("recordings", "folds"), [(6, 3), (2, 0)])
+def test_windows_are_folded_by_recording_where_each_class_has_several(
+    tmp_path: Path, load: Load, recordings: int, folds: int
+) -> None:
+    x = np.random.default_rng(0).normal(size=(recordings, 2, 40)).astype(np.float32)
+    whole = {"x": x, "y": np.arange(recordings) % 2}
+    np.savez(
+        tmp_path / "d.npz", **{f"{name}_{part}": rows for name, rows in whole.items() for part in ("train", "val")}
+    )
+    parts = {"local.train": "d.npz", "local.val": "d.npz"}
+    told = outline(load({**ARRAYS, **parts, "local.kind": "signals", "input.window": 10}))
+    assert (told.info.local_val, told.val_recordings) == (4 * recordings, recordings)
+    assert told.most_folds == folds, "those of one recording are too much alike"
+    assert told.fold_noun == ("recordings" if folds else told.info.noun)

@@ -41,7 +41,10 @@ PHASES = {
     MEASURING: ("how fast it computes features and trains", SCORING),
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
-    CROSS_VALIDATING: ("each is trained again without a fourth of your samples, which judge it, four times", FINISHING),
+    CROSS_VALIDATING: (
+        "each is also trained four times without a fourth of your samples, which then judges it",
+        FINISHING,
+    ),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on the known classes (known)", FINISHING),
 }
 _OF_EXPORT = (

@@ -70,7 +70,7 @@ class TrialRecord:
             accuracies: at most 0 where the limit is obeyed.
         same_as: Earlier trial with an equal plan, whose values these are.
         rung: Rung that the plan was tried on, counted from the top, which is 0: all samples, all epochs; -1 where
-            it was cross-validated at the end.
+            it was cross-validated.
         promoted: Trial that tried the same knobs first, on the lowest rung; None where this one did.
         uncalibrated: Cost expected by the device's rates alone; None where there is no estimate.
         classes: See `Outcome`.

@@ -16,7 +16,7 @@ from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import random_values
 from tuner.process_memory import return_freed
-from tuner.results.records.trial import TrialRecord, eligible
+from tuner.results.records.trial import TrialRecord, eligible, plan_of
 from tuner.results.scores.pareto import front
 from tuner.search.propose.lines import can_continue, is_head, structure_of
 from tuner.search.propose.structures import EPOCHS, RATE, Admits, Compose, Structures
@@ -177,7 +177,7 @@ class Candidates:
         if self._surrogate is None:
             self._surrogate = Surrogate(Coordinates(self._searched()))
         scores = np.array([[record.values[one.name] for one in self._accuracies] for record in alike])
-        counts = [plans[0].plan.task.local_val, plans[0].plan.task.global_val][: len(self._accuracies)]
+        counts = list(plan_of(alike[0]).scored.values())[: len(self._accuracies)]
         self._surrogate.fit([record.knobs for record in alike], scores, counts)
         longest = max(int(record.knobs.get(EPOCHS, 1)) for record in alike)
         ends = [{**one.values, EPOCHS: longest} if can_continue(one.plan) else one.values for one in plans]

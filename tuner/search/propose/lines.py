@@ -4,7 +4,7 @@ The trials of a line differ in their epochs alone.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.trial import TrialRecord, plan_of
@@ -30,9 +30,19 @@ def is_head(plan: TrialPlan) -> bool:
 
 
 def can_continue(plan: TrialPlan) -> bool:
-    """Return whether a plan's training can be continued by one of more epochs."""
+    """Return whether a plan's training can be continued by one of more epochs; not where folds judge it."""
+    return is_lengthened(plan) and not plan.data.folds
+
+
+def is_lengthened(plan: TrialPlan) -> bool:
+    """Return whether a plan's training is tried with few epochs first, and then with more."""
     is_plain = not plan.traits.changes_shapes and not plan.traits.solves and not plan.heads.exits
-    return is_plain and plan.recipe.continues and not plan.recipe.patience and not plan.data.folds
+    return is_plain and plan.recipe.continues and not plan.recipe.patience
+
+
+def line_of(plan: TrialPlan) -> str:
+    """Return what the plans of a line have in common, however they are judged."""
+    return replace(plan, data=replace(plan.data, folds=0)).line()
 
 
 @dataclass(frozen=True, slots=True)

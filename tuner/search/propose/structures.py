@@ -17,7 +17,7 @@ from tuner.plugin.knobs import Choice, ValueSource
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
 from tuner.results.scores.pareto import area
-from tuner.search.propose.lines import AT_BEST, Line, can_continue, is_head, structure_of
+from tuner.search.propose.lines import AT_BEST, Line, can_continue, is_head, is_lengthened, line_of, structure_of
 from tuner.search.setting import Setting
 
 EPOCHS, RATE = "recipe.epochs", "recipe.learning_rate"
@@ -205,9 +205,9 @@ class Structures:
         """Return the lines of trials on one rung whose training can be continued."""
         found: dict[str, list[TrialRecord]] = {}
         for record in records:
-            if record.plan is not None and can_continue(record.plan):
+            if record.plan is not None and is_lengthened(record.plan):
                 if record.trial not in self._lines:
-                    self._lines[record.trial] = record.plan.line()
+                    self._lines[record.trial] = line_of(record.plan)
                 found.setdefault(self._lines[record.trial], []).append(record)
         return [Line(tuple(sorted(each, key=lambda one: plan_of(one).recipe.epochs))) for each in found.values()]
 
@@ -281,7 +281,7 @@ class Structures:
             return None
         epochs, plan = 2 * line.epochs, plan_of(line.last)
         longer = self._with(line.last.knobs, {EPOCHS: epochs})
-        if longer is None or longer.plan.line() != plan.line() or not can_continue(longer.plan):
+        if longer is None or line_of(longer.plan) != line_of(plan) or not can_continue(longer.plan):
             return None
         if not math.isfinite(takes := self._seconds(longer, rung)):
             return None
