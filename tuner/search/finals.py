@@ -33,7 +33,7 @@ LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
 #: It begins after this share of the run's time, when trainings were continued, where the plans of this share of the
-#: structures, the best among them, take at most this share of what is left. The search then goes on among what is
+#: structures take at most this share of what is left. The search then goes on among what is
 #: cross-validated where one more takes at most this share, in the median.
 EARLIEST, STRUCTURES, EARLY, GOES_ON = 1 / 4, 1 / 2, 1 / 3, 1 / 6
 #: So many times what a refit is expected to take is kept for it, as trials end late; a refit that is expected to take
@@ -89,7 +89,7 @@ class Finals:
         costs = sorted(((self._seconds(one, FINAL), one) for one in best.values()), key=lambda pair: pair[0])
         totals = accumulate(takes for takes, _ in costs)
         fitting = [one for (_, one), total in zip(costs, totals, strict=True) if total <= EARLY * left]
-        enough = len(fitting) >= max(LEAST, STRUCTURES * len(best)) and waiting[0] in fitting
+        enough = len(fitting) >= max(LEAST, STRUCTURES * len(best))
         return fitting[0] if fitting and (tried or enough) else None
 
     def reserve(self, records: Sequence[TrialRecord], left: float) -> float:
