@@ -41,4 +41,4 @@ class OrtBackend(TorchBackend):
         from tuner.backends.torch.engines.onnxruntime import OrtSteps
         from tuner.backends.torch.session import TorchSession
 
-        return TorchSession(task, extensions, OrtSteps, plans_steps=False)
+        return TorchSession(task, extensions, OrtSteps)

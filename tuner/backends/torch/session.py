@@ -25,7 +25,6 @@ from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.measure import Measurement, steps_are_traced
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.open.load import OpenModel, load, sized
-from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.losses import loss_of
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import StepLoss, torch_loss
@@ -55,17 +54,17 @@ HEADS = "tuner.heads"
 
 
 class TorchSession(Session):
-    """A task, its model and what plugins add; `plans_steps` is whether the memory of a step can be planned.
+    """A task, its model and what plugins add; `planned` is what plans the memory of a step, if that can be planned.
 
     Raises:
         TaskError: The model cannot be built, or the weights do not fit it.
     """
 
-    def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, *, plans_steps: bool) -> None:
+    def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, planned: Any = None) -> None:
         torch.set_num_threads(1)  # a pool of threads would not survive a fork
         compiler.defer()
         self._opened = OpenTask(task, load(task), extensions, steps)
-        self._plans_steps = plans_steps
+        self._planned = planned
         self._heads = offered(HEADS).get("torch")
         if self._heads is not None:
             self._heads.load()  # once here instead of in every child
@@ -84,7 +83,7 @@ class TorchSession(Session):
     def prepare(self, plan: TrialPlan) -> None:
         """Hash the prefix, and order the samples."""
         opened = self._of(plan)
-        if not self._plans_steps or worth_planning(plan):
+        if self._planned is None or worth_planning(plan):
             compiler.load()
         needed(opened.task, [plan])
         for cut in plan.cuts if opened.model.chain is not None else ():
@@ -108,16 +107,19 @@ class TorchSession(Session):
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with."""
-        if not self._plans_steps or plan.traits.solves:
+        if self._planned is None or plan.traits.solves:
             return None
         torch.set_num_threads(plan.runtime.threads)
         edits = edited(self._of(plan).model, plan, self._opened.extensions)
         if not plan.traits.traceable:
             return first_step(edits.tail, plan)
         try:
-            return planned_step(edits.tail, plan, loss_of(self._opened.task, plan, self._opened.extensions))
+            step: StepPlan = self._planned.planned_step(
+                edits.tail, plan, loss_of(self._opened.task, plan, self._opened.extensions)
+            )
         except StepError:
             return None
+        return step
 
     def untouched(
         self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from tuner.backends.torch.planned.frozen import with_masks, without_unread
-from tuner.backends.torch.planned.nodes import is_item, is_pointwise, readers, value_of
-from tuner.backends.torch.planned.recompute import without_cheap
 from tuner.backends.torch.step.traced import EAGERLY, Step, StepError
 from tuner.plan.parts import RecipePlan
+from tuner_planned.torch.frozen import with_masks, without_unread
+from tuner_planned.torch.nodes import is_item, is_pointwise, readers, value_of
+from tuner_planned.torch.recompute import without_cheap
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Schedule:
 
 
 def schedule(step: Step, *, again: bool = True) -> Schedule:
-    """Arrange a step, which is left as it is; `again` is as for `tuner.backends.torch.planned.program.program`."""
+    """Arrange a step, which is left as it is; `again` is as for `tuner_planned.torch.program.program`."""
     for node in step.graph.graph.find_nodes(op="get_attr"):
         raise StepError(f"a planned step can hold weights and buffers only, but {node.target} is neither: {EAGERLY}")
     graph = fx.Graph()

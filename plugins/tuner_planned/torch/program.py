@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import fx
 
-from tuner.backends.torch.planned.bound_step import HELD, Program
-from tuner.backends.torch.planned.fused import fused, gradient_of, laid_alike
-from tuner.backends.torch.planned.library_memory import Library, LibraryMemory, nothing, signature
-from tuner.backends.torch.planned.nodes import base, bytes_of, is_item, is_pointwise, value_of
-from tuner.backends.torch.planned.schedule import Item, Schedule, Update, operands, schedule
 from tuner.backends.torch.step.traced import Step
 from tuner.planner.memory.placement import Tensor, max_live
 from tuner.process_memory import KEPT_BYTES, MAPPED_BESIDE_KEPT
+from tuner_planned.torch.bound_step import HELD, Program
+from tuner_planned.torch.fused import fused, gradient_of, laid_alike
+from tuner_planned.torch.library_memory import Library, LibraryMemory, nothing, signature
+from tuner_planned.torch.nodes import base, bytes_of, is_item, is_pointwise, value_of
+from tuner_planned.torch.schedule import Item, Schedule, Update, operands, schedule
 
 #: Elements of the pieces in which an update runs: a few of them fit into a core's own cache.
 PIECE = 32_768
@@ -32,7 +32,7 @@ def program(step: Step, library: Library = nothing, *, again: bool = True) -> Pr
 
     Args:
         step: Traced step.
-        library: What the library takes for an operator; see `tuner.backends.torch.planned.library_memory.measured`.
+        library: What the library takes for an operator; see `tuner_planned.torch.library_memory.measured`.
         again: Whether activations that are cheap to compute again are dropped in between.
     """
     return Writer(schedule(step, again=again), library).write()

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import ATEN
-from tuner.backends.torch.planned.schedule import Update, operands
 from tuner.backends.torch.step.optimiser import STATES
 from tuner.plan.parts import RecipePlan
+from tuner_planned.torch.nodes import ATEN
+from tuner_planned.torch.schedule import Update, operands
 
 #: Takes the weight, its state in the order of `STATES`, the gradient, the learning rate and (Adam) the step count.
 Fused = Callable[..., None]

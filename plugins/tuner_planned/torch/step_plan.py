@@ -8,14 +8,14 @@ from torch import nn
 from torch.utils.flop_counter import flop_registry
 
 from tuner.backends.torch.model.graph.layout import channels_last
-from tuner.backends.torch.planned.library_memory import Library, measured
-from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.losses import ExtendedLoss
 from tuner.backends.torch.step.trace import BatchPart, trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.plan.trial import TrialPlan
 from tuner.planner.memory import step as planner
+from tuner_planned.torch.library_memory import Library, measured
+from tuner_planned.torch.program import program
 
 
 def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss) -> tuple[Step, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import ATEN, call, is_item, is_view, items_of, readers
+from tuner_planned.torch.nodes import ATEN, call, is_item, is_view, items_of, readers
 
 _CONVOLUTION, _CONVOLVED = ATEN.convolution_backward.default, ATEN.convolution.default
 _NORM, _NORMED = ATEN.native_batch_norm_backward.default, ATEN.native_batch_norm.default

@@ -13,8 +13,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from tuner.backends.torch.planned.nodes import is_item, is_pointwise, is_view
 from tuner.process_memory import PeakMeter, return_freed
+from tuner_planned.torch.nodes import is_item, is_pointwise, is_view
 
 #: Less scratch than this cannot be told from the meter's own error.
 LEAST_BYTES = 65_536

@@ -15,14 +15,13 @@ from tuner.backends.base import Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
+from tuner.backends.torch.measure import steps_are_traced
 from tuner.backends.torch.model.open.load import load
-from tuner.backends.torch.planned.library_memory import nothing
-from tuner.backends.torch.planned.step_plan import flops_of, planned_step, steps_of
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.backends.torch.trial.tail import TailProcedure
+from tuner.distribution import SWITCH
 from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
@@ -32,6 +31,9 @@ from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
+from tuner_planned.torch.library_memory import nothing
+from tuner_planned.torch.step_plan import flops_of, planned_step, steps_of
+from tuner_planned.torch.steps import PlannedSteps, planned_or_eager
 
 pytestmark = pytest.mark.slow
 RECIPE = RecipePlan(epochs=2, optimiser="sgd", learning_rate=1e-2)
@@ -179,3 +181,18 @@ def test_flops_of_a_depthwise_convolutions_gradients_are_those_of_its_own_produc
     (step,) = steps_of(net, replace(whole, model=model), CROSS_ENTROPY)
     dense, depthwise, linear = 14 * 14 * 8 * 9, 12 * 12 * 8 * 9, 8 * 10
     assert flops_of(step) == 2 * 48 * (2 * dense + 3 * depthwise + 3 * linear)  # no gradient of the net's input
+
+
+@pytest.mark.usefixtures("always")
+def test_without_the_plugin_the_eager_loop_runs_and_no_step_is_planned(
+    task: Task, whole: TrialPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "-planned")
+    tail_terms.planned_executor.cache_clear()
+    try:
+        session = TorchBackend().open(task, Extensions())
+        assert not tail_terms.worth_planning(whole)
+        assert session.plan_step(whole) is None
+        assert not steps_are_traced(whole.model)
+    finally:
+        tail_terms.planned_executor.cache_clear()

@@ -12,13 +12,13 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from tests.backends.torch.tails import BATCH, OUTPUTS, Eager, Planned, Tail, batch_of, relative, traced
 from tuner.backends.torch.model.graph.layout import channels_last
-from tuner.backends.torch.planned.bound_step import Program
-from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.planned.schedule import Update, schedule
 from tuner.backends.torch.step.traced import Step
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import max_live
 from tuner_lora.torch import LowRank
+from tuner_planned.torch.bound_step import Program
+from tuner_planned.torch.program import program
+from tuner_planned.torch.schedule import Update, schedule
 from tuner_sparse.torch import Partly
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from torch import fx
 
-from tuner.backends.torch.planned.nodes import (
+from tuner_planned.torch.nodes import (
     ATEN,
     base,
     bytes_of,

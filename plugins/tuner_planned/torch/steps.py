@@ -10,15 +10,15 @@ import torch
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.planned.bound_step import BoundStep, bound, held_by
-from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.planned.step_plan import steps_of
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial.edits.evolving import require_traceable
 from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
 from tuner.planner.device import STATE_COPIES
 from tuner.planner.tail_terms import kept_bytes, planned_from, worth_planning
 from tuner.training.schedule import batches_of
+from tuner_planned.torch.bound_step import BoundStep, bound, held_by
+from tuner_planned.torch.program import program
+from tuner_planned.torch.step_plan import steps_of
 
 
 def planned_or_eager(training: TailTraining) -> TrialSteps:

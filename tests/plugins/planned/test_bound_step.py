@@ -29,10 +29,6 @@ from tests.backends.torch.tails import (
     traced,
 )
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.planned.fused import fused
-from tuner.backends.torch.planned.nodes import readers
-from tuner.backends.torch.planned.program import program
-from tuner.backends.torch.planned.schedule import Update, schedule
 from tuner.backends.torch.step.optimiser import STATES
 from tuner.backends.torch.step.optimiser import optimiser as optimiser_of
 from tuner.backends.torch.step.traced import Step
@@ -40,12 +36,16 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.planner.memory.placement import by_size, max_live
 from tuner.targets import Regression
+from tuner_planned.torch.fused import fused
+from tuner_planned.torch.nodes import readers
+from tuner_planned.torch.program import program
+from tuner_planned.torch.schedule import Update, schedule
 
 pytestmark = pytest.mark.slow
 NORMS_TRAIN = RecipePlan(optimiser="sgd", freeze_bn=False)
 WEIGHT = tuple(float(index < BATCH - 3) for index in range(BATCH))
 STEPS: Mapping[Optimiser, int] = {"sgd": 10, "adam": 5, "adamw": 5}
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 def arms(name: str, recipe: RecipePlan, *, padded: bool = True) -> tuple[Step, Planned, Eager]:
