@@ -56,6 +56,7 @@ GUESTS = {
     "tuner_mcp",
     "tuner_nntrainer",
     "tuner_onnx_models",
+    "tuner_onnx_steps",
     "tuner_planned",
     "tuner_priors",
     "tuner_report",

@@ -105,6 +105,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
         "tuner.exporters",
         "tuner.forgetters",
         "tuner.heads",
+        "tuner.step_writers",
         "tuner.steps",
         "tuner.input_kinds",
         "tuner.kinds",

@@ -18,8 +18,8 @@ from math import prod
 
 import numpy as np
 
-from tuner.backends.torch.onnx.graph import Graph
-from tuner.backends.torch.onnx.window import Window, shift
+from tuner_onnx_steps.torch.graph import Graph
+from tuner_onnx_steps.torch.window import Window, shift
 
 #: Entries of T, up to which y and ∂x are faster by it than by sliding; and of x ∂y for ∂w.
 MOST_SLID, MOST_SUMMED = 2_500, 10_000

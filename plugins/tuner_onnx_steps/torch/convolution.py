@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx import depthwise
-from tuner.backends.torch.onnx.graph import Form, Graph, Value, shape_of
-from tuner.backends.torch.onnx.window import Window, shift, sliding
 from tuner.errors import TunerError
+from tuner_onnx_steps.torch import depthwise
+from tuner_onnx_steps.torch.graph import Form, Graph, Value, shape_of
+from tuner_onnx_steps.torch.window import Window, shift, sliding
 
 aten = torch.ops.aten
 FEW = 16  # channels, below which a product of one shift, or of a kernel turned round, is too narrow to be fast

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx.convolution import convolved, input_gradient, slid, weight_gradient
-from tuner.backends.torch.onnx.graph import Graph, Value, shape_of
+from tuner_onnx_steps.torch.convolution import convolved, input_gradient, slid, weight_gradient
+from tuner_onnx_steps.torch.graph import Graph, Value, shape_of
 
 aten = torch.ops.aten
 

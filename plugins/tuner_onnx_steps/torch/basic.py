@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx.graph import TYPES, Form, Graph, Value, argument, dtype_of, shape_of
 from tuner.backends.torch.step.traced import StepError
+from tuner_onnx_steps.torch.graph import TYPES, Form, Graph, Value, argument, dtype_of, shape_of
 
 aten = torch.ops.aten
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.backends.torch.onnx.graph import Graph
+from tuner_onnx_steps.torch.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)

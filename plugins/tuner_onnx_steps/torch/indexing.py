@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx.graph import Form, Graph, Value, argument, dtype_of, shape_of
 from tuner.backends.torch.step.traced import StepError
+from tuner_onnx_steps.torch.graph import Form, Graph, Value, argument, dtype_of, shape_of
 
 aten = torch.ops.aten
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx.graph import Form, Graph, Value, argument, shape_of
-from tuner.backends.torch.onnx.window import Window, sliding, wide
 from tuner.errors import TunerError
+from tuner_onnx_steps.torch.graph import Form, Graph, Value, argument, shape_of
+from tuner_onnx_steps.torch.window import Window, sliding, wide
 
 aten = torch.ops.aten
 

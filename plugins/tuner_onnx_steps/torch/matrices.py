@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tuner.backends.torch.onnx.basic import elementwise
-from tuner.backends.torch.onnx.graph import Form, Graph, Value, dtype_of, shape_of
+from tuner_onnx_steps.torch.basic import elementwise
+from tuner_onnx_steps.torch.graph import Form, Graph, Value, dtype_of, shape_of
 
 aten = torch.ops.aten
 
