@@ -50,6 +50,7 @@ GUESTS = {
     "tuner_demo",
     "tuner_fleet",
     "tuner_forest",
+    "tuner_hubs",
     "tuner_init",
     "tuner_instant",
     "tuner_labels",

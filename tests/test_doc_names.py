@@ -106,6 +106,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
         "tuner.forgetters",
         "tuner.heads",
         "tuner.step_writers",
+        "tuner.published",
         "tuner.steps",
         "tuner.input_kinds",
         "tuner.kinds",

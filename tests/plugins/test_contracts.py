@@ -19,6 +19,7 @@ NO_HOOKS = {
     "tuner_demo",
     "tuner_describe",
     "tuner_forest",
+    "tuner_hubs",
     "tuner_init",
     "tuner_instant",
     "tuner_labels",
@@ -50,4 +51,4 @@ def test_no_rule_is_broken_or_left_unchecked(name: str, monkeypatch: pytest.Monk
 
 
 def test_all_plugins_are_seen() -> None:
-    assert len(PLUGINS) == 38
+    assert len(PLUGINS) == 39

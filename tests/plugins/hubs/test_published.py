@@ -19,8 +19,8 @@ from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.backends.torch.model.open.factory import build
 from tuner.backends.torch.model.open.load import OpenModel, load
 from tuner.backends.torch.model.vision import declare_operators
-from tuner.distribution import FETCH, fetching, may_fetch
-from tuner.errors import TaskError
+from tuner.distribution import FETCH, SWITCH, fetching, may_fetch
+from tuner.errors import PluginError, TaskError
 from tuner.task import ArraySamples, Domain, InputDefaults, InputSpec, ModelSpec, Task
 
 pytestmark = pytest.mark.slow
@@ -183,3 +183,10 @@ def test_models_of_scikit_learn_are_refused_in_words(tmp_path: Path, name: str) 
     path.write_bytes(pickle.dumps(DecisionTreeClassifier().fit([[0.0], [1.0]], [0, 1])))
     with pytest.raises(TaskError, match="is a pickle or joblib file, as scikit-learn writes its models: no PyTorch"):
         read_checkpoint(path, ())
+
+
+def test_without_the_plugin_no_name_of_a_library_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "-hubs")
+    for use in (build, published.input_defaults):
+        with pytest.raises(PluginError, match="no plugin that builds models of timm is switched on"):
+            use(ModelSpec("timm:resnet18"))
