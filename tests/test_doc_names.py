@@ -107,6 +107,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
         "tuner.heads",
         "tuner.step_writers",
         "tuner.published",
+        "tuner.questions",
         "tuner.steps",
         "tuner.input_kinds",
         "tuner.kinds",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.distribution import offered
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import STATE_COPIES, TRAIN_PASSES
+from tuner.planner.device import STATE_COPIES
 from tuner.ridge.sums import MOST_FEATURES
 
 if TYPE_CHECKING:
@@ -33,15 +33,6 @@ def network_values(plan: TrialPlan) -> dict[str, float]:
     flops = float(forward_flops(plan))
     parameters = float(sum(block.parameters for block in plan.model.blocks))
     return {"parameters": parameters, "flops": flops, "mean_flops": flops}
-
-
-def training_flops(plan: TrialPlan) -> int:
-    """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
-    tail = sum(block.flops for block in plan.model.blocks[plan.split :])
-    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
-    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
-    prefix = forward_flops(plan) - tail
-    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)
 
 
 def kept_bytes(plan: TrialPlan) -> int:

@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch import compiler
 from tuner.backends.torch.clock import Clock
 from tuner.backends.torch.export import whole
-from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing, needed
 from tuner.backends.torch.features.int8 import prediction_costs
@@ -33,7 +32,7 @@ from tuner.backends.torch.trial.edits.edited import edited
 from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
-from tuner.backends.torch.trial.untouched import given_probabilities, untouched, write_head_inputs
+from tuner.backends.torch.trial.untouched import untouched
 from tuner.distribution import offered
 from tuner.errors import PluginError
 from tuner.plan.info import ModelInfo
@@ -51,6 +50,8 @@ from tuner.training.epochs import Report
 
 #: Group of the entry points of what trains and exports plans with exits; their names are those of backends.
 HEADS = "tuner.heads"
+#: Group of the entry points of what plugins find out about an opened task.
+QUESTIONS = "tuner.questions"
 
 
 class TorchSession(Session):
@@ -137,14 +138,9 @@ class TorchSession(Session):
         access = Access(self._opened.task, self._opened.model, store, threads, silent)
         return baselines(access, DataPlan(share=share, folds=folds), within)
 
-    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
-        """Run the whole model on a partition."""
-        return given_probabilities(self._opened.task, self._opened.model, partition)
-
-    def head_inputs(self, partition: str, store: Store, threads: int, file: Path) -> tuple[str, ...]:
-        """Run the blocks that the store has no outputs of."""
-        torch.set_num_threads(threads)
-        return write_head_inputs(Access(self._opened.task, self._opened.model, store, threads, silent), partition, file)
+    def ask(self, question: str, **about: Any) -> Any:
+        """Call the plugin's function with the opened task."""
+        return offered(QUESTIONS)[question].load()(self._opened, **about)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""
@@ -184,10 +180,6 @@ class TorchSession(Session):
         if plan.heads.exits or plan.runtime.precision == "int8":
             return super().judge(plan, weights, store)
         return whole.judged(self._of(plan), plan, weights, store)
-
-    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
-        """Run the local validation samples through the trained model."""
-        return misread(self._of(plan), plan, weights)
 
     @property
     def _exits(self) -> Any:

@@ -8,19 +8,25 @@ import numpy as np
 from PIL import Image
 
 from tuner.arrays import Array, Floats
-from tuner.backends.base import MOST_MISREAD, Misread
 from tuner.backends.torch.export.whole import tail_logits
 from tuner.backends.torch.features.selection import validation_selections
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.plan.trial import TrialPlan
 from tuner.task.inputs import input_kind
+from tuner_report.misread import Misread
 
+#: As many misread samples are shown.
+MOST_MISREAD = 8
 #: Pixels of a picture's longer side, and the dimensions of samples that can be one: [channels, height, width].
 SIDE, DIMENSIONS = 128, 3
 
 
-def misread(opened: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
-    """Return the surest mistakes on the local validation samples; see `tuner.backends.base.Session.misread`."""
+def misread(session: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
+    """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.
+
+    There are none where samples are no pictures, have several labels or none, or leave at exits.
+    """
+    opened = session.described_by(plan)
     task = opened.task
     windowed = input_kind(task.input.kind).windowed
     is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and not windowed
