@@ -1,6 +1,8 @@
 """A plan's training step traced, and counted to the byte."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,9 +15,27 @@ from tuner.backends.torch.step.trace import BatchPart, trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import StepLoss
 from tuner.plan.trial import TrialPlan
-from tuner.planner.memory import step as planner
+from tuner.planner.memory.placement import Tensor
+from tuner.planner.memory.step import LASTING, StepPlan
 from tuner_planned.torch.library_memory import Library, measured
 from tuner_planned.torch.program import program
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """A program that a step runs, once or several times in a row.
+
+    Attributes:
+        tensors: Tensors in memory, weights included.
+        steps: Names of the execution steps.
+        flops: FLOPs of one run.
+        times: Number of runs.
+    """
+
+    tensors: tuple[Tensor, ...]
+    steps: tuple[str, ...]
+    flops: int
+    times: int = 1
 
 
 def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss) -> tuple[Step, ...]:
@@ -45,7 +65,7 @@ def steps_of(tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss) ->
 
 def planned_step(
     tail: nn.Module, plan: TrialPlan, loss: StepLoss | ExtendedLoss, library: Library = measured
-) -> planner.StepPlan:
+) -> StepPlan:
     """Return a plan's training step in numbers; nothing trains, but the tail gets the layout that it trains in.
 
     Raises:
@@ -58,8 +78,8 @@ def planned_step(
     for step in steps:
         code = program(step, library)
         times = 1 if step is steps[-1] else parts - 1
-        runs.append(planner.StepRun(code.tensors, code.steps, flops_of(step), times))
-    return planner.in_sequence(runs)
+        runs.append(StepRun(code.tensors, code.steps, flops_of(step), times))
+    return in_sequence(runs)
 
 
 def flops_of(step: Step) -> int:
@@ -84,3 +104,25 @@ def _backward_flops(*arguments: Any) -> int:
     positions = math.prod((value if transposed else grad).shape[2:])
     flops: int = 2 * sum(mask[:2]) * grad.shape[0] * positions * weight.numel()
     return flops
+
+
+def in_sequence(runs: Sequence[StepRun]) -> StepPlan:
+    """Join programs that run one after the other on the same weights; one that runs several times is listed once.
+
+    The last one has every lasting tensor that any of them has.
+    """
+    steps = tuple(name for run in runs for name in run.steps)
+    end = len(steps) - 1
+    lasting = [replace(tensor, first=0, last=end) for tensor in runs[-1].tensors if tensor.kind in LASTING]
+    passing: list[Tensor] = []
+    begin = 0
+    for number, run in enumerate(runs, start=1):
+        mark = "" if run is runs[-1] else f" ({number})"
+        passing += [
+            replace(tensor, name=f"{tensor.name}{mark}", first=tensor.first + begin, last=tensor.last + begin)
+            for tensor in run.tensors
+            if tensor.kind not in LASTING
+        ]
+        begin += len(run.steps)
+    tensors = tuple(tensor for tensor in (*lasting, *passing) if tensor.kind != "weight")
+    return StepPlan(tensors, steps, sum(run.times * run.flops for run in runs))

@@ -10,35 +10,12 @@ import torch
 from tuner.arrays import RowNumbers
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
-from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.trial.edits.evolving import require_traceable
-from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
-from tuner.planner.device import STATE_COPIES
-from tuner.planner.tail_terms import kept_bytes, planned_from, worth_planning
+from tuner.backends.torch.trial.opened import TailTraining
 from tuner.training.schedule import batches_of
 from tuner_planned.torch.bound_step import BoundStep, bound, held_by
 from tuner_planned.torch.program import program
 from tuner_planned.torch.step_plan import steps_of
-
-
-def planned_or_eager(training: TailTraining) -> TrialSteps:
-    """Return the planned executor where it pays and the tail can be traced, else `EagerSteps`; notes say why."""
-    plan = training.plan
-    if worth_planning(plan):
-        try:
-            return PlannedSteps(training)
-        except StepError as error:
-            reason = str(error)
-    elif not plan.traits.traceable:
-        reason = "the tail changes while it trains"
-    elif plan.recipe.optimiser not in STATE_COPIES:
-        reason = f"the planned executor does not have optimiser {plan.recipe.optimiser}"
-    else:
-        saved = f"{kept_bytes(plan) / 1e6:,.1f} MB kept for the backward pass"
-        reason = f"{saved}, and the planned executor is used from {planned_from(plan) / 1e6:,.0f} MB on"
-    steps = EagerSteps(training)
-    steps.notes = (f"run by PyTorch's eager loop: {reason}",)
-    return steps
 
 
 class PlannedSteps(EagerSteps):

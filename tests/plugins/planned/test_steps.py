@@ -26,14 +26,16 @@ from tuner.plan.parts import EditTraits, Optimiser, RecipePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.planner import tail_terms
+from tuner.planner.memory.placement import Tensor
 from tuner.results.records.trial import Outcome
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
+from tuner_planned.torch import planned_or_eager
 from tuner_planned.torch.library_memory import nothing
-from tuner_planned.torch.step_plan import flops_of, planned_step, steps_of
-from tuner_planned.torch.steps import PlannedSteps, planned_or_eager
+from tuner_planned.torch.step_plan import StepRun, flops_of, in_sequence, planned_step, steps_of
+from tuner_planned.torch.steps import PlannedSteps
 
 pytestmark = pytest.mark.slow
 RECIPE = RecipePlan(epochs=2, optimiser="sgd", learning_rate=1e-2)
@@ -196,3 +198,29 @@ def test_without_the_plugin_the_eager_loop_runs_and_no_step_is_planned(
         assert not steps_are_traced(whole.model)
     finally:
         tail_terms.planned_executor.cache_clear()
+
+
+def test_programs_in_a_row_share_what_lasts() -> None:
+    adding = StepRun(
+        (
+            Tensor("w", 100, 0, 1, "weight"),
+            Tensor("sum.w", 10, 0, 1, "state"),
+            Tensor("code", 1, 0, 1, "library"),
+            Tensor("a", 5, 0, 1, "saved"),
+        ),
+        ("forward", "backward"),
+        7,
+        3,
+    )
+    last = StepRun((*adding.tensors, Tensor("mean.w", 20, 0, 1, "state")), ("forward", "update"), 8)
+    plan = in_sequence((adding, last))
+    assert plan.steps == ("forward", "backward", "forward", "update")
+    assert plan.flops == 3 * 7 + 8
+    assert {tensor.name: (tensor.first, tensor.last) for tensor in plan.tensors} == {
+        "sum.w": (0, 3),
+        "mean.w": (0, 3),
+        "code": (0, 3),
+        "a (1)": (0, 1),
+        "a": (2, 3),
+    }
+    assert plan.peak_bytes == 10 + 20 + 1 + 5

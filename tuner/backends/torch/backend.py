@@ -57,7 +57,7 @@ class TorchBackend(Backend):
         executor = planned_executor()
         if executor is None:
             return TorchSession(task, extensions, EagerSteps)
-        planned = executor.load()  # once here instead of in every child
+        planned = executor.load()
         return TorchSession(task, extensions, planned.planned_or_eager, planned)
 
 

@@ -177,11 +177,13 @@ def _trace_seconds(task: Task, model: OpenModel) -> float:
     executor = planned_executor()
     if executor is None:
         return 0.0
-    program = executor.load().program
+    planned = executor.load()
     started = time.perf_counter()
     try:
         tail = model.tail(cut)
-        program(trace(tail, RecipePlan(), loss=loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH))
+        planned.plan_traced(
+            trace(tail, RecipePlan(), loss=loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH)
+        )
     except StepError:
         return 0.0
     return (time.perf_counter() - started) / (len(blocks) - cut)

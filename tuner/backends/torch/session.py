@@ -71,6 +71,8 @@ class TorchSession(Session):
             self._heads.load()  # once here instead of in every child
         if steps_are_traced(self._opened.model.info):
             compiler.load()  # tracing imports it: once here instead of in every child
+            if planned is not None:
+                planned.load()
 
     @cached_property
     def model(self) -> ModelInfo:

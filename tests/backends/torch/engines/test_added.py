@@ -38,7 +38,8 @@ from tuner.store.store import Store
 from tuner.task import Task
 from tuner_distill import tuner_losses
 from tuner_exits.torch.procedure import ExitsProcedure
-from tuner_planned.torch.steps import PlannedSteps, planned_or_eager
+from tuner_planned.torch import planned_or_eager
+from tuner_planned.torch.steps import PlannedSteps
 
 pytestmark = pytest.mark.slow
 DISTILL = LossTerm("distill", 1.0, (("temperature", 2.0),), teacher=True)
