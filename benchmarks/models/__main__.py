@@ -23,8 +23,8 @@ from benchmarks.lib.places import ROOT
 from benchmarks.lib.report import benchmark_parser
 from tuner.backends.base import Trial
 from tuner.backends.extensions import NOTHING_ADDED
+from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.onnxruntime import OrtSteps
-from tuner.backends.torch.engines.planned import planned_or_eager
 from tuner.backends.torch.model.vision import declare_operators, torchvision
 from tuner.backends.torch.session import TorchSession
 from tuner.errors import first_line
@@ -173,8 +173,9 @@ def measured(spec: ModelSpec, shape: tuple[int, ...], folder: Path) -> dict[str,
     row: dict[str, Any] = {}
     started = time.perf_counter()
     try:
-        session = TorchSession(task, NOTHING_ADDED, planned_or_eager, plans_steps=True)
-        info, chain = session.model, session._opened.model.chain  # noqa: SLF001 - the cuts are in no description
+        session = TorchBackend().open(task, NOTHING_ADDED)
+        info = session.model
+        chain = session._opened.model.chain  # type: ignore[attr-defined]  # noqa: SLF001 - the cuts are in no description
         row["seconds"] = time.perf_counter() - started
     except Exception as error:  # noqa: BLE001 - it is the row's result
         return {"error": first_line(error)}
@@ -194,7 +195,7 @@ def measured(spec: ModelSpec, shape: tuple[int, ...], folder: Path) -> dict[str,
     except Exception as error:  # noqa: BLE001 - likewise
         row["error"] = first_line(error)
     try:
-        trained = TorchSession(task, NOTHING_ADDED, OrtSteps, plans_steps=False)
+        trained = TorchSession(task, NOTHING_ADDED, OrtSteps)
         trained.train(Trial(deeper, 0, store, folder / "weights-ort"))
         row["ort"] = "yes"
     except Exception as error:  # noqa: BLE001 - likewise

@@ -30,9 +30,6 @@ from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import Chain, chain
 from tuner.backends.torch.model.vision import torchvision
-from tuner.backends.torch.planned.bound_step import bound, held_by
-from tuner.backends.torch.planned.library_memory import measured
-from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
@@ -43,6 +40,9 @@ from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import by_size, largest_at, max_live, peak_step
 from tuner.process_memory import HUGE_PAGES, KEPT_BYTES, PeakMeter, return_freed
 from tuner.processors import usable_processors
+from tuner_planned.torch.bound_step import bound, held_by
+from tuner_planned.torch.library_memory import measured
+from tuner_planned.torch.program import program
 
 BATCH, SIZE, OUTPUTS = 32, 160, 10
 RECIPE = RecipePlan(batch_size=BATCH)

@@ -112,7 +112,8 @@ def check(task: str, more: int, limits: CommandLimits = NO_LIMITS) -> Findings:
             raise TaskError(f"{task} has no label for each local sample, which a check needs: give one class a sample")
         for partition in PARTITIONS:
             path = Path(folder) / f"{partition}.safetensors"
-            files += sessions[name].head_inputs(partition, store, usable_processors(), path)
+            asked = {"partition": partition, "store": store, "threads": usable_processors(), "file": path}
+            files += sessions[name].ask("inputs of the head", **asked)
             tensors = read_tensors(path, ("features", "labels"))
             features.append(tensors["features"])
             labels.append(tensors["labels"])

@@ -6,10 +6,10 @@ from torch import nn
 
 from tuner.errors import UnsupportedError
 from tuner.plugin import Solver, SolverInputs, Tail
-from tuner.ridge.choice import chosen, regression_ridge
-from tuner.ridge.solve import LinearHead
+from tuner.ridge.choice import PENALTIES, Spectrum, chosen
+from tuner.ridge.solve import LinearHead, left_out
 from tuner.ridge.sums import MOST_FEATURES, coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, regression_head, union_head
+from tuner.ridge.union import Domain, UnionSettings, both_rows, regression_head, union_head
 
 
 class ClosedFormTail(nn.Module, Solver):
@@ -72,3 +72,18 @@ class ClosedFormTail(nn.Module, Solver):
     def _set(self, head: LinearHead) -> None:
         self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))
         self.layer.bias.copy_(torch.from_numpy(head.bias.astype(np.float32)))
+
+
+def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weight: float = 1.0) -> float:
+    """Return the penalty, in samples, of the regression whose squared error of samples left out is least.
+
+    Arguments are those of `tuner.ridge.union.regression_head`.
+    """
+    features, truth, weights = both_rows(local, known, local_weight)
+    spectrum, rest = Spectrum.of(features, weights), truth - features @ given.weight.T  # what is to be added
+
+    def error(ridge: float) -> float:
+        left = left_out(*spectrum.solved(rest, ridge), rest, weights)
+        return float(weights @ ((left - rest) ** 2).mean(axis=1))
+
+    return min(PENALTIES, key=error)

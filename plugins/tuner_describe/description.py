@@ -12,12 +12,12 @@ from tuner.plan.info import BlockInfo
 from tuner.plan.text import describe
 from tuner.plan.toml import from_toml
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import Rates
+from tuner.planner.device import TRAIN_PASSES, Rates
 from tuner.planner.memory.placement import smallest
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.memory.summary import memory_summary, write_picture
 from tuner.planner.price import price
-from tuner.planner.tail_terms import training_flops, worth_planning
+from tuner.planner.tail_terms import forward_flops, worth_planning
 from tuner.plugin.core import build_host
 from tuner.reading import path_from, read_text
 from tuner.search.estimate.rates import rates_of, with_sizes
@@ -170,3 +170,12 @@ def _draw(path: Path, plan: TrialPlan, step: StepPlan | None) -> None:
     planner, placement = smallest(step.tensors)
     title = f"{describe(plan)}: {format_bytes(placement.pool_bytes)}, planner {planner}"
     write_picture(path, step.tensors, placement, step.steps, title)
+
+
+def training_flops(plan: TrialPlan) -> int:
+    """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
+    tail = sum(block.flops for block in plan.model.blocks[plan.split :])
+    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
+    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
+    prefix = forward_flops(plan) - tail
+    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)

@@ -181,7 +181,7 @@ def _probabilities(task: Task, limits: CommandLimits) -> Doubles:
     host = build_host(end=limits.end)
     name = next(iter(host.backends))
     with open_remote(host, task, [name], kill_at=limits.end, memory_bytes=limits.memory_bytes) as sessions:
-        return np.array(sessions[name].given_probabilities("local.train"))
+        return np.array(sessions[name].ask("probabilities", partition="local.train"))
 
 
 def _has(task: Task) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.backends.base import Misread
+from tuner.backends.base import Session
 from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
-from tuner.errors import RunError, TunerError, disk_error
+from tuner.errors import RunError, TunerError, UnsupportedError, disk_error
 from tuner.files import write_private
+from tuner.plan.trial import TrialPlan
 from tuner.results.records.baseline import is_right
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner_report.charts.points import scored
+from tuner_report.misread import Misread
 from tuner_report.page import page
 from tuner_report.sections import Findings, Photo
 
@@ -106,7 +108,7 @@ def _looked_at(
     with opened_run(run, host, plan, task, limits) as session:
         samples_changed(run, session, warn)
         step = session.plan_step(plan)
-        misread = session.misread(plan, weights) if wants_photos and has_weights else ()
+        misread = _misread(session, plan, weights) if wants_photos and has_weights else ()
         labels = session.task.labels
     reasons = f"{plan.runtime.backend} plans none, or the layers change while they train or cannot be traced"
     none = "the samples are no pictures, or leave at exits, or all are right" if has_weights else NO_WEIGHTS
@@ -117,6 +119,13 @@ def _looked_at(
         photos=tuple(_photo(run, winner, labels, one) for one in misread),
         no_photos=none if wants_photos else NOT_WANTED,
     )
+
+
+def _misread(session: Session, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
+    try:
+        return tuple(Misread(**one) for one in session.ask("misread samples", plan=plan, weights=weights))
+    except UnsupportedError:
+        return ()
 
 
 def _photo(run: Run, winner: TrialRecord, labels: Sequence[str], one: Misread) -> Photo:

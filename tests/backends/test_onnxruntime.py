@@ -9,12 +9,14 @@ import torch
 
 from tests.sessions import barely_pretrained, opened
 from tuner.backends.base import Trial
+from tuner.backends.extensions import NOTHING_ADDED
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
-from tuner.backends.torch.onnx import write as lower
+from tuner.backends.torch.onnx.write import writer
 from tuner.cli.app import call
-from tuner.errors import UnsupportedError
+from tuner.distribution import SWITCH
+from tuner.errors import PluginError, UnsupportedError
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.trial import Outcome
@@ -22,6 +24,7 @@ from tuner.results.run import Run
 from tuner.store.store import Store
 from tuner.task import Task
 from tuner.task.info import task_info
+from tuner_onnx_steps.torch import write as lower
 from tuner_testing import BackendContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
@@ -93,3 +96,10 @@ def test_a_study_on_one_backend_trains_on_no_other(
     front = json.loads(capsys.readouterr().out)["front"]
     assert front
     assert {"by ONNX Runtime" in trial["sentence"] for trial in front} == {backend == "onnxruntime"}
+
+
+def test_without_the_plugin_that_writes_steps_the_backend_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "-onnx-steps")
+    writer.cache_clear()
+    with pytest.raises(PluginError, match="writes training steps as ONNX is switched on"):
+        OrtBackend().open(barely_pretrained(), NOTHING_ADDED)

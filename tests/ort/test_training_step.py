@@ -28,7 +28,7 @@ from tests.backends.torch.tails import (
     tail_of,
     traced,
 )
-from tuner.backends.torch.onnx.write import model, write
+from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.traced import Step, StepError
 from tuner.backends.torch.task_loss import StepLoss, torch_loss
 from tuner.errors import TunerError
@@ -37,6 +37,7 @@ from tuner.ort.training_step import StepSession, TrainingRows, train
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.targets import LossSettings, MultiLabel, Regression, SingleLabel
 from tuner.training.schedule import scheduled_rate
+from tuner_onnx_steps.torch.write import model
 
 pytestmark = pytest.mark.slow
 STEPS = {"sgd": 10, "adam": 5, "adamw": 5}

@@ -94,31 +94,6 @@ class Exported:
     sections: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: As many misread samples are shown.
-MOST_MISREAD = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Misread:
-    """A sample that a trained model has wrong, for people to look at.
-
-    Attributes:
-        truth: Row of its class in the union head.
-        taken_for: Row that is predicted.
-        probability: Of the prediction.
-        jpeg: A small picture of the sample: JPEG in base64.
-        file: Its file, or its place in an array.
-        place: Its place among the samples that were scored.
-    """
-
-    truth: int
-    taken_for: int
-    probability: float
-    jpeg: str
-    file: str = ""
-    place: int = -1
-
-
 class Session(ABC):
     """A task opened on a backend. Children forked from its process inherit it; a process trains one plan at most."""
 
@@ -197,40 +172,18 @@ class Session(ABC):
         """
         return ()
 
-    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
-        """Return the given model's probabilities of its own labels, for all that a partition's samples are parts of.
-
-        Returns:
-            For each of `tuner.task.data.samples.wholes`, the means over its samples, by row of the union head.
-
-        Raises:
-            UnsupportedError: This backend does not do so.
-        """
-        raise UnsupportedError(f"this backend gives no probabilities of {partition}: use another one")
-
-    def head_inputs(
-        self,
-        partition: str,
-        store: Store,  # noqa: ARG002 - optional
-        threads: int,  # noqa: ARG002
-        file: Path,  # noqa: ARG002
-    ) -> tuple[str, ...]:
-        """Write what the given model's head reads of all that a partition's samples are parts of.
+    def ask(self, question: str, **about: Any) -> Any:  # noqa: ARG002 - optional
+        """Return what a plugin finds out about the opened task: numbers, texts, lists and tables.
 
         Args:
-            partition: Such as ``local.train``.
-            store: Features, which are read where all that are needed are there.
-            threads: Threads of the model.
-            file: Safetensors file to write: ``features``, float32 [wholes, features], means over the samples of each of
-                `tuner.task.data.samples.wholes`; and ``labels`` of these, as the task has them.
-
-        Returns:
-            The names of the wholes.
+            question: Name of an entry point of the group ``tuner.questions``: a function of what this backend opens,
+                such as `tuner.backends.torch.trial.opened.OpenTask`.
+            about: Its other arguments.
 
         Raises:
-            UnsupportedError: This backend does not do so, or the model does not end in one linear layer.
+            UnsupportedError: This backend opens nothing that plugins know, or the function refuses the model.
         """
-        raise UnsupportedError(f"this backend gives no features of {partition}: use another one")
+        raise UnsupportedError(f"this backend finds out no {question}: use another one")
 
     @abstractmethod
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
@@ -284,13 +237,6 @@ class Session(ABC):
         with tempfile.TemporaryDirectory() as folder:
             asked: dict[str, Any] = {"trainable": False, "store": store, "test": False}
             return export(self, plan=plan, weights=weights, folder=Path(folder), **asked)
-
-    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:  # noqa: ARG002 - optional
-        """Return local validation samples that a trained plan has wrong, the surest first; at most `MOST_MISREAD`.
-
-        There are none where samples are no pictures, have several labels or none, or leave at exits.
-        """
-        return ()
 
 
 def export(session: Session, **asked: Any) -> Exported:

@@ -39,6 +39,8 @@ class OrtBackend(TorchBackend):
     def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread; ONNX Runtime arranges a step's memory itself: none is planned."""
         from tuner.backends.torch.engines.onnxruntime import OrtSteps
+        from tuner.backends.torch.onnx.write import writer
         from tuner.backends.torch.session import TorchSession
 
-        return TorchSession(task, extensions, OrtSteps, plans_steps=False)
+        writer()  # imported once here instead of in every child
+        return TorchSession(task, extensions, OrtSteps)

@@ -1,11 +1,19 @@
 """What training the tail takes: its FLOPs, the executor of its steps, and the bytes that it keeps."""
 
 import math
+from functools import cache
+from typing import TYPE_CHECKING
 
+from tuner.distribution import offered
 from tuner.plan.trial import TrialPlan
-from tuner.planner.device import STATE_COPIES, TRAIN_PASSES
+from tuner.planner.device import STATE_COPIES
 from tuner.ridge.sums import MOST_FEATURES
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+#: Group of the entry points of what runs steps in planned memory; their names are those of backends.
+STEPS = "tuner.steps"
 #: Bytes kept of a batch for the backward pass from which on the planned executor pays where memory is limited; where
 #: it is not, so many times as many. The executor takes two thirds of the memory, and up to twice the time.
 PLANNED_BYTES = 64_000_000
@@ -27,19 +35,16 @@ def network_values(plan: TrialPlan) -> dict[str, float]:
     return {"parameters": parameters, "flops": flops, "mean_flops": flops}
 
 
-def training_flops(plan: TrialPlan) -> int:
-    """Return the FLOPs of the whole trial on an empty store; backward counts two forward passes."""
-    tail = sum(block.flops for block in plan.model.blocks[plan.split :])
-    once = plan.pool_samples if plan.cached or plan.data.edit is not None else 0
-    again = 0 if plan.cached else plan.recipe.epochs * plan.train_samples
-    prefix = forward_flops(plan) - tail
-    return int((once + again) * prefix + plan.train_samples * plan.recipe.epochs * TRAIN_PASSES * tail)
-
-
 def kept_bytes(plan: TrialPlan) -> int:
     """Return the bytes that PyTorch's eager loop keeps of a batch, or of a micro-batch, for its backward pass."""
     batch = min(plan.recipe.part_size, max(1, plan.train_samples))
     return batch * sum(block.saved_bytes for block in plan.model.blocks[plan.split :])
+
+
+@cache
+def planned_executor() -> "EntryPoint | None":
+    """Return what runs PyTorch's steps in planned memory; None where no plugin does."""
+    return offered(STEPS).get("torch")
 
 
 def planned_from(plan: TrialPlan) -> int:
@@ -56,7 +61,7 @@ def worth_planning(plan: TrialPlan) -> bool:
     """
     if plan.heads.joint or not plan.traits.traceable or plan.recipe.optimiser not in STATE_COPIES:
         return False
-    return kept_bytes(plan) >= planned_from(plan)
+    return kept_bytes(plan) >= planned_from(plan) and planned_executor() is not None
 
 
 def solving_bytes(plan: TrialPlan) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Labels
 from tuner.ridge.calibrate import least_loss
 from tuner.ridge.discriminant import Discriminant
-from tuner.ridge.solve import LinearHead, class_means, left_out
+from tuner.ridge.solve import class_means, left_out
 from tuner.ridge.sums import one_hot
 from tuner.ridge.union import Domain, UnionSettings, both_rows, gate_targets
 
@@ -99,21 +99,6 @@ def chosen(local: Domain, known: Domain, settings: UnionSettings) -> UnionSettin
     else:
         settings = replace(settings, gate="none")
     return replace(settings, scores=scores, ridge=ridge)
-
-
-def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weight: float = 1.0) -> float:
-    """Return the penalty, in samples, of the regression whose squared error of samples left out is least.
-
-    Arguments are those of `tuner.ridge.union.regression_head`.
-    """
-    features, truth, weights = both_rows(local, known, local_weight)
-    spectrum, rest = Spectrum.of(features, weights), truth - features @ given.weight.T  # what is to be added
-
-    def error(ridge: float) -> float:
-        left = left_out(*spectrum.solved(rest, ridge), rest, weights)
-        return float(weights @ ((left - rest) ** 2).mean(axis=1))
-
-    return min(PENALTIES, key=error)
 
 
 def _candidates(local: Domain) -> Iterator[tuple[tuple[str, float], Doubles]]:

@@ -15,13 +15,13 @@ from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.graph.nodes import chain
 from tuner.backends.torch.model.vision import torchvision
-from tuner.backends.torch.planned.bound_step import Program, bound, held_by
-from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.optimiser import clip_gradients, optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.plan.parts import Optimiser, RecipePlan
+from tuner_planned.torch.bound_step import Program, bound, held_by
+from tuner_planned.torch.program import program
 
 OUTPUTS, BATCH = 10, 8
 Arrays = Mapping[str, npt.NDArray[np.generic]]

@@ -133,7 +133,9 @@ def test_numbers_have_no_classes_to_check(tmp_path: Path, capsys: pytest.Capture
 def test_the_head_reads_what_is_written(tmp_path: Path) -> None:
     task = barely_pretrained()
     session, file = opened(TorchBackend(), task), tmp_path / "features.safetensors"
-    names = session.head_inputs("local.val", open_store(tmp_path / "store"), 1, file)
+    names = session.ask(
+        "inputs of the head", partition="local.val", store=open_store(tmp_path / "store"), threads=1, file=file
+    )
     found = read_tensors(file)
     assert len(names) == len(found["features"]) == len(task.local.val)
     assert found["labels"].tolist() == task.local.val.labels.tolist()

@@ -152,7 +152,7 @@ def test_an_unmapped_label_leads_to_the_suggestions(task: Path, capsys: pytest.C
 def test_the_models_probabilities_are_means_over_the_windows_of_a_file(task: Path) -> None:
     opened_task = task_from_toml(task, mapped=False)
     session = opened(TorchBackend(), opened_task)
-    rows = session.given_probabilities("local.train")
+    rows = session.ask("probabilities", partition="local.train")
     files, places = wholes(opened_task.local.train)
     assert np.array(rows).shape == (len(files), 3)
     assert ((np.array(rows) > 0) & (np.array(rows) < 1)).all()

@@ -17,7 +17,6 @@ from tests.runtime.bundles import BATCH, trainable_bundle
 from tuner.backends.torch.export.trainable import step_check
 from tuner.backends.torch.export.trainable import tail as trainable
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable
-from tuner.backends.torch.onnx import write as lower
 from tuner.backends.torch.step.trace import trace
 from tuner.bundle.format import FILE, file_hash
 from tuner.bundle.replay import Replay
@@ -31,6 +30,7 @@ from tuner.runtime.train.tail import mixed_rows
 from tuner.store.codec import Codec
 from tuner.task.builtin import digits
 from tuner.task.spec import Pretrain
+from tuner_onnx_steps.torch import write as lower
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.plan.plans import PLAN
-from tuner.backends.base import Exported, Filling, Misread
+from tuner.backends.base import Exported, Filling
 from tuner.planner.device import nominal
 from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
@@ -35,11 +35,11 @@ def sent(value: Any) -> Any:
         ("plan_step", StepPlan((Tensor("x", 4, 0, 1, "input"),), ("forward", "backward"), 10**12)),
         ("plan_step", None),
         ("missing", 3),
-        ("given_probabilities", ((0.25, 0.75), (1.0, 0.0))),
+        ("ask", [[0.25, 0.75], [1.0, 0.0]]),
         ("untouched", OUTCOME),
         ("fill", Filling(1, 0.5, {3: 0.1}, 7, {(3, 8): (Path("/a/ü"), Path("/b/\udcff"))}, stopped=True)),
         ("train", OUTCOME),
-        ("misread", (Misread(7, 1, 0.75, "/9j/"),)),
+        ("ask", [{"truth": 7, "jpeg": "/9j/"}]),
         ("export", Exported({"parity": 1e-6}, {"train": {"shapes": [1, 2], "name": None}})),
     ],
 )

@@ -6,6 +6,7 @@ from typing import ClassVar
 from tuner.backends.base import Backend, Session
 from tuner.backends.extensions import Extensions
 from tuner.plan.trial import TrialPlan
+from tuner.planner.tail_terms import planned_executor
 from tuner.task import InputDefaults, ModelSpec, Task
 
 EXITS = "exits that train by steps"
@@ -21,7 +22,7 @@ class TorchBackend(Backend):
         "torch.utils.flop_counter",
         "tuner.backends.torch.session",
         "tuner.backends.torch.trial.tail",
-        "tuner.backends.torch.engines.planned",
+        "tuner.backends.torch.engines.eager",
         "tuner.backends.torch.measure",
     )
 
@@ -50,10 +51,14 @@ class TorchBackend(Backend):
 
     def open(self, task: Task, extensions: Extensions) -> Session:
         """Build and trace the model, on one thread: a pool of threads would not survive a fork."""
-        from tuner.backends.torch.engines.planned import planned_or_eager
+        from tuner.backends.torch.engines.eager import EagerSteps
         from tuner.backends.torch.session import TorchSession
 
-        return TorchSession(task, extensions, planned_or_eager, plans_steps=True)
+        executor = planned_executor()
+        if executor is None:
+            return TorchSession(task, extensions, EagerSteps)
+        planned = executor.load()
+        return TorchSession(task, extensions, planned.planned_or_eager, planned)
 
 
 def _too_few_for_norms(plan: TrialPlan) -> str | None:

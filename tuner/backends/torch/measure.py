@@ -14,14 +14,13 @@ from tuner.backends.torch.clock import Clock, timed
 from tuner.backends.torch.features.engines import BFLOAT, ORT, TORCH, prefix_engine
 from tuner.backends.torch.model.graph.layout import channels_last, fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
-from tuner.backends.torch.planned.program import program
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
-from tuner.planner.tail_terms import PLANNED_BYTES, UNLIMITED
+from tuner.planner.tail_terms import PLANNED_BYTES, UNLIMITED, planned_executor
 from tuner.process_memory import KEPT_BYTES, PeakMeter, memory_limit, return_freed
 from tuner.task import Task
 from tuner.training.epochs import Report
@@ -163,7 +162,8 @@ def steps_are_traced(model: ModelInfo) -> bool:
     As in `tuner.planner.tail_terms.planned_from`, that takes more where this process's memory is not limited.
     """
     least = PLANNED_BYTES * (UNLIMITED if memory_limit() is None else 1)
-    return LARGEST_BATCH * sum(block.saved_bytes for block in model.blocks) >= least
+    is_large = LARGEST_BATCH * sum(block.saved_bytes for block in model.blocks) >= least
+    return is_large and planned_executor() is not None
 
 
 def _trace_seconds(task: Task, model: OpenModel) -> float:
@@ -174,10 +174,16 @@ def _trace_seconds(task: Task, model: OpenModel) -> float:
     blocks = model.info.blocks
     cut = len(blocks) // 2
     shape, outputs, loss = blocks[cut].in_shape, model.info.outputs, torch_loss(task.targets)
+    executor = planned_executor()
+    if executor is None:
+        return 0.0
+    planned = executor.load()
     started = time.perf_counter()
     try:
         tail = model.tail(cut)
-        program(trace(tail, RecipePlan(), loss=loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH))
+        planned.plan_traced(
+            trace(tail, RecipePlan(), loss=loss, input_shape=shape, outputs=outputs, batch_size=FILL_BATCH)
+        )
     except StepError:
         return 0.0
     return (time.perf_counter() - started) / (len(blocks) - cut)

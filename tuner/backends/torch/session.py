@@ -12,20 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.backends.extensions import Extensions
 from tuner.backends.measuring import MeasuredTrial, Measuring
 from tuner.backends.torch import compiler
 from tuner.backends.torch.clock import Clock
 from tuner.backends.torch.export import whole
-from tuner.backends.torch.export.misread import misread
 from tuner.backends.torch.features.access import Access, prefix_hash
 from tuner.backends.torch.features.fill import fill, missing, needed
 from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.measure import Measurement, steps_are_traced
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.open.load import OpenModel, load, sized
-from tuner.backends.torch.planned.step_plan import planned_step
 from tuner.backends.torch.step.losses import loss_of
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import StepLoss, torch_loss
@@ -34,7 +32,7 @@ from tuner.backends.torch.trial.edits.edited import edited
 from tuner.backends.torch.trial.edits.evolving import first_step
 from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
-from tuner.backends.torch.trial.untouched import given_probabilities, untouched, write_head_inputs
+from tuner.backends.torch.trial.untouched import untouched
 from tuner.distribution import offered
 from tuner.errors import PluginError
 from tuner.plan.info import ModelInfo
@@ -52,25 +50,29 @@ from tuner.training.epochs import Report
 
 #: Group of the entry points of what trains and exports plans with exits; their names are those of backends.
 HEADS = "tuner.heads"
+#: Group of the entry points of what plugins find out about an opened task.
+QUESTIONS = "tuner.questions"
 
 
 class TorchSession(Session):
-    """A task, its model and what plugins add; `plans_steps` is whether the memory of a step can be planned.
+    """A task, its model and what plugins add; `planned` is what plans the memory of a step, if that can be planned.
 
     Raises:
         TaskError: The model cannot be built, or the weights do not fit it.
     """
 
-    def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, *, plans_steps: bool) -> None:
+    def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, planned: Any = None) -> None:
         torch.set_num_threads(1)  # a pool of threads would not survive a fork
         compiler.defer()
         self._opened = OpenTask(task, load(task), extensions, steps)
-        self._plans_steps = plans_steps
+        self._planned = planned
         self._heads = offered(HEADS).get("torch")
         if self._heads is not None:
             self._heads.load()  # once here instead of in every child
         if steps_are_traced(self._opened.model.info):
             compiler.load()  # tracing imports it: once here instead of in every child
+            if planned is not None:
+                planned.load()
 
     @cached_property
     def model(self) -> ModelInfo:
@@ -84,7 +86,7 @@ class TorchSession(Session):
     def prepare(self, plan: TrialPlan) -> None:
         """Hash the prefix, and order the samples."""
         opened = self._of(plan)
-        if not self._plans_steps or worth_planning(plan):
+        if self._planned is None or worth_planning(plan):
             compiler.load()
         needed(opened.task, [plan])
         for cut in plan.cuts if opened.model.chain is not None else ():
@@ -108,16 +110,19 @@ class TorchSession(Session):
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with."""
-        if not self._plans_steps or plan.traits.solves:
+        if self._planned is None or plan.traits.solves:
             return None
         torch.set_num_threads(plan.runtime.threads)
         edits = edited(self._of(plan).model, plan, self._opened.extensions)
         if not plan.traits.traceable:
             return first_step(edits.tail, plan)
         try:
-            return planned_step(edits.tail, plan, loss_of(self._opened.task, plan, self._opened.extensions))
+            step: StepPlan = self._planned.planned_step(
+                edits.tail, plan, loss_of(self._opened.task, plan, self._opened.extensions)
+            )
         except StepError:
             return None
+        return step
 
     def untouched(
         self, store: Store, threads: int, report: Report = silent, share: float = 1.0, folds: int = 0
@@ -135,14 +140,9 @@ class TorchSession(Session):
         access = Access(self._opened.task, self._opened.model, store, threads, silent)
         return baselines(access, DataPlan(share=share, folds=folds), within)
 
-    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
-        """Run the whole model on a partition."""
-        return given_probabilities(self._opened.task, self._opened.model, partition)
-
-    def head_inputs(self, partition: str, store: Store, threads: int, file: Path) -> tuple[str, ...]:
-        """Run the blocks that the store has no outputs of."""
-        torch.set_num_threads(threads)
-        return write_head_inputs(Access(self._opened.task, self._opened.model, store, threads, silent), partition, file)
+    def ask(self, question: str, **about: Any) -> Any:
+        """Call the plugin's function with the opened task."""
+        return offered(QUESTIONS)[question].load()(self._opened, **about)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""
@@ -182,10 +182,6 @@ class TorchSession(Session):
         if plan.heads.exits or plan.runtime.precision == "int8":
             return super().judge(plan, weights, store)
         return whole.judged(self._of(plan), plan, weights, store)
-
-    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
-        """Run the local validation samples through the trained model."""
-        return misread(self._of(plan), plan, weights)
 
     @property
     def _exits(self) -> Any:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from tuner.awake import CLOCK
-from tuner.backends.base import Exported, Filling, Misread, Session, Trial, silent
+from tuner.backends.base import Exported, Filling, Session, Trial, silent
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
@@ -95,15 +95,8 @@ class RemoteSession(Session):
         limits = self._limited(PATIENCE * within)
         return cast("tuple[Baseline, ...]", self._run("fitting baselines", "baselines", limits, **asked))
 
-    def given_probabilities(self, partition: str) -> tuple[tuple[float, ...], ...]:
-        return cast(
-            "tuple[tuple[float, ...], ...]",
-            self._call("predicting the local samples", "given_probabilities", partition=partition),
-        )
-
-    def head_inputs(self, partition: str, store: Store, threads: int, file: Path) -> tuple[str, ...]:
-        asked: dict[str, Any] = {"partition": partition, "store": store, "threads": threads, "file": file}
-        return cast("tuple[str, ...]", self._call("reading what the head reads", "head_inputs", **asked))
+    def ask(self, question: str, **about: Any) -> Any:
+        return self._call(f"finding out the {question}", "ask", question=question, **about)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         return int(self._call("looking into the store", "missing", plans=plans, store=store))
@@ -122,11 +115,6 @@ class RemoteSession(Session):
 
     def judge(self, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
         return cast("Exported", self._call("scoring the trial", "judge", plan=plan, weights=weights, store=store))
-
-    def misread(self, plan: TrialPlan, weights: Path) -> tuple[Misread, ...]:
-        return cast(
-            "tuple[Misread, ...]", self._call("looking for misread samples", "misread", plan=plan, weights=weights)
-        )
 
     def try_fill(
         self, plans: Sequence[TrialPlan], store: Store, limits: JobLimits, progress: Progress | None = None

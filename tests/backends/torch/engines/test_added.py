@@ -20,7 +20,6 @@ from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.engines.onnxruntime import OrtSteps
-from tuner.backends.torch.engines.planned import PlannedSteps, planned_or_eager
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.selection import training_selections
@@ -39,6 +38,8 @@ from tuner.store.store import Store
 from tuner.task import Task
 from tuner_distill import tuner_losses
 from tuner_exits.torch.procedure import ExitsProcedure
+from tuner_planned.torch import planned_or_eager
+from tuner_planned.torch.steps import PlannedSteps
 
 pytestmark = pytest.mark.slow
 DISTILL = LossTerm("distill", 1.0, (("temperature", 2.0),), teacher=True)

@@ -1,1 +1,1 @@
-"""What runs the steps of a trial: PyTorch eagerly, the planned executor, or ONNX Runtime."""
+"""What runs the steps of a trial: PyTorch eagerly, or ONNX Runtime; a plugin adds its own."""

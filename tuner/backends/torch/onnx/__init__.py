@@ -1,1 +1,1 @@
-"""Write a traced step as an ONNX file that the ordinary onnxruntime trains with."""
+"""ONNX files: whole models for inference, in float32 or in 8 bits, and training steps."""

@@ -1,0 +1,1 @@
+"""Models that libraries publish, built on PyTorch, and how their inputs are prepared."""
