@@ -90,7 +90,7 @@ class Worker:
 
     def vary(self) -> Composed:
         """Return a plan that the study suggests."""
-        chosen = self.study._vary()
+        chosen = self.study._vary(0)
         assert chosen is not None
         return chosen
 

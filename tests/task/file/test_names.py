@@ -117,10 +117,8 @@ def test_windows_are_folded_by_recording_where_each_class_has_several(
     tmp_path: Path, load: Load, recordings: int, folds: int
 ) -> None:
     x = np.random.default_rng(0).normal(size=(recordings, 2, 40)).astype(np.float32)
-    whole = {"x": x, "y": np.arange(recordings) % 2}
-    np.savez(
-        tmp_path / "d.npz", **{f"{name}_{part}": rows for name, rows in whole.items() for part in ("train", "val")}
-    )
+    y = np.arange(recordings) % 2
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_val=x, y_val=y)
     parts = {"local.train": "d.npz", "local.val": "d.npz"}
     told = outline(load({**ARRAYS, **parts, "local.kind": "signals", "input.window": 10}))
     assert (told.info.local_val, told.val_recordings) == (4 * recordings, recordings)
