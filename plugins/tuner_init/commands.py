@@ -199,8 +199,8 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join((*names[:MOST_NAMED], *((f"and {more:,} more",) if more > 0 else ())))
 
 
-def task_of_data(data: str, run: Path | None, say: "Callable[[str], object]") -> str:
+def task_of_data(data: str, run: Path | None, say: "Callable[[str], object]", models: Sequence[str] = ()) -> str:
     """Return the task file of data that `tuner run` was given; what was found is said where it is written."""
     from tuner_init.prepare import task_of_data
 
-    return str(task_of_data(Path(data), run, lambda prepared: say(format_found(prepared))))
+    return str(task_of_data(Path(data), run, lambda prepared: say(format_found(prepared)), models))

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +49,8 @@ SEVERAL_LABELS = 'loss.kind = "multi-label"'
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: Global photos that the untouched model is scored on, and what that may take.
 SCORED, SCORING_SECONDS = 240, 90.0
+#: What follows the name of a model that sees pictures of a size of its own.
+SIZE = re.compile(r"@\d+$")
 #: A function of torchvision that builds a classifier.
 BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
 
@@ -242,8 +244,12 @@ def untouched_lines(file: Path) -> Iterator[str]:
         yield warning
 
 
-def task_of_data(data: Path, run: Path | None, listener: Callable[[Prepared], object]) -> Path:
+def task_of_data(
+    data: Path, run: Path | None, listener: Callable[[Prepared], object], models: Sequence[str] = ()
+) -> Path:
     """Return the task file of a user's data, next to the run's folder; it is written where there is none yet.
+
+    It has the first of some models that can be used; a run chooses among these.
 
     Raises:
         TaskError: As `init`, or the file exists and is the task of other data.
@@ -259,10 +265,22 @@ def task_of_data(data: Path, run: Path | None, listener: Callable[[Prepared], ob
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TaskError(f"{file.parent}: cannot be made ({error.strerror}): give another folder by --out") from None
-        listener(init(data, out=file))
+        listener(_with_first(data, file, models))
     elif path_of(_train_of(file), file.absolute().parent) != local.train.absolute():
         raise TaskError(f"{file} exists, and is not the task of {data}: give another folder by --out")
     return file
+
+
+def _with_first(data: Path, file: Path, models: Sequence[str]) -> Prepared:
+    """Write the task file with the first model that can be used; with the default one where none is named."""
+    for number, text in enumerate(models, 1):
+        name, _, weights = SIZE.sub("", text).partition("=")
+        try:
+            return init(data, out=file, model=name.removeprefix(f"{LIBRARY}:"), weights=weights or None)
+        except TaskError:
+            if number == len(models):
+                raise
+    return init(data, out=file)
 
 
 def _train_of(file: Path) -> str:
