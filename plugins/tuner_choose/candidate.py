@@ -51,7 +51,7 @@ class Candidate:
 
     def __str__(self) -> str:
         weights, size = f"={self.weights}" if self.weights else "", f"@{self.size}" if self.size else ""
-        return f"{self.name}{weights}{size}"
+        return f"{self.name.removeprefix(f'{LIBRARY}:')}{weights}{size}"
 
     @property
     def is_file(self) -> bool:
@@ -104,8 +104,9 @@ class Candidate:
         size = self.size or (self.side(file))
         if size:
             side, resize = found.get("size"), found.get("resize")
-            has_both = isinstance(side, int) and isinstance(resize, int) and side > 0
-            found |= {"size": size, "resize": round(resize * size / side) if has_both else size}
+            found |= {"size": size, "resize": size}
+            if isinstance(side, int) and isinstance(resize, int) and side > 0:  # the share that is cropped away stays
+                found["resize"] = round(resize * size / side)
         return found
 
     def side(self, file: Path) -> int:

@@ -2,13 +2,13 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.awake import CLOCK
-from tuner.errors import RunError, TaskError, UsageError
+from tuner.errors import BudgetError, MemoryLimitError, RunError, TaskError, UsageError
 from tuner.files import write_private
 from tuner.reading import path_from, read_toml, text_from
 from tuner.results.folder import CANDIDATES, FILE, lock_folder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tuner_choose.forked import Forked
     from tuner_choose.halving import Seen
 
-#: Share of the time of a run in which its model is chosen.
+#: Share of what is left of a run's time in which its model is chosen; after twice that, what still runs is ended.
 SHARE = 0.2
 #: Most samples that candidates are compared on: of more, the work to solve for heads grows with the cube.
 MOST_SAMPLES = 1000
@@ -65,7 +65,9 @@ def choose(
     folder = folder or Path("runs") / path_from(str(values.get("name") or text_from(file.resolve().parent.name)))
     resume = setup.asked.resume
     if resume and (record := record_of(folder)) is not None:
-        return f"{file}#{record['chosen']}", folder
+        if (chosen := record["chosen"]) not in names:  # what a folder from elsewhere names is not opened
+            raise RunError(f"{folder} was begun with the model {chosen}: give it among --model, or another --out")
+        return f"{file}#{chosen}", folder
     if resume and (folder / FILE).exists():
         raise RunError(f"{folder} was begun with one model: give the task as it was, or another --out")
     with lock_folder(folder, resume=resume):
@@ -111,12 +113,20 @@ class Choice:
         Raises:
             TaskError: None of the candidates can be used.
         """
-        from tuner_choose.halving import Halving, table
+        from tuner_choose.halving import LATE, Halving, table
 
-        started, limit = CLOCK.now(), self._setup.limits.time_seconds
+        started, until = CLOCK.now(), math.inf if self._setup.end is None else self._setup.end
+        share = SHARE * (until - started)
         self._listener.phase(CHOOSING)
+        if len(self._contents) == 1:
+            return self._first(CLOCK.now() - started, "no other can be used")
         with ExitStack() as stack:
-            forked = self._opened(interrupt, stack)
+            try:
+                forked = self._opened(interrupt, stack, started + 2 * share)
+            except MemoryLimitError:
+                raise
+            except BudgetError:
+                return self._first(CLOCK.now() - started, LATE)
             outline = forked.outline
             if not outline.info.labelled:
                 raise TaskError('candidates are compared by your labels, and local.labels = "none": give one model')
@@ -133,7 +143,9 @@ class Choice:
                 classes=len(outline.local_labels),
                 outputs=len(outline.labels),
                 targets=outline.targets,
-                end=math.inf if limit is None else started + SHARE * limit,
+                end=started + share,
+                until=until,
+                samples=outline.info.local_train,
                 by_flops=self._setup.asked.deterministic,
             )
             picked = halving.choose()
@@ -142,23 +154,29 @@ class Choice:
         for row in halving.rows:
             if row is not picked:
                 self._listener.say(f"{row.name} was left: {row.reason}")
-        left_out = [{"candidate": name, "reason": reason} for name, reason in self._refused.items()]
-        return {
-            "format": FORMAT,
-            "chosen": picked.name,
-            "seconds": seconds,
-            "unit": outline.targets.unit,
-            "candidates": [*table(halving, picked), *left_out],
-            "dearer": halving.dearer(picked),
-        }
+        return self._record(picked.name, seconds, table(halving, picked), outline.targets.unit, halving.dearer(picked))
 
-    def _opened(self, interrupt: "Interrupt", stack: ExitStack) -> "Forked":
+    def _first(self, seconds: float, reason: str) -> dict[str, Any]:
+        """Return the choice where no candidate was seen."""
+        chosen, *others = self._contents
+        self._listener.say(f"model: {chosen}, the first of {len(self._names)} candidates: {reason}")
+        rows = [{"candidate": chosen, "chosen": True}, *({"candidate": name, "reason": reason} for name in others)]
+        return self._record(chosen, seconds, rows)
+
+    def _record(
+        self, chosen: str, seconds: float, rows: Sequence[Mapping[str, Any]], unit: str = "", dearer: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        left_out = [{"candidate": name, "reason": reason} for name, reason in self._refused.items()]
+        found = {"format": FORMAT, "chosen": chosen, "seconds": seconds, "unit": unit}
+        return {**found, "candidates": [*rows, *left_out], "dearer": list(dearer)}
+
+    def _opened(self, interrupt: "Interrupt", stack: ExitStack, end: float) -> "Forked":
         """Open the task with the first candidate that it can be opened with."""
         from tuner_choose.forked import Forked
 
         for name in list(self._contents):
             with ExitStack() as own:
-                forked = own.enter_context(Forked(f"{self._file}#{name}", self._file, self._setup, interrupt))
+                forked = own.enter_context(Forked(f"{self._file}#{name}", self._file, self._setup, interrupt, end))
                 try:
                     _ = forked.outline
                 except TaskError as error:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tuner.commands.tune.setup import RunSetup
     from tuner.task.info import TaskOutline
 
-#: Seconds after its share of the time within which a candidate may open and see its first samples, before it is ended.
-PATIENCE_SECONDS = 60.0
-
 
 class Forked:
     """A process that has opened a task, from which one is forked for each look of a candidate; it ends with the block.
@@ -32,9 +29,12 @@ class Forked:
         file: The task file.
         setup: What is asked of the run, whose limits hold.
         interrupt: The user's request to stop.
+        end: Clock (`tuner.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
     """
 
-    def __init__(self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt) -> None:
+    def __init__(
+        self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, end: float = math.inf
+    ) -> None:
         host, own = setup.host, str(Path(__file__).with_name("passing.py"))
         loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
         start = Start(
@@ -47,6 +47,7 @@ class Forked:
             memory_bytes=setup.limits.memory_bytes,
         )
         self._file, self._setup, self._stack = file, setup, ExitStack()
+        self._end = end if math.isfinite(end) else None
         self._scratch = Path(self._stack.enter_context(TemporaryDirectory())) / "features.npz"
         self._supervisor = self._stack.enter_context(Supervisor(start, interrupt))
 
@@ -58,8 +59,8 @@ class Forked:
 
     @property
     def outline(self) -> "TaskOutline":
-        """The task without its samples; a `TaskError` where it cannot be opened."""
-        return self._supervisor.task(JobLimits(kill_at=self._setup.end))
+        """The task without its samples; a `TaskError` where it cannot be opened, a `BudgetError` when time is up."""
+        return self._supervisor.task(JobLimits(kill_at=self._end))
 
     def look(self, values: dict[str, Any], begin: int, upto: int, within: float) -> Seen:
         """Let a candidate see samples.
@@ -75,15 +76,13 @@ class Forked:
             RuntimeError: Its code raised something else.
         """
         started, memory = CLOCK.now(), self._setup.limits.memory_bytes
-        ends = [self._setup.end, started + within + PATIENCE_SECONDS]
-        kill_at = min((at for at in ends if at is not None and math.isfinite(at)), default=None)
         threads = 1 if self._setup.asked.deterministic else usable_processors()
         asked: dict[str, Any] = {"values": values, "path": self._file, "begin": begin, "end": upto}
         asked |= {"within": within, "threads": threads, "file": self._scratch}
         job = Job(NAME, "run", asked, reports=False, metered=memory is not None)
-        limits = JobLimits(kill_at=kill_at, memory_bytes=memory)
+        limits = JobLimits(kill_at=self._end, memory_bytes=memory)
         costs = self._supervisor.run(job, limits).unwrap("its pass over the samples")
         with np.load(self._scratch) as found:
             features, labels = found["features"], found["labels"]
-        counts = {key: costs[key] for key in ("latency_seconds", "bytes", "peak_bytes", "flops")}
+        counts = {key: costs[key] for key in ("seconds_per_sample", "latency_seconds", "bytes", "peak_bytes", "flops")}
         return Seen(features, labels, CLOCK.now() - started, **counts)

@@ -11,14 +11,18 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
 from tuner.awake import CLOCK
-from tuner.errors import TunerError, first_line
+from tuner.errors import BudgetError, MemoryLimitError, TunerError, first_line
 from tuner.targets import Targets
+from tuner.units import format_seconds
 from tuner_choose.scores import Difference, correct, interval
 
 #: Shares of the samples that candidates are compared on, one after the other.
 SHARES = (0.25, 0.5, 1.0)
 #: So many are compared on the next share at least, where they cannot be told apart.
 LEAST_KEPT = 2
+#: Training a deep tail for a few epochs, with the features that it needs, takes about as long as so many passes.
+PASSES = 4
+LATE = "the time to choose was over: give more with --time, or fewer candidates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Seen:
     features: Array
     labels: Labels
     seconds: float
+    seconds_per_sample: float
     latency_seconds: float
     bytes: int
     peak_bytes: int
@@ -45,12 +50,14 @@ class Row:
     Attributes:
         name: The candidate.
         reason: Why it was left; empty while it is not.
+        is_late: Whether that was for want of time.
         right: How far the answer to each sample is right that it has seen, each without that sample, float64 [n].
         costs: Its seconds of a prediction; FLOPs where a choice must be repeatable.
     """
 
     name: str
     reason: str = ""
+    is_late: bool = False
     seen: list[Seen] = field(default_factory=list)
     right: Doubles = field(default_factory=lambda: np.zeros(0))
     by_flops: bool = False
@@ -75,6 +82,11 @@ class Row:
         """What decides between candidates that cannot be told apart."""
         return float(self.seen[0].flops) if self.by_flops else self.latency_seconds
 
+    @property
+    def seconds_per_sample(self) -> float:
+        """Seconds that it takes to see a sample."""
+        return min(one.seconds_per_sample for one in self.seen)
+
     def seconds_for(self, samples: int) -> float:
         """Return about how long it takes to see further samples, opening the network included."""
         count = sum(len(one.labels) for one in self.seen)
@@ -92,6 +104,8 @@ class Halving:
         outputs: Number of outputs of a head.
         targets: What a label is.
         end: Clock (`tuner.awake.CLOCK`) at which the time to choose is over; infinite for no limit.
+        until: Clock at which the search ends; likewise.
+        samples: Number of samples that the search trains on; `total` by default.
         by_flops: Whether FLOPs stand for the time of a prediction.
     """
 
@@ -105,11 +119,14 @@ class Halving:
         outputs: int,
         targets: Targets,
         end: float = math.inf,
+        until: float = math.inf,
+        samples: int = 0,
         by_flops: bool = False,
     ) -> None:
         self.rows = [Row(name, by_flops=by_flops) for name in names]
         self._look, self._total, self._classes = look, total, classes
         self._outputs, self._targets, self._end = outputs, targets, end
+        self._until, self._samples = until, samples or total
 
     @property
     def left(self) -> list[Row]:
@@ -117,7 +134,10 @@ class Halving:
         return [row for row in self.rows if not row.reason]
 
     def choose(self) -> Row:
-        """Compare the candidates, and return the one that is to be searched: the cheapest that none is better than.
+        """Compare the candidates, and return the one that is to be searched.
+
+        It is the best of those that the time allows to train; of some that are as good, the cheapest. Where the time
+        was over before one was seen, it is the first that may yet be usable.
 
         Raises:
             TunerError: None of them can be used.
@@ -128,6 +148,9 @@ class Halving:
                 break
             self._see(upto, patient=not number)
             left = self.left
+            if not left and (late := [row for row in self.rows if row.is_late]):
+                late[0].reason = ""
+                return late[0]
             if not left:
                 reasons = "; ".join(f"{row.name}: {row.reason}" for row in self.rows)
                 raise TunerError(f"none of the {len(self.rows)} candidates for the model can be used: {reasons}")
@@ -136,6 +159,8 @@ class Halving:
                 features = np.concatenate([one.features for one in row.seen])[:count]
                 labels = np.concatenate([one.labels for one in row.seen])[:count]
                 row.right = correct(features, labels, self._outputs, self._targets)
+            if not number:
+                self._leave_slow()
             if upto < self._total:
                 self._halve()
         return self._pick()
@@ -157,14 +182,27 @@ class Halving:
         for place, row in enumerate(waiting):
             seconds = self._end - CLOCK.now()
             if seconds <= 0 and patient and any(other.seen for other in waiting):
-                row.reason = "the time to choose was over: give more with --time, or fewer candidates"
+                row.reason, row.is_late = LATE, True
                 continue
             try:
                 within = max(0.0, seconds / (len(waiting) - place))
                 if upto > row.samples:
                     row.seen.append(self._look(row.name, row.samples, upto, within))
+            except BudgetError as error:
+                if not row.seen or isinstance(error, MemoryLimitError):
+                    row.is_late = not isinstance(error, MemoryLimitError)
+                    row.reason = LATE if row.is_late else str(error)
             except (TunerError, RuntimeError) as error:
                 row.reason = first_line(error) if isinstance(error, RuntimeError) else str(error)
+
+    def _leave_slow(self) -> None:
+        """Leave those that the search would hardly have the time to train, but for the quickest."""
+        seconds = self._until - CLOCK.now()
+        quickest = min(self.left, key=lambda row: row.seconds_per_sample)
+        for row in self.left:
+            need = row.seconds_per_sample * self._samples * PASSES
+            if need > seconds and row is not quickest:
+                row.reason = f"to train it takes about {format_seconds(need)}, longer than is left of --time"
 
     def _halve(self) -> None:
         """Leave those that are worse for certain, and of the others the worse half."""
@@ -179,19 +217,21 @@ class Halving:
 
     def _pick(self) -> Row:
         best = min(self.left, key=lambda row: (-row.score, row.costs))
-        level = [row for row in self.left if not self.difference(best, row).is_real]
+        level = [row for row in self.left if not self.difference(best, row).is_likely]
         picked = min(level, key=lambda row: (row.costs, -row.score))
         for row in self.left:
             if row is picked:
                 continue
-            found = f"{self.difference(row, picked)} next to {picked.name}"
-            what = "FLOPs" if row.by_flops else "time"
-            times = f"{row.costs / picked.costs:.1f} × the {what} of a prediction"
-            row.reason = f"{found}: no sure gain for {times}" if row in level else found
+            row.reason = f"{self.difference(row, picked)} next to {picked.name}"
+            if row in level:
+                what = "FLOPs" if row.by_flops else "time"
+                row.reason += f": no sure gain for {row.costs / picked.costs:.1f} × the {what} of a prediction"
         return picked
 
     def dearer(self, picked: Row) -> list[str]:
         """Return what candidates that take longer would bring, a line each."""
+        if not len(picked.right):
+            return []
         found = [
             row for row in self.rows if row.seen and len(row.right) and row.latency_seconds > picked.latency_seconds
         ]
@@ -205,7 +245,7 @@ class Halving:
 
 def table(halving: Halving, picked: Row) -> list[Mapping[str, object]]:
     """Return the candidates as a run's folder keeps them."""
-    rows = []
+    rows = list[Mapping[str, object]]()
     for row in halving.rows:
         is_scored = bool(row.seen) and len(row.right) > 0
         low, high = halving.interval(row) if is_scored else (None, None)

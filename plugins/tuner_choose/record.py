@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunError
+from tuner.printable import printable
 from tuner.results.folder import CANDIDATES
 from tuner.units import format_bytes, format_seconds
 from tuner.untrusted import inside, read_json, reason_of
@@ -49,8 +50,8 @@ def lines(folder: Path) -> "Iterator[Table | str]":
     try:
         found = record["candidates"]
         rows, seconds = [_row(row, record["unit"]) for row in found], format_seconds(record["seconds"])
-        left = [f"{row['candidate']} was left: {row['reason']}" for row in found if row.get("reason")]
-        dearer = [str(line) for line in record["dearer"]]
+        left = [printable(f"{row['candidate']} was left: {row['reason']}") for row in found if row.get("reason")]
+        dearer = [printable(str(line)) for line in record["dearer"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / CANDIDATES} cannot be read ({error}): begin the run anew") from None
     yield f"the model was chosen from {len(rows)} candidates in {seconds}, by solved heads, each sample left out"
@@ -59,7 +60,7 @@ def lines(folder: Path) -> "Iterator[Table | str]":
 
 
 def _row(row: dict[str, Any], unit: str) -> list[str]:
-    name = f"{'→ ' if row.get('chosen') else ''}{row['candidate']}"
+    name = printable(f"{'→ ' if row.get('chosen') else ''}{row['candidate']}")
     if row.get("accuracy") is None:
         return [name, *["–"] * (len(TITLES) - 1)]
     score, low, high = (float(row[key]) for key in ("accuracy", "low", "high"))

@@ -1,12 +1,13 @@
 """Candidates are compared by what a solved head answers to each sample left out, on growing shares of the samples."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from tuner.awake import CLOCK
-from tuner.errors import TaskError, TunerError
+from tuner.errors import BudgetError, TaskError, TunerError
 from tuner.ridge.solve import solve, spread
 from tuner.ridge.sums import Sums
 from tuner.targets import SINGLE_LABEL, targets_of
@@ -26,14 +27,29 @@ def looking(noise: Mapping[str, float], latency: Mapping[str, float], seen: list
         if np.isinf(noise[name]):
             raise TaskError(f"no file {name}: give another")
         features = np.eye(CLASSES, WIDTH)[LABELS] + noise[name] * NOISE
-        return Seen(features[begin:upto].astype(np.float32), LABELS[begin:upto], 0.0, latency[name], 100, 10, 1)
+        return Seen(features[begin:upto].astype(np.float32), LABELS[begin:upto], 0.0, 0.01 * latency[name], latency[name], 100, 10, 1)
 
     return look
 
 
-def halving(noise: Mapping[str, float], latency: Mapping[str, float], seen: list[tuple[str, int]]) -> Halving:
-    look, sizes = looking(noise, latency, seen), {"total": SAMPLES, "classes": CLASSES, "outputs": CLASSES}
-    return Halving(list(noise), look, **sizes, targets=SINGLE_LABEL)
+def halving(
+    noise: Mapping[str, float],
+    latency: Mapping[str, float],
+    seen: list[tuple[str, int]],
+    end: float = math.inf,
+    until: float = math.inf,
+) -> Halving:
+    look = looking(noise, latency, seen)
+    return Halving(
+        list(noise),
+        look,
+        total=SAMPLES,
+        classes=CLASSES,
+        outputs=CLASSES,
+        targets=SINGLE_LABEL,
+        end=end,
+        until=until,
+    )
 
 
 def test_the_better_one_wins_though_it_takes_longer() -> None:
@@ -54,7 +70,7 @@ def test_the_better_one_wins_though_it_takes_longer() -> None:
 
 def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_says_so() -> None:
     seen = list[tuple[str, int]]()
-    choice = halving({"dear": 0.40, "cheap": 0.43}, {"dear": 2.0, "cheap": 1.0}, seen)
+    choice = halving({"dear": 0.40, "cheap": 0.40}, {"dear": 2.0, "cheap": 1.0}, seen)
     picked = choice.choose()
     assert seen == [(name, count) for count in (40, 40, 80) for name in ("dear", "cheap")]  # each sample once
     dear = next(row for row in choice.rows if row is not picked)
@@ -63,12 +79,27 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_
     assert choice.difference(dear, picked).gain >= 0
 
 
-def test_what_a_dearer_one_that_is_better_would_bring_is_said() -> None:
-    choice = halving({"cheap": 0.60, "dear": 0.58}, {"cheap": 1.0, "dear": 2.5}, [])
+def test_a_better_one_that_the_time_does_not_allow_to_train_is_left_and_what_it_would_bring_is_said() -> None:
+    a_search = CLOCK.now() + 10  # seconds: training the cheap one may take 6.4, the dear one 16
+    choice = halving({"cheap": 0.60, "dear": 0.40}, {"cheap": 1.0, "dear": 2.5}, [], until=a_search)
     picked = choice.choose()
     assert picked.name == "cheap"
-    assert all("2.5 × the time of a prediction" in line for line in choice.dearer(picked))
-    assert choice.dearer(picked)
+    assert "longer than is left of --time" in choice.rows[1].reason
+    assert ["2.5 × the time of a prediction" in line for line in choice.dearer(picked)] == [True]
+
+
+def test_where_the_time_is_over_before_any_is_seen_the_first_usable_one_is_taken() -> None:
+    def look(name: str, *_: object) -> Seen:
+        raise TaskError("no such file") if name == "broken" else BudgetError("took longer than --time allows")
+
+    names = ["broken", "first", "second"]
+    choice = Halving(names, look, total=SAMPLES, classes=CLASSES, outputs=CLASSES, targets=SINGLE_LABEL)
+    picked = choice.choose()
+    assert picked.name == "first"
+    assert choice.dearer(picked) == []
+    rows = table(choice, picked)
+    assert [row["chosen"] for row in rows] == [False, True, False]
+    assert "give more with --time" in str(rows[2]["reason"])
 
 
 def test_a_broken_one_is_reported_and_left_out_and_none_left_is_an_error() -> None:
@@ -82,8 +113,7 @@ def test_a_broken_one_is_reported_and_left_out_and_none_left_is_an_error() -> No
 def test_when_the_time_is_over_what_was_seen_decides() -> None:
     seen = list[tuple[str, int]]()
     noise, latency = {"first": 0.3, "second": 0.2}, {"first": 1.0, "second": 1.0}
-    look, sizes = looking(noise, latency, seen), {"total": SAMPLES, "classes": CLASSES, "outputs": CLASSES}
-    choice = Halving(list(noise), look, **sizes, targets=SINGLE_LABEL, end=CLOCK.now() - 1)
+    choice = halving(noise, latency, seen, CLOCK.now() - 1)
     assert choice.choose().name == "first"
     assert seen == [("first", SAMPLES // 4)]
     assert "give more with --time" in choice.rows[1].reason
