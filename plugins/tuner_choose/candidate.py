@@ -9,8 +9,9 @@ from typing import Any, Self
 from tuner.distribution import offered
 from tuner.errors import TaskError, UsageError
 from tuner.ort.session import open_session
-from tuner.reading import expanded, kind_of, path_from
+from tuner.reading import expanded, kind_of, path_from, read_toml
 from tuner.task.file.sections import path_of
+from tuner.task.file.variables import expand
 from tuner.task.spec import LIBRARIES, MODEL_FILES
 from tuner_choose.places import weights_here
 
@@ -155,6 +156,34 @@ def file_of(task: object) -> Path | None:
     if kind_of(path) == "folder":
         path /= "task.toml"
     return path if path.suffix == ".toml" and kind_of(path) == "file" else None
+
+
+def named_in(values: Mapping[str, Any]) -> list[str]:
+    """Return the candidates that a task file names, as they are written out."""
+    found = _table(values, "model").get("candidates")
+    return [str(Candidate.of(text)) for text in found if isinstance(text, str)] if isinstance(found, list) else []
+
+
+def matching(task: str, network: str, side: int) -> str:
+    """Return the text of a task with that of its file's candidates which a bundle was made with.
+
+    Args:
+        task: What names the task.
+        network: Name of the bundle's network.
+        side: Side of the pictures that it takes, in pixels.
+    """
+    file = file_of(task)
+    if file is None or ".toml#" in task:
+        return task
+    values = expand(read_toml(file, TaskError, "give a task file"), file)
+    found = [name for name in named_in(values) if _side_of(values_of(values, name, file)) == side]
+    found.sort(key=lambda name: network not in name)
+    return f"{file}#{found[0]}" if found else task
+
+
+def _side_of(values: Mapping[str, Any]) -> int:
+    side = _table(values, "input").get("size")
+    return side if isinstance(side, int) else 0
 
 
 def first(task: object, models: Iterable[str]) -> str:

@@ -13,8 +13,8 @@ from tuner.files import write_private
 from tuner.reading import path_from, read_toml, text_from
 from tuner.results.folder import CANDIDATES, FILE, lock_folder
 from tuner.task.file.variables import expand
-from tuner_choose.candidate import Candidate, file_of, first, values_of
-from tuner_choose.record import FORMAT, record_of
+from tuner_choose.candidate import Candidate, file_of, first, named_in, values_of
+from tuner_choose.record import FORMAT, left_lines, record_of
 
 if TYPE_CHECKING:
     from tuner.commands.tune.setup import RunSetup
@@ -80,9 +80,7 @@ def _named(models: Sequence[str], values: dict[str, Any], file: Path) -> list[st
     """Return the candidates that the user names, else those of the task file."""
     if models:
         return [str(Candidate.of(text).seen_from(file)) for text in models]
-    section = values.get("model")
-    found = section.get("candidates") if isinstance(section, dict) else None
-    return [str(Candidate.of(text)) for text in found if isinstance(text, str)] if isinstance(found, list) else []
+    return named_in(values)
 
 
 class Choice:
@@ -151,17 +149,17 @@ class Choice:
             picked = halving.choose()
         seconds = CLOCK.now() - started
         self._listener.say(f"model: {picked.name}, chosen from {len(self._names)} candidates in {seconds:.1f} s")
-        for row in halving.rows:
-            if row is not picked:
-                self._listener.say(f"{row.name} was left: {row.reason}")
-        return self._record(picked.name, seconds, table(halving, picked), outline.targets.unit, halving.dearer(picked))
+        rows = table(halving, picked)
+        for line in left_lines(rows):
+            self._listener.say(line)
+        return self._record(picked.name, seconds, rows, outline.targets.unit, halving.dearer(picked))
 
     def _first(self, seconds: float, reason: str) -> dict[str, Any]:
         """Return the choice where no candidate was seen."""
         chosen, *others = self._contents
         self._listener.say(f"model: {chosen}, the first of {len(self._names)} candidates: {reason}")
-        rows = [{"candidate": chosen, "chosen": True}, *({"candidate": name, "reason": reason} for name in others)]
-        return self._record(chosen, seconds, rows)
+        left = [{"candidate": name, "reason": reason} for name in others]
+        return self._record(chosen, seconds, [{"candidate": chosen, "chosen": True}, *left])
 
     def _record(
         self, chosen: str, seconds: float, rows: Sequence[Mapping[str, Any]], unit: str = "", dearer: Sequence[str] = ()

@@ -32,9 +32,7 @@ class Forked:
         end: Clock (`tuner.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
     """
 
-    def __init__(
-        self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, end: float = math.inf
-    ) -> None:
+    def __init__(self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, end: float = math.inf) -> None:
         host, own = setup.host, str(Path(__file__).with_name("passing.py"))
         loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
         start = Start(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tuner.reading import expanded, kind_of
 from tuner.task.file.variables import DATA_VARIABLE, default_data
+from tuner.task.spec import LIBRARIES
 
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: A function of torchvision that builds a classifier.
@@ -18,6 +19,8 @@ BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
 HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "timm_model.safetensors")
 #: The line of a model card that names its licence.
 LICENCE = re.compile(r"^license:\s*([\w.+-]+)\s*$", re.MULTILINE)
+#: Sides of pictures that are proposed, in pixels, and as many candidates at most.
+SIDES, MOST_PROPOSED = (128, 160, 224), 8
 #: Beginning of a model card that is looked through for it.
 CARD_LETTERS = 4000
 
@@ -82,6 +85,22 @@ def networks(near: Path, folder: Path | None = None) -> list[Network]:
     for network in _cached():
         found[network.file] = network
     return list(found.values())
+
+
+def proposed(near: Path) -> list[str]:
+    """Return candidates for a task of photos: the published networks that are on this machine, at several sizes.
+
+    Args:
+        near: The task file.
+    """
+    found = list[str]()
+    for network in networks(near):
+        library, _, name = network.candidate.partition(":")
+        if library in LIBRARIES:  # it says at which size
+            found.append(network.candidate)
+        elif network.candidate and "=" not in name and network.file.suffix in WEIGHT_FILES:
+            found += [f"{name}@{side}" for side in SIDES]
+    return list(dict.fromkeys(found))[:MOST_PROPOSED]
 
 
 def _cached() -> Iterator[Network]:

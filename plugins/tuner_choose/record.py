@@ -1,6 +1,6 @@
 """What a run's model was chosen from, in the run's folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +50,24 @@ def lines(folder: Path) -> "Iterator[Table | str]":
     try:
         found = record["candidates"]
         rows, seconds = [_row(row, record["unit"]) for row in found], format_seconds(record["seconds"])
-        left = [printable(f"{row['candidate']} was left: {row['reason']}") for row in found if row.get("reason")]
+        left = list(map(printable, left_lines(found)))
         dearer = [printable(str(line)) for line in record["dearer"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / CANDIDATES} cannot be read ({error}): begin the run anew") from None
     yield f"the model was chosen from {len(rows)} candidates in {seconds}, by solved heads, each sample left out"
     yield table_of(TITLES, rows)
     yield from (*left, *dearer)
+
+
+def left_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return why candidates were left, a line for each reason."""
+    reasons = dict[str, list[str]]()
+    for row in found:
+        if row.get("reason"):
+            reasons.setdefault(row["reason"], []).append(row["candidate"])
+    return [
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} left: {reason}" for reason, names in reasons.items()
+    ]
 
 
 def _row(row: dict[str, Any], unit: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.awake import CLOCK
-from tuner.distribution import offered
+from tuner.distribution import CANDIDATES, offered
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import write_private
 from tuner.ort.session import open_session
@@ -73,6 +73,7 @@ class Prepared:
         size: Side of what the model sees, in pixels; None for other samples than images.
         global_classes: Number of classes of the global data; None without such data.
         classes_file: File with their rows in the model's head; None without one.
+        candidates: Networks on this machine that a run may choose among, as the file proposes them.
         cautions: Lines on how the data are read, what is believed of the rows, and what the untouched model scores.
     """
 
@@ -89,6 +90,7 @@ class Prepared:
     classes_file: Path | None
     survey: Survey
     cautions: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
 
 
 def init(
@@ -134,7 +136,9 @@ def init(
         given |= {"pretrain": PRETRAIN} if others is not None else {}
         if local.kind == "arrays":
             settings |= _statistics((task.global_ or task.local).train)
-    draft = replace(draft, model=given, input=settings, ops=network.ops)
+    point = offered(CANDIDATES).get("proposed") if local.kind == "images" else None
+    others_here = () if point is None else tuple(point.load()(file))
+    draft = replace(draft, model=given, input=settings, ops=network.ops, candidates=others_here)
     seen, text = survey(task), partial(draft.text, file)
     if not dry_run:
         write_private(file, text(seen))
@@ -162,6 +166,7 @@ def init(
         classes,
         seen,
         tuple(cautions),
+        others_here,
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import socket
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -24,10 +25,14 @@ def never(*_: object) -> None:
 @pytest.fixture
 def run(tmp_path: Path, tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run of one trial that chose among two sizes and a network that there is not."""
-    models = [word for text in (f"{BUILD}@256", f"{BUILD}@16", "net.py:none") for word in ("--model", text)]
+    models = [word for text in (f"{BUILD}@256", f"{BUILD}@32", "net.py:none") for word in ("--model", text)]
     with MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        assert tune(task, *models, "--trials", "1", "--time", "60m")[0] == 0
+        with MonkeyPatch.context() as killed:
+            killed.setattr(Choice, "made", never)
+            with pytest.raises(AssertionError):
+                tune(task, *models, "--trials", "1", "--time", "60m")
+        assert tune(task, *models, "--trials", "1", "--time", "60m", "--resume")[0] == 0
     shown = capsys.readouterr().out
     assert shown == "" or "net.py" in shown
     return tmp_path / "run"
@@ -37,16 +42,17 @@ def test_the_cheaper_of_equals_is_searched_and_a_broken_one_is_said_and_resuming
     run: Path,
     task: Path,
     tune: Cli,
+    cli: Cli,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: MonkeyPatch,
 ) -> None:
-    chosen = f"{BUILD}@16"
+    chosen = f"{BUILD}@32"
     record = json.loads((run / "candidates.json").read_text())
     rows = {row["candidate"]: row for row in record["candidates"]}
     assert record["chosen"] == chosen
-    assert rows[f"{BUILD}@16"]["chosen"]
-    assert rows[f"{BUILD}@256"]["latency_seconds"] > rows[f"{BUILD}@16"]["latency_seconds"]
+    assert rows[f"{BUILD}@32"]["chosen"]
+    assert rows[f"{BUILD}@256"]["latency_seconds"] > rows[f"{BUILD}@32"]["latency_seconds"]
     assert "no sure gain" in rows[f"{BUILD}@256"]["reason"]
     assert "no 'none'" in rows["net.py:none"]["reason"]
     assert Run.open(run).info.config.task == f"{task}#{chosen}"
@@ -58,11 +64,17 @@ def test_the_cheaper_of_equals_is_searched_and_a_broken_one_is_said_and_resuming
     assert json.loads(capsys.readouterr().out)["candidates"]["chosen"] == chosen
     monkeypatch.setattr(Choice, "__init__", never)
     monkeypatch.chdir(tmp_path)
-    again = ["--model", f"{BUILD}@256", "--model", f"{BUILD}@16", "--trials", "2", "--resume"]
+    again = ["--model", f"{BUILD}@256", "--model", f"{BUILD}@32", "--trials", "2", "--resume"]
     assert tune(task, *again)[0] == 0
     assert len(Run.open(run).records) == 2
+    code, line = tune(task, "--model", f"{BUILD}@64", "--model", f"{BUILD}@256", "--trials", "2", "--resume")
+    assert code
+    assert f"was begun with the model {chosen}" in line
     assert call(["export", str(run), str(tmp_path / "bundle")]) == 0
-    assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())["input"]["size"] == 16
+    assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())["input"]["size"] == 32
+    task.write_text(task.read_text().replace("factory", f'candidates = ["{BUILD}@256", "{BUILD}@32"]\n        factory'))
+    assert cli("apply", tmp_path / "bundle", task, tmp_path / "again") == (0, ANY)
+    assert json.loads((tmp_path / "again" / "bundle.json").read_text())["input"]["size"] == 32
 
 
 def test_one_model_costs_no_pass_and_takes_the_place_of_the_tasks(
@@ -80,7 +92,7 @@ def test_one_model_costs_no_pass_and_takes_the_place_of_the_tasks(
     assert code
     assert "--model takes the place of the model of a task file" in line
     task.write_text(text)
-    assert call(["run", str(task), "--model", "net.py:build@16", "--dry-run"]) == 0
+    assert call(["run", str(task), "--model", "net.py:build@32", "--dry-run"]) == 0
     capsys.readouterr()
 
 

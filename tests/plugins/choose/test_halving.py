@@ -27,7 +27,16 @@ def looking(noise: Mapping[str, float], latency: Mapping[str, float], seen: list
         if np.isinf(noise[name]):
             raise TaskError(f"no file {name}: give another")
         features = np.eye(CLASSES, WIDTH)[LABELS] + noise[name] * NOISE
-        return Seen(features[begin:upto].astype(np.float32), LABELS[begin:upto], 0.0, 0.01 * latency[name], latency[name], 100, 10, 1)
+        return Seen(
+            features[begin:upto].astype(np.float32),
+            LABELS[begin:upto],
+            0.0,
+            0.01 * latency[name],
+            latency[name],
+            100,
+            10,
+            1,
+        )
 
     return look
 
