@@ -119,6 +119,7 @@ def of_candidate(task: Task, values: Mapping[str, Any], path: Path) -> Task:
 
 def opened(task: Task, sample: torch.Tensor) -> nn.Module:
     """Return the model of a task, in evaluation mode, with the head that it has; it is not traced."""
+    torch.manual_seed(0)  # as where the run opens it: what has no weights begins with the same ones
     return given_model(task, sample, lambda _: None)[0].eval().requires_grad_()
 
 
