@@ -77,6 +77,7 @@ class Forked:
         threads = 1 if self._setup.asked.deterministic else usable_processors()
         asked: dict[str, Any] = {"values": values, "path": self._file, "begin": begin, "end": upto}
         asked |= {"within": within, "threads": threads, "file": self._scratch}
+        asked["counts_flops"] = self._setup.asked.deterministic
         job = Job(NAME, "run", asked, reports=False, metered=memory is not None)
         limits = JobLimits(kill_at=self._end, memory_bytes=memory)
         costs = self._supervisor.run(job, limits).unwrap("its pass over the samples")

@@ -20,8 +20,10 @@ from tuner_choose.scores import Difference, correct, interval
 SHARES = (0.25, 0.5, 1.0)
 #: So many are compared on the next share at least, where they cannot be told apart.
 LEAST_KEPT = 2
+#: Of candidates whose scores are closer, the one with the cheaper prediction is taken.
+MARGIN = 0.005
 #: Training a deep tail for a few epochs, with the features that it needs, takes about as long as so many passes.
-PASSES = 4
+PASSES = 3
 LATE = "the time to choose was over: give more with --time, or fewer candidates"
 
 
@@ -217,7 +219,7 @@ class Halving:
 
     def _pick(self) -> Row:
         best = min(self.left, key=lambda row: (-row.score, row.costs))
-        level = [row for row in self.left if not self.difference(best, row).is_likely]
+        level = [row for row in self.left if self.difference(best, row).gain <= MARGIN]
         picked = min(level, key=lambda row: (row.costs, -row.score))
         for row in self.left:
             if row is picked:

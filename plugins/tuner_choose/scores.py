@@ -12,9 +12,6 @@ from tuner.ridge.solve import left_out
 from tuner.ridge.sums import one_hot
 from tuner.targets import Targets
 
-#: A difference of scores that is worth no dearer prediction.
-MARGIN = 0.005
-
 
 def correct(features: Array, labels: Labels, outputs: int, targets: Targets) -> Doubles:
     """Return how far the answer to each sample is right of a ridge head that is solved for without it, float64 [n].
@@ -86,11 +83,6 @@ class Difference:
     def is_real(self) -> bool:
         """Whether the first is better, and not by chance."""
         return self.low > 0
-
-    @property
-    def is_likely(self) -> bool:
-        """Whether the first is better by more than a little, and than half a standard error."""
-        return self.gain > max(MARGIN, (self.gain - self.low) / (2 * Z_95))
 
     def __str__(self) -> str:
         return f"{100 * self.gain:+.1f} points ({100 * self.low:+.1f} to {100 * self.high:+.1f})"

@@ -14,8 +14,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tuner.arrays import Array
+from tuner.backends.torch.model.graph.calling import one_to_one
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.model.head import Head, heads_of
+from tuner.backends.torch.model.open.factory import build
 from tuner.backends.torch.model.open.load import given_model
 from tuner.backends.torch.model.published import input_defaults
 from tuner.backends.torch.model.vision import declare_operators
@@ -45,7 +47,16 @@ class Passes:
             importlib.import_module(LIBRARY)  # once here instead of in every child
 
     def run(
-        self, values: Mapping[str, Any], path: Path, begin: int, end: int, within: float, threads: int, file: Path
+        self,
+        values: Mapping[str, Any],
+        path: Path,
+        begin: int,
+        end: int,
+        within: float,
+        threads: int,
+        file: Path,
+        *,
+        counts_flops: bool,
     ) -> dict[str, Any]:
         """Write what a candidate's head reads of some local training samples, and return what the candidate costs.
 
@@ -57,6 +68,7 @@ class Passes:
             within: Seconds after which no further batch begins; the first always does.
             threads: Threads of the model.
             file: File to write: arrays ``features``, float32 [n, features], and ``labels``.
+            counts_flops: Whether FLOPs are asked for; else they are 0.
 
         Returns:
             ``samples``, ``seconds_per_sample``, ``latency_seconds`` of one prediction, ``bytes`` of the weights,
@@ -99,7 +111,7 @@ class Passes:
             "latency_seconds": latency,
             "bytes": sum(value.nbytes for value in (*model.parameters(), *model.buffers())),
             "peak_bytes": meter.peak_bytes(),
-            "flops": flops_of(model, sample),
+            "flops": flops_of(model, sample) if counts_flops else 0,
         }
 
 
@@ -118,9 +130,13 @@ def of_candidate(task: Task, values: Mapping[str, Any], path: Path) -> Task:
 
 
 def opened(task: Task, sample: torch.Tensor) -> nn.Module:
-    """Return the model of a task, in evaluation mode, with the head that it has; it is not traced."""
+    """Return the model of a task, in evaluation mode, with the head that it has; it is neither traced nor checked."""
     torch.manual_seed(0)  # as where the run opens it: what has no weights begins with the same ones
-    return given_model(task, sample, lambda _: None)[0].eval().requires_grad_()
+    spec = task.model
+    if spec.is_file:
+        return given_model(task, sample, lambda _: None)[0].eval().requires_grad_()
+    model = build(spec, sample, lambda _: None, needs_head=bool(task.head_rows))
+    return one_to_one(model, spec, sample).eval().requires_grad_()
 
 
 def head_of(model: nn.Module, sample: torch.Tensor) -> Head:
