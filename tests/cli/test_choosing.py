@@ -25,7 +25,7 @@ def never(*_: object) -> None:
 @pytest.fixture
 def run(tmp_path: Path, tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run of one trial that chose among two sizes and a network that there is not."""
-    models = [word for text in (f"{BUILD}@64", f"{BUILD}@32", "net.py:none") for word in ("--model", text)]
+    models = [word for text in (f"{BUILD}@256", f"{BUILD}@32", "net.py:none") for word in ("--model", text)]
     with MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         with MonkeyPatch.context() as killed:
@@ -52,8 +52,8 @@ def test_the_cheaper_of_equals_is_searched_and_a_broken_one_is_said_and_resuming
     rows = {row["candidate"]: row for row in record["candidates"]}
     assert record["chosen"] == chosen
     assert rows[f"{BUILD}@32"]["chosen"]
-    assert rows[f"{BUILD}@64"]["latency_seconds"] > rows[f"{BUILD}@32"]["latency_seconds"]
-    assert "no sure gain" in rows[f"{BUILD}@64"]["reason"]
+    assert rows[f"{BUILD}@256"]["latency_seconds"] > rows[f"{BUILD}@32"]["latency_seconds"]
+    assert "no sure gain" in rows[f"{BUILD}@256"]["reason"]
     assert "no 'none'" in rows["net.py:none"]["reason"]
     assert Run.open(run).info.config.task == f"{task}#{chosen}"
     assert call(["show", str(run)]) == 0
@@ -64,15 +64,15 @@ def test_the_cheaper_of_equals_is_searched_and_a_broken_one_is_said_and_resuming
     assert json.loads(capsys.readouterr().out)["candidates"]["chosen"] == chosen
     monkeypatch.setattr(Choice, "__init__", never)
     monkeypatch.chdir(tmp_path)
-    again = ["--model", f"{BUILD}@64", "--model", f"{BUILD}@32", "--trials", "2", "--resume"]
+    again = ["--model", f"{BUILD}@256", "--model", f"{BUILD}@32", "--trials", "2", "--resume"]
     assert tune(task, *again)[0] == 0
     assert len(Run.open(run).records) == 2
-    code, line = tune(task, "--model", f"{BUILD}@64", "--model", f"{BUILD}@48", "--trials", "2", "--resume")
+    code, line = tune(task, "--model", f"{BUILD}@256", "--model", f"{BUILD}@48", "--trials", "2", "--resume")
     assert code
     assert f"was begun with the model {chosen}" in line
     assert call(["export", str(run), str(tmp_path / "bundle")]) == 0
     assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())["input"]["size"] == 32
-    task.write_text(task.read_text().replace("factory", f'candidates = ["{BUILD}@64", "{BUILD}@32"]\n        factory'))
+    task.write_text(task.read_text().replace("factory", f'candidates = ["{BUILD}@256", "{BUILD}@32"]\n        factory'))
     assert cli("apply", tmp_path / "bundle", task, tmp_path / "again") == (0, ANY)
     assert json.loads((tmp_path / "again" / "bundle.json").read_text())["input"]["size"] == 32
 
