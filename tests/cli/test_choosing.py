@@ -70,6 +70,8 @@ def test_the_cheaper_of_equals_is_searched_and_a_broken_one_is_said_and_resuming
     code, line = tune(task, "--model", f"{BUILD}@256", "--model", f"{BUILD}@48", "--trials", "2", "--resume")
     assert code
     assert f"was begun with the model {chosen}" in line
+    assert call(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
+    assert f"{chosen}, chosen from 3 candidates" in (tmp_path / "report.html").read_text()
     assert call(["export", str(run), str(tmp_path / "bundle")]) == 0
     assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())["input"]["size"] == 32
     task.write_text(task.read_text().replace("factory", f'candidates = ["{BUILD}@256", "{BUILD}@32"]\n        factory'))
@@ -91,6 +93,10 @@ def test_one_model_costs_no_pass_and_takes_the_place_of_the_tasks(
     code, line = cli("run", "digits", "--model", "net.py:build", "--trials", "1")
     assert code
     assert "--model takes the place of the model of a task file" in line
+    several = ("--model", "net.py:build@16", "--model", "net.py:build@32", "--study", "sqlite:///study.db")
+    code, line = cli("run", task, *several)
+    assert code
+    assert "workers of a study share one model" in line
     task.write_text(text)
     assert call(["run", str(task), "--model", "net.py:build@32", "--dry-run"]) == 0
     capsys.readouterr()
