@@ -20,8 +20,6 @@ from tuner_choose.scores import Difference, correct, interval
 SHARES = (0.25, 0.5, 1.0)
 #: So many are compared on the next share at least, where they cannot be told apart.
 LEAST_KEPT = 2
-#: Of candidates whose scores are closer, the one with the cheaper prediction is taken.
-MARGIN = 0.005
 #: Training a deep tail for a few epochs, with the features that it needs, takes about as long as so many passes.
 PASSES = 3
 LATE = "the time to choose was over: give more with --time, or fewer candidates"
@@ -138,8 +136,9 @@ class Halving:
     def choose(self) -> Row:
         """Compare the candidates, and return the one that is to be searched.
 
-        It is the best of those that the time allows to train; of some that are as good, the cheapest. Where the time
-        was over before one was seen, it is the first that may yet be usable.
+        It is the best of those that the time allows to train, or the first of them where the best is hardly better; of
+        some that are as good, the cheapest. Where the time was over before one was seen, it is the first that may yet
+        be usable.
 
         Raises:
             TunerError: None of them can be used.
@@ -218,8 +217,10 @@ class Halving:
                 row.reason = f"{self.difference(row, best)} next to {best.name} on {len(row.right):,} samples"
 
     def _pick(self) -> Row:
-        best = min(self.left, key=lambda row: (-row.score, row.costs))
-        level = [row for row in self.left if self.difference(best, row).gain <= MARGIN]
+        first, best = self.left[0], min(self.left, key=lambda row: (-row.score, row.costs))
+        if not self.difference(best, first).is_likely:  # few samples say little, and the user's order says something
+            best = first
+        level = [row for row in self.left if row is best or self.difference(best, row).is_small]
         picked = min(level, key=lambda row: (row.costs, -row.score))
         for row in self.left:
             if row is picked:

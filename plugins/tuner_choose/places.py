@@ -19,8 +19,8 @@ BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
 HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "timm_model.safetensors")
 #: The line of a model card that names its licence.
 LICENCE = re.compile(r"^license:\s*([\w.+-]+)\s*$", re.MULTILINE)
-#: Sides of pictures that are proposed, in pixels, and as many candidates at most.
-SIDES, MOST_PROPOSED = (128, 160, 224), 8
+#: Sides of pictures that are proposed, in pixels, the usual one first; and as many candidates at most.
+SIDES, MOST_PROPOSED = (160, 128, 224), 8
 #: Beginning of a model card that is looked through for it.
 CARD_LETTERS = 4000
 

@@ -12,6 +12,9 @@ from tuner.ridge.solve import left_out
 from tuner.ridge.sums import one_hot
 from tuner.targets import Targets
 
+#: Largest difference of scores that is worth no dearer prediction, and the largest standard error of one to go by.
+MARGIN, MOST_ERROR = 0.005, 0.02
+
 
 def correct(features: Array, labels: Labels, outputs: int, targets: Targets) -> Doubles:
     """Return how far the answer to each sample is right of a ridge head that is solved for without it, float64 [n].
@@ -83,6 +86,20 @@ class Difference:
     def is_real(self) -> bool:
         """Whether the first is better, and not by chance."""
         return self.low > 0
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it is more than half a standard error."""
+        return self.gain > self._error / 2
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is worth no dearer prediction, and known well enough to say so."""
+        return self.gain <= MARGIN and self._error <= MOST_ERROR
+
+    @property
+    def _error(self) -> float:
+        return (self.gain - self.low) / Z_95
 
     def __str__(self) -> str:
         return f"{100 * self.gain:+.1f} points ({100 * self.low:+.1f} to {100 * self.high:+.1f})"

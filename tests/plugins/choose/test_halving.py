@@ -88,6 +88,18 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_
     assert choice.difference(dear, picked).gain >= 0
 
 
+def test_few_samples_that_say_little_do_not_displace_the_first() -> None:
+    noise, latency = {"first": 0.52, "other": 0.50}, {"first": 2.0, "other": 1.0}
+    choice = halving(noise, latency, [], CLOCK.now())
+    first, other = choice.rows
+    first.right, other.right = np.array([1.0] * 25 + [0.0] * 7), np.array([0.0] * 2 + [1.0] * 26 + [0.0] * 4)
+    look = Seen(NOISE[:32].astype(np.float32), LABELS[:32], 0.0, 0.01, 1.0, 100, 10)
+    first.seen.append(look)
+    other.seen.append(look)
+    assert other.score > first.score
+    assert choice._pick() is first
+
+
 def test_a_better_one_that_the_time_does_not_allow_to_train_is_left_and_what_it_would_bring_is_said() -> None:
     a_search = CLOCK.now() + 10  # seconds: training the cheap one may take 6.4, the dear one 16
     choice = halving({"cheap": 0.60, "dear": 0.40}, {"cheap": 1.0, "dear": 2.5}, [], until=a_search)
