@@ -211,9 +211,10 @@ class Halving:
         best = ranked[0]
         level = [row for row in ranked if not self.difference(best, row).is_real]
         kept = level[: max(LEAST_KEPT, math.ceil(len(ranked) / 2))]
-        cheapest = min(level, key=lambda row: row.costs)  # it may yet be as good, and costs little to see
+        # these may yet be as good: the cheapest costs little to see, and the first is what the user would take
+        kept += [min(level, key=lambda row: row.costs), *(row for row in level if row is self.left[0])]
         for row in ranked:
-            if row not in kept and row is not cheapest:
+            if row not in kept:
                 row.reason = f"{self.difference(row, best)} next to {best.name} on {len(row.right):,} samples"
 
     def _pick(self) -> Row:

@@ -88,6 +88,17 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_
     assert choice.difference(dear, picked).gain >= 0
 
 
+def test_the_first_stays_to_be_compared_while_it_is_not_surely_worse() -> None:
+    choice = halving(
+        dict.fromkeys(("first", "one", "two", "three"), 0.4), {"first": 9, "one": 1, "two": 1, "three": 1}, []
+    )
+    for right, row in zip((24, 28, 28, 28), choice.rows, strict=True):
+        row.right = np.array([1.0] * right + [0.0] * (32 - right))
+        row.seen.append(Seen(NOISE[:32].astype(np.float32), LABELS[:32], 0.0, 0.01, 9.0 - 8 * (right > 24), 100, 10))
+    choice._halve()
+    assert [row.name for row in choice.left] == ["first", "one", "two"]
+
+
 def test_few_samples_that_say_little_do_not_displace_the_first() -> None:
     noise, latency = {"first": 0.52, "other": 0.50}, {"first": 2.0, "other": 1.0}
     choice = halving(noise, latency, [], CLOCK.now())
