@@ -25,6 +25,7 @@ from tuner.results.scores.cuts import Cut
 from tuner.results.scores.strategies import Tried
 from tuner.results.views.estimates import EstimateErrors
 from tuner_check.findings import Findings
+from tuner_choose.commands import Listed
 from tuner_describe.description import PlanDescription, TaskDescription
 from tuner_fleet.process import Worker
 from tuner_init.prepare import Prepared
@@ -151,6 +152,7 @@ RUN = keys(
         "exports": each(of(ExportInfo)),
         "shortlist": each(WHOLE),
         "picks": by_name(WHOLE),
+        "candidates": maybe({"type": "object"}),
         "cuts": each(of(Cut)),
         "strategies": each(of(Tried)),
         "front": each(MEMBER),
@@ -258,6 +260,7 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
         "plugins-why-1": keys({"answers": each(of(Participation))}),
     },
     "plugins/tuner_check": {"check-1": of(Findings)},
+    "plugins/tuner_choose": {"models-1": keys({"size": WHOLE, "models": each(of(Listed))})},
     "plugins/tuner_conformance": {
         "bundle-conformance-1": keys({"folder": TEXT, "bytes": WHOLE}),
         "bundle-check-1": keys({"holds": FLAG, "checks": each(CHECK)}),

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 NAME = "device-tuner"
 #: Group of entry points that plugins are found by.
 PLUGINS = "tuner"
+#: Group of the entry points of a plugin that chooses a task's model from candidates.
+CANDIDATES = "tuner.candidates"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
 #: Environment variable that lets models be fetched which a task names, and what it may say; ``--fetch`` sets it for one

@@ -15,6 +15,7 @@ from tuner.commands.bundles.export import write_bundle
 from tuner.commands.bundles.held import note_bundle
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.commands.refit import shown_on
+from tuner.distribution import CANDIDATES, offered
 from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plugin.core import build_host, differences, trained_by
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
@@ -49,6 +50,8 @@ def apply_bundle(
     host.check_local()
     if changed := differences(host, bundle.info.plugins):
         listener.say(f"warning: the bundle was trained with other plugins: {changed}")
+    if (point := offered(CANDIDATES).get("matching")) is not None:
+        task = point.load()(task, bundle.plan().model.name, bundle.input.size)
     adapt = partial(adapted, folder=folder.absolute(), starts_from_bundle=source == "bundle")
     plan = bundle.plan()
     backend = plan.runtime.backend

@@ -171,6 +171,9 @@ def _sides(smallest: int, median: int, largest: int, size: int) -> Iterator[str]
 def _setting(prepared: "Prepared") -> Iterator[str]:
     weights = "" if prepared.weights is None else f" with {printable(prepared.weights)}"
     yield f"model: {printable(prepared.model)}{weights}"
+    if len(prepared.candidates) > 1:
+        names = ", ".join(map(printable, prepared.candidates))
+        yield f"  or let a run choose, by model.candidates of the task file, or --model A --model B: {names}"
     if prepared.model.startswith("tuner") and prepared.weights is None:
         yield "  a small network that learns from the beginning; --model net.onnx or net.py:build: one that knows more"
     elif prepared.model.startswith("timm:") and "." not in prepared.model and prepared.weights is None:
@@ -199,8 +202,8 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join((*names[:MOST_NAMED], *((f"and {more:,} more",) if more > 0 else ())))
 
 
-def task_of_data(data: str, run: Path | None, say: "Callable[[str], object]") -> str:
+def task_of_data(data: str, run: Path | None, say: "Callable[[str], object]", models: Sequence[str] = ()) -> str:
     """Return the task file of data that `tuner run` was given; what was found is said where it is written."""
     from tuner_init.prepare import task_of_data
 
-    return str(task_of_data(Path(data), run, lambda prepared: say(format_found(prepared))))
+    return str(task_of_data(Path(data), run, lambda prepared: say(format_found(prepared)), models))

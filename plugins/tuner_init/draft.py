@@ -1,6 +1,6 @@
 """The text of a task file for a user's data: every value with the reason for it, for a person to change."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -43,6 +43,7 @@ OWN_MODEL = """\
 # state_dict). It need not know your classes: each new one gets a row in the last layer. Another one:
 # "torchvision.models:resnet18" and weights = "IMAGENET1K_V1", which torchvision fetches once; or a
 # function of yours: "net.py:build" and weights = "net.pth"."""
+PROPOSAL = "# Or let tuner run choose, by a pass of each over your photos; these are on this machine, NAME@SIZE:"
 SCRATCH = """\
 # A small network that nothing was learned with yet: it is trained from the beginning. A network that
 # knows similar data does better: an ONNX file, or "net.py:build" and weights = "net.pth"."""
@@ -77,6 +78,7 @@ class Draft:
         global_: Data of classes that the model knows; None for none.
         classes: File that gives the row of each of these classes in the model's head.
         noun: Word for the samples.
+        candidates: Networks on this machine that a run may choose among.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Draft:
     global_: DataPlaces | None = None
     classes: Path | None = None
     noun: str = "photos"
+    candidates: tuple[str, ...] = ()
 
     def text(self, file: Path, survey: Survey | None = None) -> str:
         """Return the content of the task file.
@@ -110,7 +113,7 @@ class Draft:
         return TEMPLATE.format(
             name=_pair("name", self.name),
             about=FILE if is_file else SCRATCH if scratch else OWN_MODEL,
-            model="\n".join(_pair(key, value) for key, value in model.items()),
+            model="\n".join((*(_pair(key, value) for key, value in model.items()), *self._proposal())),
             noun=self.noun,
             how=": a folder for each class" if "." not in local.train.name else "",
             comments="".join(f"\n{line}" for line in _class_comments(survey, self.noun)),
@@ -125,6 +128,11 @@ class Draft:
             skip=f"{SKIP}: {count} now\n" if survey is None or survey.unreadable else "",
             ops=_pair("ops", list(self.ops)),
         )
+
+    def _proposal(self) -> Iterator[str]:
+        if self.candidates:
+            yield PROPOSAL
+            yield f"# {_pair('candidates', list(self.candidates))}"
 
     def _global(self, file: Path) -> str:
         if self.global_ is None:

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.awake import CLOCK
-from tuner.distribution import offered
+from tuner.distribution import CANDIDATES, offered
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import write_private
 from tuner.ort.session import open_session
@@ -49,6 +49,8 @@ SEVERAL_LABELS = 'loss.kind = "multi-label"'
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: Global photos that the untouched model is scored on, and what that may take.
 SCORED, SCORING_SECONDS = 240, 90.0
+#: What follows the name of a model that sees pictures of a size of its own.
+SIZE = re.compile(r"@\d+$")
 #: A function of torchvision that builds a classifier.
 BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
 
@@ -71,6 +73,7 @@ class Prepared:
         size: Side of what the model sees, in pixels; None for other samples than images.
         global_classes: Number of classes of the global data; None without such data.
         classes_file: File with their rows in the model's head; None without one.
+        candidates: Networks on this machine that a run may choose among, as the file proposes them.
         cautions: Lines on how the data are read, what is believed of the rows, and what the untouched model scores.
     """
 
@@ -87,6 +90,7 @@ class Prepared:
     classes_file: Path | None
     survey: Survey
     cautions: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
 
 
 def init(
@@ -132,7 +136,9 @@ def init(
         given |= {"pretrain": PRETRAIN} if others is not None else {}
         if local.kind == "arrays":
             settings |= _statistics((task.global_ or task.local).train)
-    draft = replace(draft, model=given, input=settings, ops=network.ops)
+    point = offered(CANDIDATES).get("proposed") if local.kind == "images" else None
+    others_here = () if point is None else tuple(point.load()(file))
+    draft = replace(draft, model=given, input=settings, ops=network.ops, candidates=others_here)
     seen, text = survey(task), partial(draft.text, file)
     if not dry_run:
         write_private(file, text(seen))
@@ -160,6 +166,7 @@ def init(
         classes,
         seen,
         tuple(cautions),
+        others_here,
     )
 
 
@@ -242,8 +249,12 @@ def untouched_lines(file: Path) -> Iterator[str]:
         yield warning
 
 
-def task_of_data(data: Path, run: Path | None, listener: Callable[[Prepared], object]) -> Path:
+def task_of_data(
+    data: Path, run: Path | None, listener: Callable[[Prepared], object], models: Sequence[str] = ()
+) -> Path:
     """Return the task file of a user's data, next to the run's folder; it is written where there is none yet.
+
+    It has the first of some models that can be used; a run chooses among these.
 
     Raises:
         TaskError: As `init`, or the file exists and is the task of other data.
@@ -259,10 +270,22 @@ def task_of_data(data: Path, run: Path | None, listener: Callable[[Prepared], ob
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TaskError(f"{file.parent}: cannot be made ({error.strerror}): give another folder by --out") from None
-        listener(init(data, out=file))
+        listener(_with_first(data, file, models))
     elif path_of(_train_of(file), file.absolute().parent) != local.train.absolute():
         raise TaskError(f"{file} exists, and is not the task of {data}: give another folder by --out")
     return file
+
+
+def _with_first(data: Path, file: Path, models: Sequence[str]) -> Prepared:
+    """Write the task file with the first model that can be used; with the default one where none is named."""
+    for number, text in enumerate(models, 1):
+        name, _, weights = SIZE.sub("", text).partition("=")
+        try:
+            return init(data, out=file, model=name.removeprefix(f"{LIBRARY}:"), weights=weights or None)
+        except TaskError:
+            if number == len(models):
+                raise
+    return init(data, out=file)
 
 
 def _train_of(file: Path) -> str:

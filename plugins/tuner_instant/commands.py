@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 
 DEFAULTS = RunRequest()
 #: Options of `tuner run` that need no PyTorch.
-TAKEN = frozenset({"time", "memory", "storage", "out"})
+TAKEN = frozenset({"time", "memory", "storage", "out", "models"})
 
 
 def run(
     data: Path = Path(),
     /,
     *,
-    model: Path | None = None,
     global_: Annotated[Path | None, Parameter(name="--global")] = None,
     classes: Path | None = None,
     request: RunRequest = DEFAULTS,
@@ -49,8 +48,6 @@ def run(
     data
         A folder with a folder of photos for each class; or with train, and maybe val and test, that hold these. Or a
         task.toml, which may name signals or arrays.
-    model
-        An ONNX file that ends in one linear layer.
     global_
         Photos of classes that the model knows: these are kept, and what it forgets is measured.
     classes
@@ -67,7 +64,7 @@ def run(
     from tuner_instant.runs import exporting, needs_training, preview
     from tuner_instant.runs import run as solve
 
-    asked, budget = _asked(data, model, global_, classes, request)
+    asked, budget = _asked(data, global_, classes, request)
     if dry_run:
         found = preview(asked)
         print_line(document("instant-dry-run-1", asdict(found)) if json_output else format_preview(found))
@@ -108,9 +105,7 @@ def _guarded(what: str, limits: "CommandLimits", kept: Callable[[], str] = str) 
             tempfile.tempdir = before
 
 
-def _asked(
-    data: Path, model: Path | None, known: Path | None, classes: Path | None, request: RunRequest
-) -> "tuple[Asked, Budget]":
+def _asked(data: Path, known: Path | None, classes: Path | None, request: RunRequest) -> "tuple[Asked, Budget]":
     """Return what is asked; a `UsageError` names an option that needs PyTorch."""
     from tuner.distribution import install_command
     from tuner.errors import TunerError
@@ -125,6 +120,11 @@ def _asked(
                 f"--{option_name(one.name)} is for plans that train, which need PyTorch: leave it out, or "
                 f"{install_command('tune')}"
             )
+    if len(request.models) > 1:
+        raise TunerError(
+            f"--model: a run chooses among several with PyTorch: give one ONNX file, or {install_command('tune')}"
+        )
+    model = Path(request.models[0]) if request.models else None
     if model is None and not any(kind_of(path) == "file" for path in (data, data / "task.toml")):
         raise TunerError(
             "without PyTorch, tuner run needs the ONNX file of a classifier: give --model, or for other networks "

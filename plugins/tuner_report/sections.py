@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tuner.distribution import CANDIDATES, offered
 from tuner.metrics import percent
 from tuner.plan.text import describe
 from tuner.planner.memory.placement import smallest
@@ -111,13 +112,16 @@ def asked(run: Run) -> str:
     if task.global_per_class:
         data += f"; of {known(run)} {task.mixed_samples(1.0):,} and {task.global_val:,}"
     outputs = _classes(info.classes) if targets.has_classes else ", ".join(info.classes.labels)
+    point = offered(CANDIDATES).get("read")
+    others = None if point is None else point.load()(run.folder)
+    chosen = "" if others is None else f"; {others['chosen']}, chosen from {len(others['candidates'])} candidates"
     rows = {
         "Task": info.task_name,
         targets.noun.capitalize(): outputs,
         "Data": data,
         "Model": f"{model.name.rpartition(':')[0] or model.name}: {model.num_blocks} blocks, "
         f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
-        f"{sum(block.flops for block in model.blocks) / 1e6:,.3g} MFLOP a prediction",
+        f"{sum(block.flops for block in model.blocks) / 1e6:,.3g} MFLOP a prediction{chosen}",
         "Best is": ", ".join(f"{one.direction} {words(one)}" for one in run.objectives),
         "Limits": ", ".join(limits(run)) or "none",
         "Search space": f"{info.space_name}, seed {info.config.seed}",

@@ -54,7 +54,7 @@ def run(
 
         most = None if seconds is None else max(seconds, LOOKING_SECONDS)
         with closing(progress()) as shown, ended_after(most, started):
-            preview = look(_file_of(task, request.out), request, started=started, listener=shown)
+            preview = look(_file_of(task, request), request, started=started, listener=shown)
         print_line(document("dry-run-1", asdict(preview)) if json_output else format_dry_run(preview))
         return
     from tuner.cli.text.run import print_run
@@ -64,7 +64,7 @@ def run(
     listener, newest = progress(), {"takes_newest": not json_output}  # each job of a pipeline begins as its first did
     try:
         with ended_after(seconds, started):
-            result = tune(_file_of(task, request.out), **vars(request), started=started, listener=listener, **newest)
+            result = tune(_file_of(task, request), **vars(request), started=started, listener=listener, **newest)
     except KeyboardInterrupt:
         again = continue_command(task, request, listener.folder, as_json=json_output)
         raise KeyboardInterrupt("interrupted; what was finished is kept", "to continue:", again) from None
@@ -79,7 +79,7 @@ def run(
         raise NoTrialFitsError(f"no trial fits: {nothing_feasible(result)}")
 
 
-def _file_of(task: str, out: str | Path | None) -> str:
+def _file_of(task: str, request: RunRequest) -> str:
     """Return what names a task; for a user's data, its task file, which a plugin writes where there is none yet."""
     from tuner.reading import kind_of
     from tuner.task.data.table import split_column
@@ -93,7 +93,8 @@ def _file_of(task: str, out: str | Path | None) -> str:
 
     if task in build_host().tasks:
         return task
-    file = str(draft.load()(task, None if out is None else Path(out), note))
+    out = None if request.out is None else Path(request.out)
+    file = str(draft.load()(task, out, note, request.models))
     note(f"task: {file}")
     return file
 

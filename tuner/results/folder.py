@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE, TRIALS, EXPORTS, LOCK = "run.json", "trials.jsonl", "exports.jsonl", "lock"
+#: What a run chose its model from, where there were several.
+CANDIDATES = "candidates.json"
 #: Optuna's journal.
 JOURNAL = "journal.log"
 MOST_TRIALS_BYTES = 2**29
@@ -337,4 +339,4 @@ def lock_folder(folder: Path, *, resume: bool) -> Iterator[bool]:
 
 def _is_before_any_trial(name: str) -> bool:
     """Return whether a command that ends before its first trial leaves such a file."""
-    return name == LOCK or (name.startswith(f"{FILE}.") and name.endswith(".part"))
+    return name in {LOCK, CANDIDATES} or (name.startswith(f"{FILE}.") and name.endswith(".part"))

@@ -90,6 +90,18 @@ def test_what_is_expected_on_another_task_is_what_its_trials_near_by_reached(run
     assert first.trains == Trains(2 / 19, last / sum(block.flops for block in PLAN.model.blocks))
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_task_that_is_left_out_leaves_no_trace(runs: list[Run], left: int) -> None:
+    whole, others = portfolio(runs), [run for number, run in enumerate(runs) if number != left]
+    prior = portfolio(others)
+    kinds = [one.kind for one in whole.task]
+    assert all(kind.family for kind in kinds)
+    assert [one.kind for one in prior.task] == [kind for number, kind in enumerate(kinds) if number != left]
+    fronts = [run.record(trial).knobs for run in others for trial in run.front]
+    assert all(plan.knobs in fronts for plan in prior.plan)
+    assert {one.task for plan in prior.plan for one in plan.expected} == {1}
+
+
 def test_the_prior_that_ships_is_of_six_tasks_and_names_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["prior", "show", "shipped", "--json"]) == 0
     printed = capsys.readouterr().out

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.cli.text.screen import print_screen, print_text, table_of
+from tuner.distribution import CANDIDATES, offered
 from tuner.metrics import percent
 from tuner.plan.text import describe
 from tuner.results.records.trial import TrialRecord, binding
@@ -45,6 +46,9 @@ def print_run(
     Of the front, members that are worth a look are printed, or the `whole` of it.
     """
     print_screen(run, console, whole=whole, artifacts=artifacts)
+    if (point := offered(CANDIDATES).get("lines")) is not None:
+        for part in point.load()(run.folder):
+            print_text(console, part) if isinstance(part, str) else console.print(part)
     if details:
         console.print()
         _print_details(run, console, run.front if whole else members_to_show(run))

@@ -31,6 +31,7 @@ from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
 from tuner.results.folder import ExportInfo, append_export
+from tuner.results.records.config import task_file
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.views.answer import of_share
@@ -178,7 +179,7 @@ def export(
     noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
     with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
         append_export(run.folder, noted)
-    note_bundle(Path(out), str(task or run.info.config.task))
+    note_bundle(Path(out), task_file(str(task or run.info.config.task))[0])
     return Path(out)
 
 

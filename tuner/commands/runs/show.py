@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tuner.distribution import CANDIDATES, offered
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import read_exports
@@ -56,6 +57,7 @@ def as_json(run: "Run") -> dict[str, Any]:
         "exports": [asdict(one) for one in read_exports(run.folder)],
         "shortlist": list(run.shortlist),
         "picks": named_picks(run),
+        "candidates": point.load()(run.folder) if (point := offered(CANDIDATES).get("read")) else None,
         "cuts": [asdict(cut) for cut in cuts_of(run.records)],
         "strategies": [asdict(one) for one in strategies_of(info.strategies, run.records)],
         "front": [_member(run, trial, plan) for trial in run.front if (plan := run.record(trial).plan) is not None],

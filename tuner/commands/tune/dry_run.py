@@ -9,7 +9,7 @@ from typing import Any
 from tuner.awake import CLOCK
 from tuner.backends.base import Session
 from tuner.commands.tune.setup import RunSetup
-from tuner.distribution import fetching
+from tuner.distribution import CANDIDATES, fetching, offered
 from tuner.errors import PluginError
 from tuner.files import cache_folder
 from tuner.plan.parts import Scalar, Stage
@@ -91,6 +91,8 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
     setup, phase = RunSetup(asked, started, LOOKING_SECONDS), (listener or Listener()).phase  # less is refused by a run
     setup.install()
     setup.choose()
+    if asked.models and (point := offered(CANDIDATES).get("first")) is not None:
+        task = point.load()(task, asked.models)
     space, limits, end, measuring = setup.space, setup.limits, setup.end, setup.backends[0]
     opening = open_remote(
         setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True, adapt=untrained

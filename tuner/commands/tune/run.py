@@ -13,7 +13,7 @@ from tuner.commands.interruption import interrupted_as, stopping
 from tuner.commands.run import Run
 from tuner.commands.tune.session import NO_RUN, Tuning
 from tuner.commands.tune.setup import RunSetup, check_study
-from tuner.distribution import fetching
+from tuner.distribution import CANDIDATES, SWITCH, fetching, offered
 from tuner.errors import RunError, UsageError, disk_error
 from tuner.events import Event, Events, log
 from tuner.plugin.load.finding import local_plugin
@@ -75,6 +75,8 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         stack.enter_context(fetching(asked=asked.fetch))
         stack.enter_context(CLOCK.watched())
         folder = _install(task, setup, listener)
+        stack.enter_context(stopping(interrupt))
+        task, folder = _chosen(task, setup, folder, listener, interrupt)
         host, backends = setup.host, setup.backends
         config = RunConfig.of(
             asked,
@@ -92,7 +94,6 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         continues: bool | None = None
         if folder is not None and kind_of(folder) != "nothing":  # one that cannot be used is refused before any is made
             continues = stack.enter_context(lock_folder(folder, resume=asked.resume))
-        stack.enter_context(stopping(interrupt))
         listener.phase(OPENING)
         kill_at = None if end is None else end - CLOSING_SECONDS / 2
         opening = open_remote(
@@ -151,6 +152,18 @@ def _install(task: str | Task, setup: RunSetup, listener: Listener) -> Path | No
         if (folder / FILE).exists() and (recorded := plugins_of_run(read_run(folder), folder, setup.host.local)):
             setup.install(recorded)
     return folder
+
+
+def _chosen(
+    task: str | Task, setup: RunSetup, folder: Path | None, listener: Listener, interrupt: Interrupt
+) -> tuple[str | Task, Path | None]:
+    """Return the task with the model that is chosen for it, where there are several, and the run's folder."""
+    if (point := offered(CANDIDATES).get("choose")) is not None:
+        found: tuple[str | Task, Path | None] = point.load()(task, setup, folder, listener, interrupt)
+        return found
+    if setup.asked.models:
+        raise UsageError(f"--model is for a plugin, and none that chooses models is on: change {SWITCH}")
+    return task, folder
 
 
 def _study(setup: RunSetup, listener: Listener, interrupt: Interrupt) -> AbstractContextManager[StudyAccess]:
@@ -226,7 +239,7 @@ def _absolute(task: str | Task) -> str:
     """Return the text that names a task wherever it is read from; of a task object, its name in angle brackets."""
     if not isinstance(task, str):
         return f"<{task.name}>"
-    file, function = task_file(task)
-    if function:
-        return f"{os.path.abspath(file)}:{function}"  # noqa: PTH100 - the path may not exist yet
+    file, part = task_file(task)
+    if part:
+        return f"{os.path.abspath(file)}{task[len(file) :]}"  # noqa: PTH100 - the path may not exist yet
     return os.path.abspath(task) if kind_of(task) != "nothing" else task  # noqa: PTH100 - kept unresolved

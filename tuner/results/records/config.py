@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from tuner.reading import kind_of, path_from, text_from
 
 #: Options by the names of their fields, where they are not the same words.
-OPTIONS = {"earlier": "from", "plugins": "plugin"}
+OPTIONS = {"earlier": "from", "plugins": "plugin", "models": "model"}
 #: Fields of a request that each worker of a shared study has for itself: the options of `tuner worker`.
 OWN_OPTIONS = ("time", "memory", "storage", "plugins", "out", "store", "resume", "artifacts", "fetch")
 _OBJECTIVE = re.compile(r"[^,/]*/[^:]*?\.py:[^,]+|[^,]+")
@@ -25,9 +25,12 @@ Plugins = Annotated[Sequence[str | Path | ModuleType], Parameter(metavar="PATH..
 
 
 def task_file(task: str) -> tuple[str, str]:
-    """Return the file that names a task, and the function in it; empty where there is none."""
-    path, _, function = task.partition(".py:")
-    return (f"{path}.py", function) if function else (task, "")
+    """Return the file that names a task, and the function in it, or the candidate for its model; empty without one."""
+    for mark in (".toml#", ".py:"):
+        path, _, part = task.partition(mark)
+        if part:
+            return f"{path}{mark[:-1]}", part
+    return task, ""
 
 
 def named_objectives(text: str) -> list[tuple[str, str]]:
@@ -68,6 +71,7 @@ class RunRequest:
         deterministic: Make the run repeatable: one thread, costs computed from FLOPs; it ends after --trials only.
         folds: Cross-validate on local.train with this many folds. Use it when there are few samples.
         plugins: A Python file or package with a plugin that is not installed; may be repeated.
+        models: A network in place of the task's, such as mobilenet_v2@160; repeated: one is chosen, see docs/models.md.
         earlier: A run whose front is tried first, or none [default: the newest run of this task and model].
         prior: A file from `tuner prior build`, or shipped: try plans from it first, if they suit the task.
         out: The run's folder [default: runs/TASK].
@@ -94,6 +98,7 @@ class RunRequest:
     deterministic: bool = False
     folds: int | None = None
     plugins: Plugins = ()
+    models: Annotated[Sequence[str], Parameter(metavar="MODEL...")] = ()
     earlier: Place | None = None
     prior: Place | None = None
     out: Annotated[Place | None, Parameter(alias="-o")] = None
@@ -161,14 +166,15 @@ class RunConfig(RunRequest):
         """Return where a recorded file is now: where it was, else at the same place as seen from the run's folder.
 
         Args:
-            recorded: Absolute path of the file, of a task also with ``:function``; or another name, which stands.
+            recorded: Absolute path of the file, of a task also with ``:function`` or ``#model``; or another name, which
+                stands.
             folder: The run's folder now.
         """
-        name, function = task_file(recorded)
+        name, part = task_file(recorded)
         file = Path(path_from(name))
         if not (self.home and file.is_absolute()) or kind_of(file) != "nothing":
             return recorded
         moved = Path(os.path.normpath(folder.resolve() / os.path.relpath(file, path_from(self.home))))
         if kind_of(moved) == "nothing":
             return recorded
-        return text_from(f"{moved}:{function}" if function else moved)
+        return text_from(f"{moved}{recorded[-len(part) - 1 :]}" if part else moved)

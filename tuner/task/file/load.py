@@ -8,7 +8,7 @@ from tuner.distribution import SWITCH
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import import_file
 from tuner.reading import expanded, kind_of, path_from
-from tuner.task.file.toml import TomlReader
+from tuner.task.file.toml import TomlReader, task_from_toml
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
 from tuner.task.task import Task
 
@@ -27,8 +27,8 @@ def open_task(
     """Load the task a user names.
 
     Args:
-        text: Path of a ``task.toml`` or its folder, or of another file that a plugin reads; ``file.py:function``; or a
-            built-in's name.
+        text: Path of a ``task.toml`` or its folder, or of another file that a plugin reads; ``file.py:function``; a
+            built-in's name; or ``task.toml#model``, with a candidate in the place of its model.
         builtin: Built-in tasks by name.
         readers: Readers of files, by the ending of their names.
         look: Whether to look at every file that a task file lists.
@@ -41,6 +41,10 @@ def open_task(
         return builtin[text]()
     if not text.strip():  # as a path it would be the current folder
         raise TaskError(f"the name of the task is empty, got {text!r}: give a task.toml, or . for the current folder")
+    name, mark, model = text.partition(".toml#")
+    if mark:
+        path = expanded(path_from(f"{name}.toml")).absolute()
+        return task_from_toml(path, look=look, defaults_of=defaults_of, model=model)
     file, colon, function = text.rpartition(":")
     if colon and file.endswith(".py"):
         return task_from_function(expanded(path_from(file)).absolute(), function)

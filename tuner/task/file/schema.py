@@ -26,8 +26,9 @@ class PretrainSection(Section):
 
 
 class ModelSection(Section):
-    """The network."""
+    """The network; of candidates, a run chooses one."""
 
+    candidates: list[str] = []
     factory: str | None = None
     weights: str | None = None
     arguments: dict[str, Any] = {}

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.distribution import CANDIDATES, SWITCH, offered
 from tuner.errors import TaskError
 from tuner.reading import read_toml, text_from
 from tuner.targets import Targets, targets_of
@@ -54,11 +55,11 @@ class TomlReader(TaskReader):
 
 
 def task_from_toml(
-    path: Path, *, look: bool = True, mapped: bool = True, defaults_of: DefaultsOf = nobody_says
+    path: Path, *, look: bool = True, mapped: bool = True, defaults_of: DefaultsOf = nobody_says, model: str = ""
 ) -> Task:
     """Read a task file and the data it lists; see `task_from_values`."""
     values = read_toml(path, TaskError, "give a task file")
-    return task_from_values(values, path, look=look, mapped=mapped, defaults_of=defaults_of)
+    return task_from_values(values, path, look=look, mapped=mapped, defaults_of=defaults_of, model=model)
 
 
 def task_from_values(
@@ -68,6 +69,7 @@ def task_from_values(
     look: bool = True,
     mapped: bool = True,
     defaults_of: DefaultsOf = nobody_says,
+    model: str = "",
 ) -> Task:
     """Read the data that a task lists.
 
@@ -77,6 +79,7 @@ def task_from_values(
         look: Whether to look at every image and recording, and report or leave out those that cannot be read.
         mapped: Whether ``[labels]`` holds; else all local labels are new (`reconcile.LOCAL`).
         defaults_of: Gives what ``[input]`` leaves out, for images of a published model.
+        model: Candidate that takes the place of ``[model]``; else the first of the file, if it has no other model.
 
     Raises:
         TaskError: The file, or what it names, cannot be used; one line with the reason.
@@ -84,13 +87,15 @@ def task_from_values(
     from tuner.task.file import schema
 
     file = schema.parse(expand(values, path), path)
+    if model or (file.model.candidates and file.model.factory is None and file.model.weights is None):
+        file = schema.parse(with_candidate(expand(values, path), model or file.model.candidates[0], path), path)
     labelled = file.local.labels == "given"
     if not labelled and file.global_ is None:
         raise TaskError(
             f'{path}: local.labels = "none" requires [global], as it says what the model predicts: add [global]'
         )
-    model = model_spec(file.model, path)
-    spec, input_cautions = input_spec(file, path, model, defaults_of)
+    network = model_spec(file.model, path)
+    spec, input_cautions = input_spec(file, path, network, defaults_of)
     folder, kind = path.parent, targets_of(file.loss.kind, loss_settings(file.loss, path))
     if not kind.has_classes:
         _refuse_classes(file, path)
@@ -113,7 +118,7 @@ def task_from_values(
         train = local_entries["train"]
         head = union_head(classes, [train.names[place] for place in train.occurring()] if labelled else [])
         local_rows, global_rows = head.local_rows if labelled else {"": 0}, head.global_rows
-        if unmapped is not None and file.global_ is not None and model.pretrain is None:
+        if unmapped is not None and file.global_ is not None and network.pretrain is None:
             cautions += row_cautions(unmapped, classes, is_listed=file.global_.classes is not None)
         if labelled and file.labels is None:
             cautions += matched_by_number(head, train)
@@ -130,7 +135,7 @@ def task_from_values(
     entries = chain(local_entries.values(), (global_entries or {}).values())
     task = Task(
         name=text_from(path.resolve().parent.name) if file.name is None else file.name,
-        model=model,
+        model=network,
         input=_standardised(spec, local, global_, path),
         loss=kind.name,
         local=local,
@@ -148,6 +153,14 @@ def task_from_values(
         cautions=tuple(cautions),
     )
     return task if kind.has_classes else standardised(task)
+
+
+def with_candidate(values: Mapping[str, Any], text: str, path: Path) -> dict[str, Any]:
+    """Return the content of a task file with a candidate, such as ``NAME@SIZE``, as its model."""
+    if (point := offered(CANDIDATES).get("values")) is None:
+        raise TaskError(f"{path}: candidates are read by a plugin, and none is on: change {SWITCH}, or give one model")
+    found: dict[str, Any] = point.load()(values, text, path)
+    return found
 
 
 def _blank(entries: Entries, kind: Targets, outputs: int) -> Entries:

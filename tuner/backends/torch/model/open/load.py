@@ -87,7 +87,7 @@ def load(task: Task) -> OpenModel:
     torch.manual_seed(0)  # a factory without weights starts from the same ones every time
     sample = torch.from_numpy(task.batch(task.local.train, [0]))
     notes: list[str] = []
-    model, came_by = _given_model(task, sample, notes.append)
+    model, came_by = given_model(task, sample, notes.append)
     if not task.targets.has_classes:
         _prepare_outputs(task, model)
     if task.model.pretrain is not None:
@@ -154,7 +154,7 @@ def _prepare_outputs(task: Task, model: nn.Module) -> None:
         standardise_heads(model, sample, task.scale, task.model.factory)
 
 
-def _given_model(task: Task, sample: torch.Tensor, say: Callable[[str], object]) -> tuple[nn.Module, str]:
+def given_model(task: Task, sample: torch.Tensor, say: Callable[[str], object]) -> tuple[nn.Module, str]:
     """Return the model before it is given the labels' rows, and where it came from, if not by its factory."""
     spec, needs_head = task.model, bool(task.head_rows) or not task.targets.has_classes
     if spec.is_file:

@@ -1,0 +1,87 @@
+"""Candidates in processes of their own: what one breaks, or takes, is not the run's."""
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from tuner.awake import CLOCK
+from tuner.processors import usable_processors
+from tuner.search.processes.guard import Interrupt, JobLimits
+from tuner.search.processes.messages import Job, Start
+from tuner.search.processes.supervisor import Supervisor
+from tuner_choose.halving import Seen
+from tuner_choose.passing import NAME, Candidates
+
+if TYPE_CHECKING:
+    from tuner.commands.tune.setup import RunSetup
+    from tuner.task.info import TaskOutline
+
+
+class Forked:
+    """A process that has opened a task, from which one is forked for each look of a candidate; it ends with the block.
+
+    Args:
+        task: What names the task.
+        file: The task file.
+        setup: What is asked of the run, whose limits hold.
+        interrupt: The user's request to stop.
+        end: Clock (`tuner.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
+    """
+
+    def __init__(self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, end: float = math.inf) -> None:
+        host, own = setup.host, str(Path(__file__).with_name("passing.py"))
+        loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
+        start = Start(
+            tuple(Candidates.preload),
+            task,
+            (NAME,),
+            many_jobs=False,
+            plugins=(*host.local, own),
+            refused=tuple(plugin.name for plugin in host.refused if plugin.name not in loaded),
+            memory_bytes=setup.limits.memory_bytes,
+        )
+        self._file, self._setup, self._stack = file, setup, ExitStack()
+        self._end = end if math.isfinite(end) else None
+        self._scratch = Path(self._stack.enter_context(TemporaryDirectory())) / "features.npz"
+        self._supervisor = self._stack.enter_context(Supervisor(start, interrupt))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def outline(self) -> "TaskOutline":
+        """The task without its samples; a `TaskError` where it cannot be opened, a `BudgetError` when time is up."""
+        return self._supervisor.task(JobLimits(kill_at=self._end))
+
+    def look(self, values: dict[str, Any], begin: int, upto: int, within: float) -> Seen:
+        """Let a candidate see samples.
+
+        Args:
+            values: Content of the task file with it as its model.
+            begin: First sample, in an order of which every beginning is stratified.
+            upto: The one after the last.
+            within: Seconds after which no further batch begins.
+
+        Raises:
+            TunerError: It cannot be opened, or broke a limit of the run.
+            RuntimeError: Its code raised something else.
+        """
+        started, memory = CLOCK.now(), self._setup.limits.memory_bytes
+        threads = 1 if self._setup.asked.deterministic else usable_processors()
+        asked: dict[str, Any] = {"values": values, "path": self._file, "begin": begin, "end": upto}
+        asked |= {"within": within, "threads": threads, "file": self._scratch}
+        asked["counts_flops"] = self._setup.asked.deterministic
+        job = Job(NAME, "run", asked, reports=False, metered=memory is not None)
+        limits = JobLimits(kill_at=self._end, memory_bytes=memory)
+        costs = self._supervisor.run(job, limits).unwrap("its pass over the samples")
+        with np.load(self._scratch) as found:
+            features, labels = found["features"], found["labels"]
+        counts = {key: costs[key] for key in ("seconds_per_sample", "latency_seconds", "bytes", "peak_bytes", "flops")}
+        return Seen(features, labels, CLOCK.now() - started, **counts)

@@ -1,0 +1,271 @@
+"""Successive halving over candidates: all on a quarter of the samples, the better half on half of them, and so on.
+
+Source: Jamieson and Talwalkar, Non-stochastic Best Arm Identification and Hyperparameter Optimization, 2016.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tuner.arrays import Array, Doubles, Labels
+from tuner.awake import CLOCK
+from tuner.errors import BudgetError, MemoryLimitError, TunerError, first_line
+from tuner.targets import Targets
+from tuner.units import format_seconds
+from tuner_choose.scores import Difference, correct, interval
+
+#: Shares of the samples that candidates are compared on, one after the other.
+SHARES = (0.25, 0.5, 1.0)
+#: So many are compared on the next share at least, where they cannot be told apart.
+LEAST_KEPT = 2
+#: Training a deep tail for a few epochs, with the features that it needs, takes about as long as so many passes.
+PASSES = 3
+LATE = "the time to choose was over: give more with --time, or fewer candidates"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a candidate computed of some samples, and what it costs; see `tuner_choose.torch.passes.Passes.run`."""
+
+    features: Array
+    labels: Labels
+    seconds: float
+    seconds_per_sample: float
+    latency_seconds: float
+    bytes: int
+    peak_bytes: int
+    flops: int = 0
+
+
+#: Lets a candidate see the samples of a range, for so many seconds.
+Look = Callable[[str, int, int, float], Seen]
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of a candidate.
+
+    Attributes:
+        name: The candidate.
+        reason: Why it was left; empty while it is not.
+        is_late: Whether that was for want of time.
+        right: How far the answer to each sample is right that it has seen, each without that sample, float64 [n].
+        costs: Its seconds of a prediction; FLOPs where a choice must be repeatable.
+    """
+
+    name: str
+    reason: str = ""
+    is_late: bool = False
+    seen: list[Seen] = field(default_factory=list)
+    right: Doubles = field(default_factory=lambda: np.zeros(0))
+    by_flops: bool = False
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that it has seen."""
+        return sum(len(one.labels) for one in self.seen)
+
+    @property
+    def score(self) -> float:
+        """Mean of `right`."""
+        return float(self.right.mean())
+
+    @property
+    def latency_seconds(self) -> float:
+        """Seconds of a prediction."""
+        return min(one.latency_seconds for one in self.seen)
+
+    @property
+    def costs(self) -> float:
+        """What decides between candidates that cannot be told apart."""
+        return float(self.seen[0].flops) if self.by_flops else self.latency_seconds
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """Seconds that it takes to see a sample."""
+        return min(one.seconds_per_sample for one in self.seen)
+
+    def seconds_for(self, samples: int) -> float:
+        """Return about how long it takes to see further samples, opening the network included."""
+        count = sum(len(one.labels) for one in self.seen)
+        return sum(one.seconds for one in self.seen) / count * max(samples, count / len(self.seen))
+
+
+class Halving:
+    """A choice among candidates.
+
+    Args:
+        names: The candidates, at least two.
+        look: Lets one see samples.
+        total: Number of samples.
+        classes: Number of classes that occur in them.
+        outputs: Number of outputs of a head.
+        targets: What a label is.
+        end: Clock (`tuner.awake.CLOCK`) at which the time to choose is over; infinite for no limit.
+        until: Clock at which the search ends; likewise.
+        samples: Number of samples that the search trains on; `total` by default.
+        by_flops: Whether FLOPs stand for the time of a prediction.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        look: Look,
+        *,
+        total: int,
+        classes: int,
+        outputs: int,
+        targets: Targets,
+        end: float = math.inf,
+        until: float = math.inf,
+        samples: int = 0,
+        by_flops: bool = False,
+    ) -> None:
+        self.rows = [Row(name, by_flops=by_flops) for name in names]
+        self._look, self._total, self._classes = look, total, classes
+        self._outputs, self._targets, self._end = outputs, targets, end
+        self._until, self._samples = until, samples or total
+
+    @property
+    def left(self) -> list[Row]:
+        """Those that were not left."""
+        return [row for row in self.rows if not row.reason]
+
+    def choose(self) -> Row:
+        """Compare the candidates, and return the one that is to be searched.
+
+        It is the best of those that the time allows to train, or the first of them where the best is hardly better; of
+        some that are as good, the cheapest. Where the time was over before one was seen, it is the first that may yet
+        be usable.
+
+        Raises:
+            TunerError: None of them can be used.
+        """
+        for number, share in enumerate(SHARES):
+            upto = min(self._total, max(round(share * self._total), 2 * self._classes))
+            if number and (len(self.left) == 1 or not self._has_time(upto)):
+                break
+            self._see(upto, patient=not number)
+            left = self.left
+            if not left and (late := [row for row in self.rows if row.is_late]):
+                late[0].reason = ""
+                return late[0]
+            if not left:
+                reasons = "; ".join(f"{row.name}: {row.reason}" for row in self.rows)
+                raise TunerError(f"none of the {len(self.rows)} candidates for the model can be used: {reasons}")
+            count = min(row.samples for row in left)
+            for row in left:
+                features = np.concatenate([one.features for one in row.seen])[:count]
+                labels = np.concatenate([one.labels for one in row.seen])[:count]
+                row.right = correct(features, labels, self._outputs, self._targets)
+            if not number:
+                self._leave_slow()
+            if upto < self._total:
+                self._halve()
+        return self._pick()
+
+    def difference(self, first: Row, second: Row) -> Difference:
+        """Return by how much the first is better, on the samples that both were compared on."""
+        return Difference.of(first.right, second.right, self._targets)
+
+    def interval(self, row: Row) -> tuple[float, float]:
+        """Return the 95 % interval of a candidate's score."""
+        return interval(row.right, self._targets)
+
+    def _has_time(self, upto: int) -> bool:
+        need = sum(row.seconds_for(upto - row.samples) for row in self.left)
+        return CLOCK.now() + need < self._end
+
+    def _see(self, upto: int, *, patient: bool) -> None:
+        waiting = self.left
+        for place, row in enumerate(waiting):
+            seconds = self._end - CLOCK.now()
+            if seconds <= 0 and patient and any(other.seen for other in waiting):
+                row.reason, row.is_late = LATE, True
+                continue
+            try:
+                within = max(0.0, seconds / (len(waiting) - place))
+                if upto > row.samples:
+                    row.seen.append(self._look(row.name, row.samples, upto, within))
+            except BudgetError as error:
+                if not row.seen or isinstance(error, MemoryLimitError):
+                    row.is_late = not isinstance(error, MemoryLimitError)
+                    row.reason = LATE if row.is_late else str(error)
+            except (TunerError, RuntimeError) as error:
+                row.reason = first_line(error) if isinstance(error, RuntimeError) else str(error)
+
+    def _leave_slow(self) -> None:
+        """Leave those that the search would hardly have the time to train, but for the quickest."""
+        seconds = self._until - CLOCK.now()
+        quickest = min(self.left, key=lambda row: row.seconds_per_sample)
+        for row in self.left:
+            need = row.seconds_per_sample * self._samples * PASSES
+            if need > seconds and row is not quickest:
+                row.reason = f"to train it takes about {format_seconds(need)}, longer than is left of --time"
+
+    def _halve(self) -> None:
+        """Leave those that are worse for certain, and of the others the worse half."""
+        ranked = sorted(self.left, key=lambda row: (-row.score, row.costs))
+        best = ranked[0]
+        level = [row for row in ranked if not self.difference(best, row).is_real]
+        kept = level[: max(LEAST_KEPT, math.ceil(len(ranked) / 2))]
+        # these may yet be as good: the cheapest costs little to see, and the first is what the user would take
+        kept += [min(level, key=lambda row: row.costs), *(row for row in level if row is self.left[0])]
+        for row in ranked:
+            if row not in kept:
+                row.reason = f"{self.difference(row, best)} next to {best.name} on {len(row.right):,} samples"
+
+    def _pick(self) -> Row:
+        first, best = self.left[0], min(self.left, key=lambda row: (-row.score, row.costs))
+        if not self.difference(best, first).is_likely:  # few samples say little, and the user's order says something
+            best = first
+        level = [row for row in self.left if row is best or self.difference(best, row).is_small]
+        picked = min(level, key=lambda row: (row.costs, -row.score))
+        for row in self.left:
+            if row is picked:
+                continue
+            row.reason = f"{self.difference(row, picked)} next to {picked.name}"
+            if row in level:
+                what = "FLOPs" if row.by_flops else "time"
+                row.reason += f": no sure gain for {row.costs / picked.costs:.1f} × the {what} of a prediction"
+        return picked
+
+    def dearer(self, picked: Row) -> list[str]:
+        """Return what candidates that take longer would bring, a line each."""
+        if not len(picked.right):
+            return []
+        found = [
+            row for row in self.rows if row.seen and len(row.right) and row.latency_seconds > picked.latency_seconds
+        ]
+        return [
+            f"{row.name}: {100 * gain:+.1f} points at {row.latency_seconds / picked.latency_seconds:.1f} × "
+            "the time of a prediction"
+            for row in sorted(found, key=lambda row: row.latency_seconds)
+            if (gain := self.difference(row, picked).gain) > 0
+        ]
+
+
+def table(halving: Halving, picked: Row) -> list[Mapping[str, object]]:
+    """Return the candidates as a run's folder keeps them."""
+    rows = list[Mapping[str, object]]()
+    for row in halving.rows:
+        is_scored = bool(row.seen) and len(row.right) > 0
+        low, high = halving.interval(row) if is_scored else (None, None)
+        last = row.seen[-1] if row.seen else None
+        rows.append(
+            {
+                "candidate": row.name,
+                "chosen": row is picked,
+                "accuracy": row.score if is_scored else None,
+                "low": low,
+                "high": high,
+                "samples": len(row.right),
+                "latency_seconds": row.latency_seconds if last else None,
+                "bytes": last.bytes if last else None,
+                "peak_bytes": max(one.peak_bytes for one in row.seen) if last else None,
+                "reason": row.reason,
+            }
+        )
+    return rows

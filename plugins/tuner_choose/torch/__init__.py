@@ -1,0 +1,1 @@
+"""What opens candidates with PyTorch."""
