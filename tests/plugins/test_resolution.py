@@ -162,5 +162,8 @@ def test_a_smaller_input_is_an_exit_of_the_whole_network(folder: Path, own_cache
     right = sum(answer.label == photo.parent.name for answer, photo in zip(answers, photos, strict=True))
     assert right / len(photos) == pytest.approx(content["scores"]["from_pixels"]["local_accuracy"])
     assert {answer.exit for answer in answers} == {0}
+    cut = export(found, folder / "cut", str(record.trial), refit=False, drop_unreached=True)
+    assert json.loads((cut / "bundle.json").read_text())["exits"]["segments"] == ["segments/0.onnx"]
+    assert [one.label for one in Personaliser(Bundle.open(cut)).predict([*photos])] == [one.label for one in answers]
     with pytest.raises(TunerError, match=r"the first is of 32 px: export without --trainable"):
         export(found, folder / "rounds", str(record.trial), refit=False, trainable=True)

@@ -81,3 +81,8 @@ def complete(model: OpenModel, plan: TrialPlan, heads: Sequence[nn.Module] | nn.
         SmallerInput(place.size, model.prefix(place.block).eval(), head) if place.size else head
         for place, head in zip(plan.heads.exits, heads, strict=True)
     ]
+
+
+def learned(side: nn.Module) -> nn.Module:
+    """Return the part that is learned of what answers at an exit: its head."""
+    return side.head if isinstance(side, SmallerInput) else side

@@ -35,7 +35,7 @@ from tuner.store.store import Store
 from tuner.task import Subset, Task
 from tuner.training.epochs import Report
 from tuner_exits.torch.calibrate import bodies, branch, exit_flops, truths, typical
-from tuner_exits.torch.heads import build_heads, complete
+from tuner_exits.torch.heads import build_heads, complete, learned
 from tuner_exits.torch.trainable import write_trainable_exits
 from tuner_exits.torch.weights import ExitWeights
 
@@ -90,10 +90,10 @@ def export(
         )
     names = segment_names(len(segments))
     _write_segments(segments, names, task, folder, optimize=not trainable)
-    sides = [getattr(one.side, "head", one.side) for one in segments if isinstance(one, Segment)]
+    sides = [learned(one.side) for one in segments if isinstance(one, Segment)]
     state = model.model.state_dict()
     if trained.ends:
-        sides.append(segments[-1][-1])  # type: ignore[index]  # a body and its exit
+        sides.append(learned(segments[-1][-1]))  # type: ignore[index]  # a body and its exit
         used = {value.data_ptr() for segment in segments for value in segment.state_dict().values()}
         state = {name: value for name, value in state.items() if value.data_ptr() in used}
     save_file({name: value.contiguous() for name, value in state.items()}, folder / WEIGHTS)
