@@ -65,6 +65,8 @@ def apply_bundle(
                 session, weights = sessions[backend], Path(scratch) / WEIGHTS
                 for line in session.task.notes:
                     listener.say(line)
+                if plan.heads.small:
+                    session.sized([plan.heads.small])
                 plan = plan.carried_to(session.model, session.task.info)
                 if source == "bundle":  # its weights hold these edits already; the original weights do not
                     plan = replace(plan, shape=tuple(one for one in plan.shape if one.kind not in bundle.info.evolved))

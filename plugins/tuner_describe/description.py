@@ -110,7 +110,8 @@ def describe_task(
     ) as sessions:
         session = sessions[name]
         info = session.task.info
-        model = session.sized([plan.size]) if plan is not None and plan.size else session.model
+        sizes = [size for size in (plan.size, plan.heads.small) if size] if plan is not None else []
+        model = session.sized(sizes) if sizes else session.model
         rates = rates_of(session, name, measure=plan is not None)
         if plan is not None:
             plan = plan.carried_to(model, info)

@@ -28,6 +28,8 @@ from tuner.plugin import (
 MOST_EXITS = 6
 MOST_FEATURES = 2048  # that a head in closed form reads
 MOST_SHARE = 0.05  # of the backbone's FLOPs that one head may cost
+SHARE = 0.6  # of the side of the input, at which an exit of a smaller one answers
+STRIDE = 32  # sides are multiples of what most networks divide them by
 ROUND = 8  # from this many on, numbers of channels are multiples of it
 Head = Literal["closed-form", "trained"]
 Init = Literal["none", "global"]
@@ -57,6 +59,7 @@ class Knobs:
         joint: Weight of the exits' losses in the loss of a tail that they train with; 0 where it trains alone, and
             exits are at or before its cut.
         gated: Whether exits in closed form have gates, and keep what the model knows.
+        small: Side in pixels of a smaller input, to which the whole network answers first; 0 for none.
         flip: Whether what trained exits read is mirrored at random, where the task's samples may be.
     """
 
@@ -78,6 +81,7 @@ class Knobs:
     joint: float = 0.0
     flip: bool = False
     gated: bool = False
+    small: int = 0
 
 
 class Exits(Strategy[Knobs]):
@@ -86,7 +90,7 @@ class Exits(Strategy[Knobs]):
     name, stage = "exits", Stage.HEADS
     objectives = ("mean_flops",)
 
-    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - exits that do not fit are left out in `apply`
+    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw whether there are exits, and if so their number, their width and their loss."""
         mode = draw.choice("mode", get_args(HeadsMode))
         if mode == "none":
@@ -109,6 +113,8 @@ class Exits(Strategy[Knobs]):
         joint = draw.choice("joint", (0.0, 0.3, 1.0)) if mode == "with-tail" else 0.0
         flip = draw.choice("flip", (False, True)) if head == "trained" else False
         gated = draw.choice("gated", (False, True)) if head == "closed-form" else False
+        taken = [one.size for one in model.sizes if one.blocks] if head == "closed-form" else []
+        small = draw.choice("small", (0, *taken)) if taken else 0
         return Knobs(
             mode,
             count,
@@ -128,26 +134,37 @@ class Exits(Strategy[Knobs]):
             joint,
             flip,
             gated,
+            small,
         )
 
-    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
-        """Return exits that are solved for: beside a tail, with gates that keep what the model knows, and alone."""
+    def sizes(self, own: int) -> Sequence[int]:
+        """Return the size of a smaller input: at three fifths of the side it costs a third."""
+        size = STRIDE * round(SHARE * own / STRIDE)
+        return (size,) if 0 < size < own else ()
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:
+        """Return exits that are solved for: beside a tail, with gates that keep what the model knows, and alone.
+
+        Where the network takes a smaller input, one exit of that too.
+        """
         solved: dict[str, Scalar] = {
             "exits.mode": "with-tail",
             "exits.head": "closed-form",
             "exits.gated": True,
             "exits.loss": "supervised",
         }
-        return (solved, {"exits.mode": "exits-only", "exits.head": "closed-form"})
+        small = [{**solved, "exits.small": one.size} for one in model.sizes[-1:] if one.blocks]
+        return (solved, {"exits.mode": "exits-only", "exits.head": "closed-form"}, *small)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Place the exits, and set their losses."""
         if knobs.mode == "none":
             return plan
         width = knobs.width if knobs.head == "trained" else 0
+        smaller = (Exit(plan.model.num_blocks - 1, 0, knobs.small),) if knobs.small and not width else ()
         heads = HeadsPlan(
             mode=knobs.mode,
-            exits=(*plan.heads.exits, *placed(plan.model, knobs.count, width, knobs.begin)),
+            exits=(*plan.heads.exits, *smaller, *placed(plan.model, knobs.count, width, knobs.begin)),
             supervised=1.0 if "supervised" in knobs.loss else 0.0,
             distilled=knobs.distill_weight if "distilled" in knobs.loss else 0.0,
             pseudo=1.0 if "pseudo" in knobs.loss else 0.0,

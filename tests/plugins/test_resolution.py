@@ -9,7 +9,8 @@ from PIL import Image
 
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import run
-from tuner.errors import KnobError
+from tuner.errors import KnobError, TunerError
+from tuner.plan.text import describe
 from tuner.plugin.core import load_task
 from tuner.results.run import Run
 from tuner.runtime import Bundle, Personaliser
@@ -117,3 +118,52 @@ def test_a_smaller_input_costs_less_and_is_what_the_bundle_takes(found: Run, fol
 def test_a_network_of_one_size_is_refused_with_the_reason(folder: Path, own_cache: Path) -> None:
     with pytest.raises(KnobError, match=r"asks for 32, but this model allows 64 \(32 px: .*shapes cannot be multi"):
         run(str(folder / "flat.toml"), trials=1, earlier="none", space=space(folder, 32), out=folder / "refused")
+
+
+EXIT = """
+strategies = ["freeze", "cache", "exits"]
+[knobs]
+freeze.trainable_blocks = 1
+cache.by = "cache"
+exits.mode = "with-tail"
+exits.count = 1
+exits.head = "closed-form"
+exits.loss = "supervised"
+exits.tolerance = 0.03
+exits.confidence = 0.5
+exits.init = "none"
+exits.joint = 0.0
+exits.small = 32
+[knobs.recipe]
+epochs = 4
+micro_batches = 1
+"""
+
+
+def test_a_smaller_input_is_an_exit_of_the_whole_network(folder: Path, own_cache: Path) -> None:
+    (folder / "exit.toml").write_text(EXIT)
+    asked = {"space": str(folder / "exit.toml"), "out": folder / "two", "store": folder / "store-two"}
+    found = run(str(folder / "pooled.toml"), trials=1, earlier="none", deterministic=True, **asked)
+    record = next(one for one in found.records if one.state == "done" and one.plan and one.plan.heads.small)
+    assert record.plan is not None
+    assert record.plan.heads.small == 32
+    assert "the first of 32 px" in describe(record.plan)
+    smaller = record.plan.smaller
+    assert smaller is not None
+    of_small = sum(block.flops for block in smaller.model.blocks[:-1])
+    assert record.values["exit0_local_accuracy"] > 0.8
+    assert of_small < record.values["mean_flops"] < record.values["flops"] + of_small
+    out = export(Run.open(folder / "two"), folder / "small", str(record.trial), refit=False)
+    content = json.loads((out / "bundle.json").read_text())
+    assert content["exits"]["segments"] == ["segments/0.onnx", "segments/1.onnx"]
+    assert content["scores"]["from_pixels"]["largest_logit_difference"] < 1e-3
+    photos = sorted((folder / "val").rglob("*.png"))
+    answers = [*Personaliser(Bundle.open(out)).predict([*photos])]
+    right = sum(answer.label == photo.parent.name for answer, photo in zip(answers, photos, strict=True))
+    assert right / len(photos) == pytest.approx(content["scores"]["from_pixels"]["local_accuracy"])
+    assert {answer.exit for answer in answers} == {0}
+    cut = export(found, folder / "cut", str(record.trial), refit=False, drop_unreached=True)
+    assert json.loads((cut / "bundle.json").read_text())["exits"]["segments"] == ["segments/0.onnx"]
+    assert [one.label for one in Personaliser(Bundle.open(cut)).predict([*photos])] == [one.label for one in answers]
+    with pytest.raises(TunerError, match=r"the first is of 32 px: export without --trainable"):
+        export(found, folder / "rounds", str(record.trial), refit=False, trainable=True)

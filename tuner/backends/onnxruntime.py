@@ -22,8 +22,8 @@ class OrtBackend(TorchBackend):
         changing = next((edit.kind for edit in plan.shape if not edit.traits.traceable), None)
         if changing is not None:
             return (
-                f"backend onnxruntime cannot train a tail that edit {changing!r} changes, as a step is written once: "
-                "use --backend torch"
+                f"backend onnxruntime cannot train a tail that edit {changing!r} changes, as a step is written once "
+                "and keeps its gradients to itself: use --backend torch"
             )
         if plan.recipe.optimiser not in get_args(Optimiser):
             return f"backend onnxruntime does not have optimiser {plan.recipe.optimiser!r}: use --backend torch"

@@ -26,10 +26,12 @@ class Exit(Part):
     Attributes:
         block: Number of blocks before it; it reads their output.
         channels: Channels of its two convolutions; 0 for a linear layer on its input's mean over all positions.
+        size: Side in pixels at which the blocks before it run once more, of a smaller input; 0 for those of the chain.
     """
 
     block: int
     channels: int
+    size: int = field(default=0, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,16 @@ class HeadsPlan(Part):
     drops: bool = field(default=False, metadata=OPTIONAL)
 
     @property
+    def along(self) -> tuple[Exit, ...]:
+        """The exits along the blocks."""
+        return tuple(exit_ for exit_ in self.exits if not exit_.size)
+
+    @property
+    def small(self) -> int:
+        """Side of the smaller input that the first exit answers to, in pixels; 0 where none does."""
+        return next((exit_.size for exit_ in self.exits if exit_.size), 0)
+
+    @property
     def trains_norms(self) -> bool:
         """Whether exits train by steps that have batch norms."""
         return any(exit_.channels for exit_ in self.exits)
@@ -99,6 +111,10 @@ def head_rules(heads: HeadsPlan, num_blocks: int) -> Iterator[tuple[bool, str, o
     yield wide or bool(heads.ridge), "heads.exits must have at least one channel each", channels
     rule = "heads.exits must have 0 channels where heads.ridge is above 0"
     yield not heads.ridge or not any(channels), rule, channels
+    sized = [exit_ for exit_ in heads.exits if exit_.size]
+    is_first = not sized or (sized == [*heads.exits[:1]] and sized[0].block == num_blocks - 1 and heads.ridge > 0)
+    rule = f"the exit of a smaller input must be the first, before block {num_blocks - 1}, with heads.ridge above 0"
+    yield is_first, rule, heads.exits
     yield 0 <= heads.ridge < math.inf, "heads.ridge must be at least 0", heads.ridge
     yield all(0 <= weight < math.inf for weight in weights), "the weights of heads' losses must be at least 0", weights
     yield any(weights), "one of heads.supervised, heads.distilled and heads.pseudo must be above 0", weights
@@ -117,7 +133,7 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
     Next to a tail that trains alone, exits are at or before its cut; if it trains with its exits, none begins with the
     global data. Without labels, their weight goes to distillation. Numbers as answers are neither hard nor softened.
     """
-    is_deep = [exit_.block > cut for exit_ in heads.exits]
+    is_deep = [exit_.block > cut and not exit_.size for exit_ in heads.exits]
     if heads.mode != "with-tail" or not any(is_deep):
         heads = replace(heads, joint=0.0)
     elif heads.joint:
@@ -141,6 +157,15 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
     if heads.distilled == 0 and task.targets.has_classes:  # nothing else is softened by the temperature
         heads = replace(heads, temperature=HeadsPlan().temperature)
     return replace(heads, global_weight=float(heads.global_weight > 0))
+
+
+def effective_small(heads: HeadsPlan, *, takes: bool) -> HeadsPlan:
+    """Return the heads with an exit of a smaller input where the model `takes` that and the exit is solved for."""
+    if not heads.small:
+        return heads
+    if takes and heads.ridge:  # what the frozen blocks give to it is read alone
+        return replace(heads, joint=0.0, global_weight=0.0)
+    return replace(heads, exits=heads.along)
 
 
 def _effective_gates(heads: HeadsPlan, task: TaskInfo) -> HeadsPlan:

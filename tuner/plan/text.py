@@ -151,6 +151,7 @@ def _heads(heads: HeadsPlan) -> str:
     plural = "" if len(heads.exits) == 1 else "s"
     verb = "solved for" if heads.ridge else "taught"
     begun = ", begun on the global data" if heads.global_weight else ""
+    begun += f", the first of {heads.small} px" if heads.small else ""
     begun += ", with gates" if heads.gated else ""
     begun += ", maps mirrored at random" if heads.flips else ""
     joint = f", jointly with weight {heads.joint:.2g}" if heads.joint else ""

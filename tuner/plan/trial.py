@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.augment.operations import active_operations
 from tuner.errors import PlanError
-from tuner.plan.heads import HeadsPlan, effective_heads, head_rules
+from tuner.plan.heads import HeadsPlan, effective_heads, effective_small, head_rules
 from tuner.plan.info import BlockInfo, ModelInfo, Part, TaskInfo, per_class_counts, share_of
 from tuner.plan.parts import (
     CachePlan,
@@ -89,12 +89,26 @@ class TrialPlan(Part):
     def cuts(self) -> tuple[int, ...]:
         """Cuts whose inputs come from frozen blocks, ascending: the exits', and the tail's or the final head's."""
         last = min(self.split, self.model.num_blocks - 1)
-        return tuple(sorted({last, *(exit_.block for exit_ in self.heads.exits if exit_.block <= last)}))
+        return tuple(sorted({last, *(exit_.block for exit_ in self.heads.along if exit_.block <= last)}))
 
     @property
     def answering_cuts(self) -> tuple[int, ...]:
         """Cuts whose inputs the exits and the final head read, ascending, those in a tail among them."""
-        return tuple(sorted({self.cuts[-1], *(exit_.block for exit_ in self.heads.exits)}))
+        return tuple(sorted({self.cuts[-1], *(exit_.block for exit_ in self.heads.along)}))
+
+    @property
+    def smaller(self) -> "TrialPlan | None":
+        """What is stored for the exit of a smaller input: the whole network at that size; None where there is none."""
+        if not self.heads.small:
+            return None
+        heads = replace(self.heads, exits=(replace(self.heads.exits[0], size=0),))
+        model = self.model.at(self.heads.small)
+        return replace(self, model=model, size=self.heads.small, split=model.num_blocks, heads=heads)
+
+    @property
+    def passes(self) -> "tuple[TrialPlan, ...]":
+        """The plan, and what is stored for it of a smaller input: a filling pass each."""
+        return (self,) if self.smaller is None else (self, self.smaller)
 
     @property
     def local_samples(self) -> int:
@@ -278,6 +292,7 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
         PlanError: The plan breaks a rule.
     """
     given = plan.heads if plan.data.alpha > 0 else replace(plan.heads, gated=False)  # nothing to tell the user's from
+    given = effective_small(given, takes=not plan.size and plan.model.takes(given.small))
     heads = effective_heads(given, plan.split, plan.task)
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes

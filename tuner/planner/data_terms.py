@@ -20,7 +20,7 @@ def feature_bits(plan: TrialPlan) -> dict[int, int]:
 
     Exits that are trained alone have a teacher, the final head, whose answers come from exact features.
     """
-    exits = {exit_.block: plan.cache.bits for exit_ in plan.heads.exits if exit_.block <= plan.cuts[-1]}
+    exits = {exit_.block: plan.cache.bits for exit_ in plan.heads.along if exit_.block <= plan.cuts[-1]}
     return exits | ({plan.split: plan.cache.bits} if plan.trainable else {plan.model.num_blocks - 1: EXACT_BITS})
 
 
@@ -44,7 +44,7 @@ def feature_bytes(plan: TrialPlan) -> int:
     )
     calibration = plan.local_samples // (1 if plan.out_of_fold else 5) if plan.heads.exits else 0
     exact = (plan.local_scored + plan.global_scored + calibration) * sum(values[cut] * 2 for cut in plan.cuts)
-    return plan.pool_samples * train + exact + start_bytes(plan)
+    return plan.pool_samples * train + exact + start_bytes(plan) + sum(map(feature_bytes, plan.passes[1:]))
 
 
 def weight_bytes(plan: TrialPlan) -> int:

@@ -69,13 +69,18 @@ class Price:
         Where none is missing, exits' starts are stored too.
         """
         start = self.start_seconds if missing or not self.plan.cached else 0.0
-        return missing * self.fill_seconds + start
+        return missing * (self.fill_seconds + self._smaller_seconds) + start
 
     @cached_property
     def fill_seconds(self) -> float:
         """Seconds to decode one sample and run the prefix on it."""
         rates = self.rates
         return rates.load_seconds + rates.prefix_ratio * sum(rates.forward_seconds[: self.plan.split])
+
+    @property
+    def _smaller_seconds(self) -> float:
+        """Seconds of the same at the size of an exit of a smaller input."""
+        return sum(price(plan, self.rates).fill_seconds for plan in self.plan.passes[1:])
 
     @cached_property
     def start_seconds(self) -> float:
@@ -222,12 +227,12 @@ class Price:
         plan, rates = self.plan, self.rates
         if not plan.heads.exits:
             return 0.0
-        deep = [exit_.block for exit_ in plan.heads.exits if exit_.block > plan.split]
+        deep = [exit_.block for exit_ in plan.heads.along if exit_.block > plan.split]
         runs = deep if plan.heads.ridge else [max(deep, default=0)]
         inside = sum(sum(rates.forward_seconds[plan.split : cut]) for cut in runs)
         if not plan.cached:
-            return self.fill_seconds + inside
-        cuts = {plan.split if exit_.block in deep else exit_.block for exit_ in plan.heads.exits}
+            return self.fill_seconds + self._smaller_seconds + inside
+        cuts = {plan.split if exit_.block in deep else exit_.block for exit_ in plan.heads.along}
         return sum(math.prod(plan.model.blocks[cut].in_shape) for cut in cuts) * FLOAT_BYTES / rates.read_bytes + inside
 
     @cached_property

@@ -15,11 +15,13 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TaskError
 from tuner.metrics import expected_calibration_error
+from tuner.plan.heads import Exit
 from tuner.plan.trial import TrialPlan
 from tuner.planner.heads_terms import head_flops
 from tuner.runtime.infer.calibration import Costs
 from tuner.runtime.train.calibration import ExitCalibration, ExitCosts
 from tuner.task import Task
+from tuner_exits.torch.heads import complete
 
 
 def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats, truth: Labels) -> list[str]:
@@ -40,8 +42,9 @@ def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats
             after = f", {error(index, temperature)} at temperature {temperature:.2f}" if kind.has_classes else ""
         if kind.has_classes:  # else a confidence is no probability to be right
             fate = f"calibration error {error(index, 1.0)}{after}; {fate}"
+        where = f"of {place.size} px" if place.size else f"before {plan.model.blocks[place.block].name}"
         notes.append(
-            f"exit before {plan.model.blocks[place.block].name} ({place.channels} channels): {kind.exit_score} "
+            f"exit {where} ({place.channels} channels): {kind.exit_score} "
             f"{100 * right[index].mean():.1f} % of {len(truth)} calibration samples (final head "
             f"{100 * right[-1].mean():.1f} %), {fate}"
         )
@@ -57,8 +60,15 @@ def bodies(model: OpenModel, plan: TrialPlan, blocks: Sequence[int], tail: nn.Mo
         raise TaskError("exits cannot be placed in a model without cut points: leave exits out")
     ends = [*blocks, plan.model.num_blocks if plan.traits.keeps_weights else plan.split]
     edges = [model.chain.split_position(cut) for cut in (0, *ends)]
-    parts: list[nn.Module] = [model.chain.part(begin, end) for begin, end in pairwise(edges)]
+    parts: list[nn.Module] = [
+        model.chain.part(begin, end) if end > begin else nn.Identity() for begin, end in pairwise(edges)
+    ]
     return parts if plan.traits.keeps_weights else [*parts[:-1], nn.Sequential(parts[-1], tail)]
+
+
+def branch(place: Exit) -> int:
+    """Return the block of the chain before which an exit is; that of a smaller input is before all."""
+    return 0 if place.size else place.block
 
 
 def typical(task: Task) -> torch.Tensor:
@@ -71,12 +81,12 @@ def exit_costs(
 ) -> ExitCosts:
     """Return what it costs to leave at each exit: seconds of one sample alone, measured now, and FLOPs of a batch's."""
     sample = batch[:1]
-    parts = bodies(model, plan, [place.block for place in plan.heads.exits], tail)
+    parts = bodies(model, plan, [branch(place) for place in plan.heads.exits], tail)
     parts = [fast(part) if isinstance(part, fx.GraphModule) else part.eval() for part in parts]
     reached = np.cumsum(chain_seconds(parts, sample))
     of_heads, value = [], spatial(sample)
     with torch.inference_mode():
-        for part, head in zip(parts, heads, strict=False):
+        for part, head in zip(parts, complete(model, plan, heads), strict=False):
             value = part(value)
             of_heads += chain_seconds([fast(fx.symbolic_trace(head.eval()))], value)
     seconds = Costs(tuple(map(float, reached)), tuple(of_heads))
@@ -85,12 +95,14 @@ def exit_costs(
 
 def exit_flops(model: OpenModel, plan: TrialPlan, kept: Sequence[int], tail: nn.Module, batch: torch.Tensor) -> Costs:
     """Return the FLOPs of leaving at some of a plan's exits, and at the last, a mean over a batch of samples."""
-    reached = [sum(block.flops for block in plan.model.blocks[: plan.heads.exits[index].block]) for index in kept]
+    reached = [sum(block.flops for block in plan.model.blocks[: branch(plan.heads.exits[index])]) for index in kept]
     blocks, of_tail = plan.model.blocks, 0
     if not plan.traits.keeps_weights:
         blocks, of_tail = blocks[: plan.split], counted(tail, model.prefix(plan.split)(spatial(batch)))[0] // len(batch)
     reached.append(sum(block.flops for block in blocks) + of_tail)
-    of_heads = head_flops(plan)
+    of_heads = [*head_flops(plan)]
+    if plan.smaller is not None:
+        of_heads[0] += sum(block.flops for block in plan.smaller.model.blocks[:-1])
     return Costs(tuple(map(float, reached)), tuple(float(of_heads[index]) for index in kept))
 
 

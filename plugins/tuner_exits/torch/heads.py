@@ -1,9 +1,12 @@
 """Side heads as PyTorch modules."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
 from tuner.backends.torch.model.graph.layout import channels_last
+from tuner.backends.torch.model.open.load import OpenModel
 from tuner.plan.heads import linear_inputs
 from tuner.plan.info import MAP_DIMENSIONS
 from tuner.plan.trial import TrialPlan
@@ -50,3 +53,36 @@ def build_heads(plan: TrialPlan) -> nn.ModuleList:
     return nn.ModuleList(
         channels_last(head(blocks[place.block].in_shape, place.channels, outputs)) for place in plan.heads.exits
     )
+
+
+class SmallerInput(nn.Module):
+    """The blocks of a model on its input at a smaller size, and the exit after them.
+
+    Args:
+        size: Side in pixels.
+        body: The blocks.
+        head: The exit.
+    """
+
+    def __init__(self, size: int, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.size, self.body, self.head = size, body, head
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        """Return logits [n, outputs] of float32 [n, 3, side, side]; resized as the samples are that it learned from."""
+        small = nn.functional.interpolate(value, size=(self.size, self.size), mode="bilinear", antialias=True)
+        logits: torch.Tensor = self.head(self.body(small))
+        return logits
+
+
+def complete(model: OpenModel, plan: TrialPlan, heads: Sequence[nn.Module] | nn.ModuleList) -> list[nn.Module]:
+    """Return what answers at each of a plan's exits: its head, after the blocks where it has an input of its own."""
+    return [
+        SmallerInput(place.size, model.prefix(place.block).eval(), head) if place.size else head
+        for place, head in zip(plan.heads.exits, heads, strict=True)
+    ]
+
+
+def learned(side: nn.Module) -> nn.Module:
+    """Return the part that is learned of what answers at an exit: its head."""
+    return side.head if isinstance(side, SmallerInput) else side

@@ -1,7 +1,7 @@
 """What side heads read: the inputs of several cuts at a time, of stored features or of the model's outputs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,10 +15,13 @@ from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.trial.inputs import computed_inputs, inference_prefix, stored_inputs
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TrainingError
+from tuner.plan.heads import Exit
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import feature_bits
 from tuner.training.schedule import batches_of
 
+#: Stands among cuts for the last one at the size of the exit of a smaller input.
+SMALL = -1
 #: Takes row numbers and returns float32 [n, ...] by cut.
 ReadCuts = Callable[[RowNumbers], dict[int, torch.Tensor]]
 
@@ -42,16 +45,37 @@ class CutInputs:
             yield rows, read(rows)
 
 
-def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection], *, exact: bool) -> CutInputs:
+def cut_of(place: Exit) -> int:
+    """Return the cut whose input an exit reads, as `CutInputs` knows it."""
+    return SMALL if place.size else place.block
+
+
+def answering_cuts(plan: TrialPlan) -> tuple[int, ...]:
+    """Return the cuts that the exits and the final head read."""
+    return (*plan.answering_cuts, *((SMALL,) if plan.heads.small else ()))
+
+
+def cut_inputs(
+    access: Access, plan: TrialPlan, selections: Sequence[Selection], *, exact: bool, small: Access | None = None
+) -> CutInputs:
     """Return how to read the plan's cuts of some selections, one after the other.
 
     Cuts in a tail are computed from its own input whenever they are read, by its weights at the call of `reading`.
-    `exact` asks for the 16-bit records that scores come from, instead of those for training.
+    `exact` asks for the 16-bit records that scores come from, instead of those for training. `small` are the features
+    at the size of the exit of a smaller input, where the plan has one.
 
     Raises:
         TrainingError: The model has no cut points.
         LookupError: The features are coded, and a cut has no scales yet.
     """
+    smaller = plan.smaller
+    if smaller is not None and small is not None:
+        own = cut_inputs(
+            access, replace(plan, heads=replace(plan.heads, exits=plan.heads.along)), selections, exact=exact
+        )
+        partitions = dict(small.task.partitions())
+        resized = [replace(one, samples=partitions[one.partition]) for one in selections]
+        return _with_small(own, cut_inputs(small, smaller, resized, exact=exact), smaller.cuts)
     if not plan.cached:
         return _computed(access, selections)
     bits = dict.fromkeys(plan.cuts, VALIDATION_BITS) if exact else feature_bits(plan)
@@ -71,6 +95,22 @@ def cut_inputs(access: Access, plan: TrialPlan, selections: Sequence[Selection],
         return read
 
     return CutInputs(reading, sources[plan.cuts[0]].labels)
+
+
+def _with_small(own: CutInputs, small: CutInputs, cuts: tuple[int, ...]) -> CutInputs:
+    """Return how to read what both read, the one cut of `small` as `SMALL`."""
+
+    def reading(wanted: Sequence[int]) -> ReadCuts:
+        others = [cut for cut in wanted if cut != SMALL]
+        read, more = own.reading(others) if others else None, small.reading(cuts) if SMALL in wanted else None
+
+        def both(rows: RowNumbers) -> dict[int, torch.Tensor]:
+            values = {} if read is None else dict(read(rows))
+            return values if more is None else {**values, SMALL: more(rows)[cuts[-1]]}
+
+        return both
+
+    return CutInputs(reading, own.labels)
 
 
 def _computed(access: Access, selections: Sequence[Selection]) -> CutInputs:

@@ -31,7 +31,7 @@ from tuner.training.epoch import EpochLoop
 from tuner.training.epochs import BetweenEpochs, TrainingLog, train_epochs
 from tuner_exits.torch.calibrate import describe_exits, exit_costs, truths, typical
 from tuner_exits.torch.heads import build_heads
-from tuner_exits.torch.inputs import CutInputs, cut_inputs
+from tuner_exits.torch.inputs import CutInputs, answering_cuts, cut_inputs, cut_of
 from tuner_exits.torch.joint import with_exits
 from tuner_exits.torch.start import Starts, load_starts, start_sums, starts
 from tuner_exits.torch.steps import HeadsSteps, solve_heads
@@ -73,13 +73,15 @@ class ExitsProcedure(TailProcedure):
         """Solve for the heads, or train them; not where the user asked to stop."""
         plan, opened = self.plan, self.opened
         self.unseen = None
-        learned = cut_inputs(self.access, plan, self.training, exact=False)
+        smaller = plan.smaller
+        small = None if smaller is None else opened.described_by(smaller).access(smaller, self.access.store)
+        learned = cut_inputs(self.access, plan, self.training, exact=False, small=small)
         calibrated = [calibration_selection(opened.task, plan)]
         if plan.out_of_fold:
             calibrated += refit_selections(opened.task, plan.data)
-        self.calibrated = cut_inputs(self.access, plan, calibrated, exact=True)
+        self.calibrated = cut_inputs(self.access, plan, calibrated, exact=True, small=small)
         self.scored = {
-            selection.domain: cut_inputs(self.access, plan, [selection], exact=True)
+            selection.domain: cut_inputs(self.access, plan, [selection], exact=True, small=small)
             for selection in validation_selections(opened.task, plan.data)
         }
         self.sums = [start_sums(own, plan.heads) for own in begun.tensors] if plan.heads.ridge else []
@@ -135,9 +137,12 @@ class ExitsProcedure(TailProcedure):
                 values["whole_latency_seconds"] = costs.seconds.reached[-1]
         kept_heads = [self.heads[index] for index in calibration.kept]
         whole = [model.model] if plan.traits.keeps_weights else [model.prefix(plan.split), self.tail]
-        parts = [value for part in (*whole, *kept_heads) for value in part.parameters()]
-        values["parameters"], values["flops"] = float(sum(value.numel() for value in parts)), costs.flops.reached[-1]
-        values["bundle_bytes"] = bundle_bytes([*whole, *kept_heads], [model.model, *kept_heads])
+        has_small = 0 in calibration.kept and plan.heads.small
+        twice = [model.prefix(plan.heads.exits[0].block)] if has_small else []  # each segment's file has its own
+        written = [*whole, *kept_heads, *twice]
+        parts = {value.data_ptr(): value.numel() for part in written for value in part.parameters()}
+        values["parameters"], values["flops"] = float(sum(parts.values())), costs.flops.reached[-1]
+        values["bundle_bytes"] = bundle_bytes(written, [model.model, *kept_heads])
         return scores
 
     def _calibrate(self, costs: ExitCosts) -> ExitCalibration:
@@ -175,9 +180,9 @@ def exit_logits(plan: TrialPlan, heads: nn.ModuleList, final: nn.Module, inputs:
     """
     heads.eval()
     parts = []
-    for _, values in inputs.batches(plan.answering_cuts):
+    for _, values in inputs.batches(answering_cuts(plan)):
         with torch.inference_mode():
-            sides = [side(spatial(values[place.block])) for place, side in zip(plan.heads.exits, heads, strict=True)]
+            sides = [side(spatial(values[cut_of(place)])) for place, side in zip(plan.heads.exits, heads, strict=True)]
             parts.append(torch.stack([*sides, final(spatial(values[plan.answering_cuts[-1]]))], dim=0).numpy())
     outputs = np.concatenate(parts, axis=1)
     require_finite("every exit and the final head", outputs)

@@ -34,8 +34,8 @@ from tuner.runtime.train.files import EXIT_WEIGHTS
 from tuner.store.store import Store
 from tuner.task import Subset, Task
 from tuner.training.epochs import Report
-from tuner_exits.torch.calibrate import bodies, exit_flops, truths, typical
-from tuner_exits.torch.heads import build_heads
+from tuner_exits.torch.calibrate import bodies, branch, exit_flops, truths, typical
+from tuner_exits.torch.heads import build_heads, complete, learned
 from tuner_exits.torch.trainable import write_trainable_exits
 from tuner_exits.torch.weights import ExitWeights
 
@@ -83,12 +83,17 @@ def export(
         trained = trained.reached()
     tail, records = _trained_tail(opened, plan, trained)
     kept, segments = trained.calibration.kept, restored(model, plan, trained, tail)
+    if trainable and 0 in kept and plan.heads.small:
+        raise BundleError(
+            f"rounds train exits on what the blocks before them give, but the first is of {plan.heads.small} px: "
+            "export without --trainable, or pick a trial without exits.small"
+        )
     names = segment_names(len(segments))
     _write_segments(segments, names, task, folder, optimize=not trainable)
-    sides = [segment.side for segment in segments if isinstance(segment, Segment)]
+    sides = [learned(one.side) for one in segments if isinstance(one, Segment)]
     state = model.model.state_dict()
     if trained.ends:
-        sides.append(segments[-1][-1])  # type: ignore[index]  # a body and its exit
+        sides.append(learned(segments[-1][-1]))  # type: ignore[index]  # a body and its exit
         used = {value.data_ptr() for segment in segments for value in segment.state_dict().values()}
         state = {name: value for name, value in state.items() if value.data_ptr() in used}
     save_file({name: value.contiguous() for name, value in state.items()}, folder / WEIGHTS)
@@ -127,8 +132,9 @@ def restored(model: OpenModel, plan: TrialPlan, trained: ExitWeights, tail: nn.M
     for index, state in zip(trained.calibration.kept, trained.heads, strict=True):
         heads[index].load_state_dict(state)
     kept = trained.calibration.kept
-    *inner, last = bodies(model, plan, [plan.heads.exits[index].block for index in kept], tail)
-    segments = [Segment(body, heads[index]) for body, index in zip(inner, kept, strict=True)]
+    *inner, last = bodies(model, plan, [branch(plan.heads.exits[index]) for index in kept], tail)
+    sides = complete(model, plan, heads)
+    segments = [Segment(body, sides[index]) for body, index in zip(inner, kept, strict=True)]
     if trained.ends:
         last = nn.Sequential(segments[-1].body, segments.pop().side)
     return [segment.eval() for segment in (*segments, last)]

@@ -19,7 +19,7 @@ from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.sums import Sums
 from tuner.runtime.train.exit_targets import linear_features, regressed
 from tuner.training.steps import Steps
-from tuner_exits.torch.inputs import CutInputs
+from tuner_exits.torch.inputs import CutInputs, cut_of
 
 HALF, MAPS = 0.5, 4
 
@@ -132,8 +132,8 @@ def solve_heads(
     targets, truth = regressed(plan.heads, teacher, learned.labels, kind=kind)
     rows, ridge, unseen, known = np.arange(len(folds)), plan.heads.ridge, [], list[Floats]()
     for place, head, own in zip(plan.heads.exits, heads, begun or (None,) * len(heads), strict=True):
-        exact = None if answered is None else _features(place.block, answered)
-        features = _features(place.block, learned)
+        exact = None if answered is None else _features(cut_of(place), answered)
+        features = _features(cut_of(place), learned)
         if plan.heads.gated:
             solved = gated_head(features, truth, rows, folds, targets.shape[1], seen_as=exact)
         else:

@@ -85,12 +85,13 @@ class TorchSession(Session):
 
     def prepare(self, plan: TrialPlan) -> None:
         """Hash the prefix, and order the samples."""
-        opened = self._of(plan)
         if self._planned is None or worth_planning(plan):
             compiler.load()
-        needed(opened.task, [plan])
-        for cut in plan.cuts if opened.model.chain is not None else ():
-            prefix_hash(opened.model.chain, cut)
+        for own in plan.passes:
+            opened = self._of(own)
+            needed(opened.task, [own])
+            for cut in own.cuts if opened.model.chain is not None else ():
+                prefix_hash(opened.model.chain, cut)
 
     def measure(
         self,

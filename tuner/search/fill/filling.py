@@ -68,7 +68,7 @@ def record_sets(plan: TrialPlan) -> set[RecordSet]:
         }
     if plan.data.folds:
         sets |= {one._replace(for_folds=True) for one in sets if not one.for_exits}
-    return {one._replace(size=plan.size) for one in sets}
+    return {one._replace(size=plan.size) for one in sets}.union(*map(record_sets, plan.passes[1:]))
 
 
 def pass_of(plan: TrialPlan) -> Pass:
@@ -258,7 +258,7 @@ class Filler:
             self.pace = filling.seconds / filling.records / max(expected, 1e-9)
         for plan in plans:
             for key in record_sets(plan):
-                if key.begun_with is not None and plan is not plans[0]:
+                if key.size != plan.size or (key.begun_with is not None and plan is not plans[0]):
                     continue
                 folders = filling.folders.get((key.cut, key.bits))
                 if folders is not None:
@@ -284,8 +284,8 @@ class Filler:
     def _by_pass(plans: Iterable[TrialPlan]) -> list[list[TrialPlan]]:
         """Return the plans of each pass, that of the first plan first."""
         found: dict[Pass, list[TrialPlan]] = {}
-        for plan in plans:
-            found.setdefault(pass_of(plan), []).append(plan)
+        for own in (own for plan in plans for own in plan.passes):
+            found.setdefault(pass_of(own), []).append(own)
         return list(found.values())
 
     def _refuse_if_hopeless(self, plans: Sequence[TrialPlan], left: float) -> None:
