@@ -85,8 +85,7 @@ def models(
         return
     stdout_console().print(_table(found, size))
     for one in found:
-        if one.note:
-            print_line(f"{one.candidate or one.file}: {one.note}")
+        print_line(f"{one.candidate or 'unknown'}: {': '.join(filter(None, (one.file, one.note)))}")
 
 
 def listed(near: Path, folder: Path | None, size: int) -> list[Listed]:
@@ -134,7 +133,7 @@ def _table(found: list[Listed], size: int) -> "Table":
     from tuner.cli.text.screen import table_of
     from tuner.units import format_bytes
 
-    titles = ["model", "parameters", f"FLOPs at {size} px", "size", "licence", "file"]
+    titles = ["model", "parameters", f"FLOPs at {size} px", "size", "licence"]
     rows = [
         [
             one.candidate or "–",
@@ -142,7 +141,6 @@ def _table(found: list[Listed], size: int) -> "Table":
             "–" if one.flops is None else f"{one.flops / 1e6:,.0f} M",
             format_bytes(one.bytes),
             one.licence,
-            one.file,
         ]
         for one in found
     ]

@@ -10,8 +10,10 @@ import pytest
 from tests.cli.tiny_task import Cli
 from tuner.cli.app import call
 from tuner.results.run import Run
+from tuner.task import ModelSpec
 from tuner_choose.choosing import Choice
 from tuner_choose.commands import listed
+from tuner_choose.torch.sizes import sizes
 
 MonkeyPatch = pytest.MonkeyPatch
 
@@ -129,3 +131,9 @@ def test_models_are_listed_without_a_network(
     assert call(["models", str(task), "--model-folder", "mine", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["models"]
     assert all(row["note"] for row in rows)  # none of these can be opened, which is said
+
+
+def test_a_network_computes_more_of_a_larger_picture(task: Path) -> None:
+    small, large = (sizes(ModelSpec(f"{task.parent / 'net.py'}:build"), side) for side in (32, 64))
+    assert small[0] == large[0] > 0
+    assert large[1] > small[1] > 0

@@ -21,7 +21,7 @@ def sizes(model: ModelSpec, side: int) -> tuple[int, int]:
         TaskError: It cannot be opened, or does not take such a picture.
     """
     spec = InputSpec("images", side, side, (0.5,) * 3, (0.25,) * 3)
-    pixels = np.random.default_rng(0).integers(0, 255, (4, 3, side, side), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 255, (4, side, side, 3), np.uint8)
     samples = ArraySamples(pixels, np.array([0, 1, 0, 1], np.int64), spec, "random pixels")
     task = Task("sizes", model, spec, "single-label", Domain(samples, samples), None, ("a", "b"), (), (0, 1))
     sample = torch.from_numpy(task.batch(samples, [0]))
