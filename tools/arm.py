@@ -92,8 +92,10 @@ def unpack(package: bytes, digest: str, folder: Path) -> None:
     """Unpack a Debian package: an `ar` archive, of which one member is a tar of the files.
 
     Raises:
-        SystemExit: It is not the package that the index names.
+        SystemExit: It is not the package that the index names; or Python is too old to keep files in the folder.
     """
+    if not hasattr(tarfile, "tar_filter"):
+        sys.exit("packages are unpacked by Python 3.11.4 or newer")
     if hashlib.sha256(package).hexdigest() != digest:
         sys.exit("a package is not what Debian's index says: try again")
     at = len(b"!<arch>\n")

@@ -86,6 +86,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
             folds=setup.folds,
             sampler=None if asked.sampler is None else setup.space.sampler,
             plugins=tuple(map(text_from, host.local)),
+            models=tuple(asked.models),
             study=check_study(host, asked),
         )
         setup.choose()

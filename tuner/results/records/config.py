@@ -143,6 +143,7 @@ class RunConfig(RunRequest):
         limits: The user's limits, else the search space's.
         folds: Folds that judge the plans of the top rung; 0 for none.
         plugins: Files of local plugins.
+        models: Networks that one was chosen from.
         study: Address of the study that several workers share, without its password; empty for a run of its own.
         home: The run's folder when it was made: where the task and the plugins are, from there, if all was moved.
     """
@@ -152,6 +153,7 @@ class RunConfig(RunRequest):
     limits: Budget = field(default_factory=Budget)
     folds: int = 0
     plugins: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     study: str = ""
     home: str = ""
 
