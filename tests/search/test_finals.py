@@ -94,6 +94,13 @@ def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_a
     assert order == [2, 1], "the deepest takes too long"
     assert finals.go_on(records)
     assert not finals.reserve(records, left), "what is tried from now on is cross-validated"
+    off = Finals(replace(one, has_finals=False), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+    assert not off.go_on(records), "a run that is resumed with a limit on trials"
+    dear = [*records, record(20, 12, 0.95), record(21, 15, 0.93)]
+    seconds |= {20: 50 * SECONDS, 21: SECONDS}
+    promotion = finals.next(dear, 2 * SECONDS, lambda: True)
+    assert promotion is not None
+    assert promotion.record.trial == 21, "there is time for no better one"
     slow = [replace(each, spent_seconds=5 * SECONDS) for each in records]
     assert not finals.go_on(slow), "a fourth of what is left for each"
 

@@ -43,4 +43,4 @@ class OrtBackend(TorchBackend):
         from tuner.backends.torch.session import TorchSession
 
         writer()  # imported once here instead of in every child
-        return TorchSession(task, extensions, OrtSteps)
+        return TorchSession(task, extensions, OrtSteps, always_traces=True)

@@ -32,9 +32,9 @@ SHARE = 1 / 3
 LATE, KEPT = 1.5, 0.7
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
-#: It begins after this share of the run's time, when trainings were continued, where the plans of this share of the
-#: structures take at most this share of what is left. The search then goes on among what is
-#: cross-validated where one more takes at most this share, in the median.
+#: It begins after this share of the run's time, if the plans of this share of the structures take at most this share of
+#: what is left together. The search then goes on among what is cross-validated while one of these takes at most this
+#: share, in the median.
 EARLIEST, STRUCTURES, EARLY, GOES_ON = 1 / 4, 1 / 2, 1 / 3, 1 / 6
 #: So many times what a refit is expected to take is kept for it, as trials end late; a refit that is expected to take
 #: more than this share of the run's time is left to the export.
@@ -67,7 +67,7 @@ class Finals:
         fitting, total = self._fitting(waiting, left)
         if 0 < begun < LEAST and fitting:
             return Promotion(fitting[0], FINAL)  # what has begun is completed: one alone is compared with nothing
-        if not fitting or fitting[0] is not waiting[0] or (not begun and len(fitting) < LEAST):
+        if not fitting or (begun < LEAST and (fitting[0] is not waiting[0] or len(fitting) < LEAST)):
             return None  # without the best plan there is nothing to compare the others with
         return Promotion(fitting[0], FINAL) if LATE * total >= left or is_over() else None
 
@@ -75,7 +75,8 @@ class Finals:
         """Return whether the search goes on among what is cross-validated: there is something, and time for more."""
         taken = [one.spent_seconds for one in records if one.rung == FINAL and eligible(one)]
         left = self._setting.trying_seconds
-        return len(taken) >= LEAST and math.isfinite(left) and median(taken) <= GOES_ON * left
+        is_left = self._setting.has_finals and math.isfinite(left)
+        return is_left and len(taken) >= LEAST and median(taken) <= GOES_ON * left
 
     def _early(self, records: Sequence[TrialRecord], waiting: Sequence[TrialRecord], left: float) -> TrialRecord | None:
         """Return the cheapest of the structures' best plans, where there is time for many of them at once."""

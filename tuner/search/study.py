@@ -19,7 +19,7 @@ from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.host import Host
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.judging import comparable
-from tuner.results.records.trial import SCORED, TrialRecord, was_trained
+from tuner.results.records.trial import SCORED, TrialRecord, eligible, was_trained
 from tuner.results.scores.pareto import front, least_known
 from tuner.search.admission import Admission
 from tuner.search.estimate.forecast import Forecast
@@ -95,18 +95,16 @@ class Study:
             self._ladder.floor = self._given.floor(self.records[-1].rung)
         self._queue.catch_up(self._ladder.floor)
         first = self._enqueue_first()
-        lowest = self._queue.lowest
-        if lowest is None:
-            lowest = lowest_rung(first, self._setting) if first else 0
+        is_begun = self._queue.lowest is not None or not first
+        lowest = self._queue.lowest or 0 if is_begun else lowest_rung(first, self._setting)
         if first and self._candidates.weighs:
             self._structures.begin(self._anchors)
             first += [composed.plan for composed in self._structures.anchors]
         if self._setting.same_task and first:  # its features are most likely stored
             self._filler.prepare(first[:1], SLICE_SHARE * self._setting.seconds_left)
         self._reachable = list(reachable(self._compose))
-        plans = [*first, *self._reachable]
-        lowest = prepare_slice(self._filler, plans, lowest, SLICE_SHARE * self._setting.seconds_left)
-        self._ladder.lowest = self._queue.lowest = lowest
+        plans, within = [*first, *self._reachable], SLICE_SHARE * self._setting.seconds_left
+        self._ladder.lowest = self._queue.lowest = prepare_slice(self._filler, plans, lowest, within)
         self._ladder.climb(self.records)
         for record in self.records:
             self._checkpoints.ended(record)
@@ -238,7 +236,9 @@ class Study:
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
         rung = self._rung
         chosen = self._choose(rung)
-        return self._queue.claim(chosen, None if chosen is None else at_rung(chosen.plan, rung), {RUNG: rung})
+        plan = None if chosen is None else at_rung(chosen.plan, rung)
+        tried = self._seen.get(at_rung(chosen.plan, 0).key()) if chosen is not None and rung == FINAL else None
+        return self._queue.claim(chosen, plan, {RUNG: rung} if tried is None else place_of(tried, FINAL))
 
     def _choose(self, rung: int) -> Composed | None:
         """Return the plan to try next on a rung; None where Optuna is to be asked."""
@@ -381,7 +381,8 @@ class Study:
             self._weights(record.trial).unlink(missing_ok=True)
             return
         self._note(record)
-        members = [*self.front(), *(one.trial for one in self.records if one.rung == FINAL)]
+        finals = [one.trial for one in self.records if one.rung == FINAL and eligible(one)]
+        members = [*self.front(), *(finals if len(finals) == 1 else ())]  # one alone is on the front with the next one
         for other in self._queue.unwanted(self.records, members):
             self._weights(other).unlink(missing_ok=True)
         self._checkpoints.prune(self.records, members)

@@ -34,7 +34,7 @@ from tuner.backends.torch.trial.opened import OpenTask, TrialStepsFactory
 from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.distribution import offered
-from tuner.errors import PluginError
+from tuner.errors import PluginError, UnsupportedError
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
@@ -57,15 +57,25 @@ QUESTIONS = "tuner.questions"
 class TorchSession(Session):
     """A task, its model and what plugins add; `planned` is what plans the memory of a step, if that can be planned.
 
+    `always_traces` says that each plan's steps are traced, and their memory is arranged elsewhere.
+
     Raises:
         TaskError: The model cannot be built, or the weights do not fit it.
     """
 
-    def __init__(self, task: Task, extensions: Extensions, steps: TrialStepsFactory, planned: Any = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        extensions: Extensions,
+        steps: TrialStepsFactory,
+        planned: Any = None,
+        *,
+        always_traces: bool = False,
+    ) -> None:
         torch.set_num_threads(1)  # a pool of threads would not survive a fork
         compiler.defer()
         self._opened = OpenTask(task, load(task), extensions, steps)
-        self._planned = planned
+        self._planned, self._always_traces = planned, always_traces
         self._heads = offered(HEADS).get("torch")
         if self._heads is not None:
             self._heads.load()  # once here instead of in every child
@@ -85,7 +95,7 @@ class TorchSession(Session):
 
     def prepare(self, plan: TrialPlan) -> None:
         """Hash the prefix, and order the samples."""
-        if self._planned is None or worth_planning(plan):
+        if self._always_traces or worth_planning(plan):
             compiler.load()
         for own in plan.passes:
             opened = self._of(own)
@@ -111,12 +121,14 @@ class TorchSession(Session):
 
     def plan_step(self, plan: TrialPlan) -> StepPlan | None:
         """Trace and plan a step, or, of a tail that changes while it trains, count the one it starts with."""
-        if self._planned is None or plan.traits.solves:
+        if self._always_traces or plan.traits.solves:
             return None
         torch.set_num_threads(plan.runtime.threads)
         edits = edited(self._of(plan).model, plan, self._opened.extensions)
         if not plan.traits.traceable:
             return first_step(edits.tail, plan)
+        if self._planned is None:
+            return None
         try:
             step: StepPlan = self._planned.planned_step(
                 edits.tail, plan, loss_of(self._opened.task, plan, self._opened.extensions)
@@ -143,7 +155,9 @@ class TorchSession(Session):
 
     def ask(self, question: str, **about: Any) -> Any:
         """Call the plugin's function with the opened task."""
-        return offered(QUESTIONS)[question].load()(self._opened, **about)
+        if (point := offered(QUESTIONS).get(question)) is None:
+            raise UnsupportedError(f"no plugin that is on answers {question!r}: switch on the one that asks")
+        return point.load()(self._opened, **about)
 
     def missing(self, plans: Sequence[TrialPlan], store: Store) -> int:
         """Return how many samples the store lacks."""
