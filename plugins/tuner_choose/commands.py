@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SIDE = 224
 #: Keeps the hub's library from the network.
 OFFLINE = "HF_HUB_OFFLINE"
-UNKNOWN = "of which network these weights are is not known: name it, as in net.py:build=FILE"
+UNKNOWN = "nothing says which network these weights are of: name the function that builds it, net.py:build=FILE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class Halving:
         kept += [min(level, key=lambda row: row.costs), *(row for row in level if row is self.left[0])]
         for row in ranked:
             if row not in kept:
-                row.reason = f"{self.difference(row, best)} next to {best.name} on {len(row.right):,} samples"
+                row.reason = f"{self.difference(row, best)} compared with {best.name} on {len(row.right):,} samples"
 
     def _pick(self) -> Row:
         first, best = self.left[0], min(self.left, key=lambda row: (-row.score, row.costs))
@@ -226,10 +226,12 @@ class Halving:
         for row in self.left:
             if row is picked:
                 continue
-            row.reason = f"{self.difference(row, picked)} next to {picked.name}"
+            row.reason = f"{self.difference(row, picked)} compared with {picked.name}"
             if row in level:
                 what = "FLOPs" if row.by_flops else "time"
                 row.reason += f": no sure gain for {row.costs / picked.costs:.1f} × the {what} of a prediction"
+            elif row.score > picked.score:
+                row.reason += ": so few samples are not sure of that, and the other is named first"
         return picked
 
     def dearer(self, picked: Row) -> list[str]:

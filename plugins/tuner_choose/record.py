@@ -54,7 +54,8 @@ def lines(folder: Path) -> "Iterator[Table | str]":
         dearer = [printable(str(line)) for line in record["dearer"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{folder / CANDIDATES} cannot be read ({error}): begin the run anew") from None
-    yield f"the model was chosen from {len(rows)} candidates in {seconds}, by solved heads, each sample left out"
+    scored = "of each, a last layer alone was fitted, and each sample scored by a fit without it"
+    yield f"the model was chosen from {len(rows)} candidates in {seconds}: {scored}"
     yield table_of(TITLES, rows)
     yield from (*left, *dearer)
 
@@ -66,7 +67,8 @@ def left_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
         if row.get("reason"):
             reasons.setdefault(row["reason"], []).append(row["candidate"])
     return [
-        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} left: {reason}" for reason, names in reasons.items()
+        f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not chosen: {reason}"
+        for reason, names in reasons.items()
     ]
 
 

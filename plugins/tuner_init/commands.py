@@ -173,7 +173,7 @@ def _setting(prepared: "Prepared") -> Iterator[str]:
     yield f"model: {printable(prepared.model)}{weights}"
     if len(prepared.candidates) > 1:
         names = ", ".join(map(printable, prepared.candidates))
-        yield f"  or let a run choose, by model.candidates of the task file, or --model A --model B: {names}"
+        yield f"  or let a run choose: --model A --model B, or model.candidates in the task file; here: {names}"
     if prepared.model.startswith("tuner") and prepared.weights is None:
         yield "  a small network that learns from the beginning; --model net.onnx or net.py:build: one that knows more"
     elif prepared.model.startswith("timm:") and "." not in prepared.model and prepared.weights is None:

@@ -61,7 +61,7 @@ def test_the_first_of_equals_is_searched_and_a_broken_one_is_said_and_resuming_r
     assert call(["show", str(run)]) == 0
     text = capsys.readouterr().out
     assert f"→ {chosen}" in text
-    assert "net.py:none was left" in text
+    assert "net.py:none was not chosen" in text
     assert call(["show", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["candidates"]["chosen"] == chosen
     monkeypatch.setattr(Choice, "__init__", never)

@@ -51,8 +51,8 @@ def check_possible_folds(folds: int, task: TaskOutline) -> None:
         return
     if not task.most_folds:
         raise UsageError(
-            f"--folds must have two recordings of each class or more, got {task.info.noun} of which those of a class "
-            "were all cut from one recording: leave it out"
+            f"--folds must have two recordings of each class or more, got {task.info.noun} of a class that "
+            "were all cut from one recording: add a recording of it, or leave --folds out"
         )
     if folds > task.most_folds:
         of = f" of class {task.smallest_class!r}" if task.smallest_class else ""

@@ -42,7 +42,7 @@ PHASES = {
     SCORING: ("what it is right in before anything trains", FILLING),
     FILLING: ("what the frozen blocks compute of each sample, once for all trials", TRYING),
     CROSS_VALIDATING: (
-        "each is also trained four times without a fourth of your samples, which then judges it",
+        "each is trained four more times, without another fourth of your samples, and scored on that",
         FINISHING,
     ),
     TRYING: ("each plan is trained, and scored on your samples (yours) and on the known classes (known)", FINISHING),
