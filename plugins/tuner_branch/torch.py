@@ -1,6 +1,7 @@
 """The two tails and the gate between them, as PyTorch's modules."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,12 +62,19 @@ class BranchedTail(nn.Module, Completing):
         self._is_complete = False
         self.register_load_state_dict_post_hook(_follow_gate)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
+    @property
+    def trained(self) -> Any:
+        """The tail that trains."""
+        return self.own
+
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
         if self.training or not self._is_complete:
             logits: torch.Tensor = self.own(value)
             return logits
         is_own = self.gate(self.pooled(value))[:, 0] > 0
+        if self.is_traced:
+            return torch.where(is_own[:, None], self.own(value), self.given(value))
         ours, theirs = torch.nonzero(is_own)[:, 0], torch.nonzero(~is_own)[:, 0]
         if torch.compiler.is_exporting():  # kernels ask; a file of ONNX takes none as well
             for rows in (ours, theirs):

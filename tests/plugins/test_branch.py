@@ -1,5 +1,7 @@
 """A branch: the given tail stays, one trains, and a gate at the cut decides."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,25 +10,29 @@ import pytest
 import torch
 
 import tuner_branch
+from tests.runtime.bundles import trainable_bundle
 from tests.sessions import opened
 from tuner.backends.base import Trial
 from tuner.backends.lowering import CompletingInputs
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.bundle.format import MODEL, WEIGHTS, Bundle
+from tuner.bundle.onnx_bytes import with_weights
 from tuner.bundle.onnx_check import check_model
-from tuner.errors import BundleError
+from tuner.bundle.tensors import read_tensors
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.example import example_model, example_task
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan
+from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import nominal
 from tuner.planner.price import price
 from tuner.search.propose.lines import structure_of
 from tuner.store.store import Store
+from tuner.task import normalise
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
-from tuner_branch import Branch, Knobs
+from tuner_branch import KIND, TRAITS, Branch, Knobs
 from tuner_branch.torch import BranchedTail, best_threshold
 from tuner_testing.hosting import hosting
 from tuner_testing.models.lowered import LoweredTail, made_up_model
@@ -97,10 +103,60 @@ def test_a_trial_is_scored_and_exported_with_both_tails(tmp_path: Path) -> None:
     tail = sum(block.parameters for block in model.blocks[plan.split :])
     assert outcome.values["parameters"] > sum(block.parameters for block in model.blocks) + tail
     folder.mkdir()
-    session = opened(TorchBackend(), task)
-    with pytest.raises(BundleError, match="the tail edit branch: export without --trainable"):
-        session.export(plan, weights, folder, trainable=True)
-    exported = session.export(plan, weights, folder, trainable=False)
+    exported = opened(TorchBackend(), task).export(plan, weights, folder, trainable=False)
     for name, value in exported.checks.items():
         if name in outcome.values:
             assert value == pytest.approx(outcome.values[name], abs=0.02)
+
+
+AGAIN = """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "torchvision", "optuna", "scipy", "onnx", "onnxscript", "sklearn")))
+import numpy as np
+from tuner.runtime import Trainer
+bundle, path, out = sys.argv[1:]
+with np.load(path) as samples:
+    new, labels = samples["new"], [str(label) for label in samples["labels"]]
+trainer = Trainer(bundle, threads=1)
+trainer.add(new, labels)
+trainer.train(epochs=8)
+trainer.save(out)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("adapted", [(), (TailEdit.of("low-rank", rank=4, scale=1.0),)], ids=["tail", "adapters"])
+def test_its_own_tail_trains_again_where_no_torch_is_and_old_samples_stay_as_they_were(
+    adapted: tuple[TailEdit, ...], tmp_path: Path
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    task, out = digits(), tmp_path / "again"
+    plain = trainable_bundle(task, tmp_path / "plain", shape=adapted)
+    bundle = trainable_bundle(task, tmp_path, shape=(*adapted, TailEdit(KIND, traits=TRAITS)))
+    sizes = [sum(file.stat().st_size for file in one.rglob("*") if file.is_file()) for one in (plain, bundle)]
+    assert sizes[1] < 2 * sizes[0]
+    new = np.stack([np.roll(task.local.val.load(row), 1, axis=1) for row in range(60)])  # a pixel further down
+    labels = np.asarray(task.local.val.labels[:60])
+    assert task.global_ is not None
+    old = [task.global_.val.load(row) for row in range(120)]
+    every = normalise(np.stack([*new, *old]), Bundle.open(bundle).input)
+    np.savez(tmp_path / "samples.npz", new=new, labels=labels)
+    code = [sys.executable, "-c", AGAIN, str(bundle), str(tmp_path / "samples.npz"), str(out)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    info = Bundle.open(out).info.train
+    assert info is not None
+    own = read_tensors(out / WEIGHTS, info.weights)
+    silent = {f"tail.{name}": np.zeros_like(value) for name, value in own.items() if value.ndim}
+    without = bytes(with_weights((bundle / MODEL).read_bytes(), silent))
+    before, after, other = (
+        Session(bundle / MODEL, 1, content=content).logits(every)
+        for content in ((bundle / MODEL).read_bytes(), (out / MODEL).read_bytes(), without)
+    )
+    is_given = (before == other).all(axis=1)  # what the trained tail has no part in
+    assert is_given[len(new) :].mean() > 0.5
+    assert is_given[: len(new)].mean() < 0.5
+    np.testing.assert_array_equal(after[is_given], before[is_given])
+    right = [(logits[: len(new)].argmax(1) == labels).mean() for logits in (before, after)]
+    assert right[1] > right[0]

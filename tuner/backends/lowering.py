@@ -124,11 +124,24 @@ class Completing:
     """Base class of a module, made by a lowering, that is completed when training ends.
 
     Its edit has ``EditTraits(keeps_weights=False)``. Weights that it sets then must be loaded like all others.
+
+    Attributes:
+        trained: The module inside it that trains, and that a device can train again if its weights are the model's own;
+            what is beside it stays. None if a device cannot.
+        is_traced: Set on a copy that is traced: its operators must then not depend on the values of tensors.
     """
+
+    trained: Any = None
+    is_traced: bool = False
 
     def complete(self, samples: CompletingInputs) -> tuple[str, ...]:
         """Set the weights that do not train; return notes for the trial's record. A subclass overrides it."""
         raise NotImplementedError("a module that is completed sets its weights: override `complete`")
+
+
+def trained_part(tail: Any) -> Any:
+    """Return the module of a tail that a device trains again: the tail itself, unless it is completed."""
+    return tail.trained if isinstance(tail, Completing) and tail.trained is not None else tail
 
 
 #: Realises a tail edit: takes the tail and the edit's settings, and returns the edited module.

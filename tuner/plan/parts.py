@@ -147,6 +147,11 @@ class EditTraits(Part):
     solves: bool = False
     keeps_given: bool = field(default=False, metadata=OPTIONAL)
 
+    @property
+    def trains_again(self) -> bool:
+        """Whether a device can train it again: layers of the given model, alone or next to the given ones."""
+        return self.keeps_weights or self.keeps_given
+
     @classmethod
     def of(cls, edits: "Iterable[TailEdit]") -> "EditTraits":
         """Return the traits of several edits of one tail."""

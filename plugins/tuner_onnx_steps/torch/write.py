@@ -52,7 +52,7 @@ def model(step: Step) -> ModelProto:
             graph.values[node] = folds.lower(graph, node) if node in folds else _lowered(graph, node)
         elif node.op == "get_attr":
             value = getattr(traced, node.target)
-            graph.values[node] = graph.constant(value.numpy(), str(value.dtype).removeprefix("torch."))
+            graph.values[node] = graph.constant(value.numpy(force=True), str(value.dtype).removeprefix("torch."))
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     made = [graph.of(result) for result in results]
     made = [graph.flat(name) if _is_vector(port) else name for name, port in zip(made, step.outputs, strict=True)]

@@ -150,7 +150,8 @@ class Pairs:
         reason = reason or self.host.extensions(plan.runtime.backend).lacking(plan)
         if reason:
             return reason.rpartition(": ")[0] or reason
-        if ROUNDS in names and not plan.traits.keeps_weights and not plan.heads.exits:  # rounds train the exits alone
+        again = all(edit.traits.trains_again for edit in plan.shape)
+        if ROUNDS in names and not again and not plan.heads.exits:  # rounds train the exits alone
             return "a round trains the model's own layers, and the edit of the tail makes others"
         for name in names:
             if name == ROUNDS:

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.arrays import Floats
+from tuner.backends.lowering import trained_part
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.export.check import CHECK_BATCH, scored_partitions
 from tuner.backends.torch.features.engines import cut_name, exported_prefix
@@ -99,7 +100,7 @@ def quantise(
     weights = folder / WEIGHTS
     sizes = [path.stat().st_size + weights.stat().st_size]
     draft.replace(path)
-    save_file({name: value.contiguous() for name, value in tail.state_dict().items()}, weights)
+    save_file({name: value.contiguous() for name, value in trained_part(tail).state_dict().items()}, weights)
     sizes.append(path.stat().st_size + weights.stat().st_size)
     float32, int8 = (
         {**values, SECONDS: own, BYTES: float(size)}

@@ -11,6 +11,7 @@ from torch import fx, nn
 
 from tuner.arrays import Floats
 from tuner.backends.base import Exported, silent
+from tuner.backends.lowering import trained_part
 from tuner.backends.torch.export.check import Check, PixelScores, checked_partitions
 from tuner.backends.torch.export.int8 import Answered, prepare, quantise
 from tuner.backends.torch.export.trainable.tail import refuse_untrainable, write_solvable, write_trainable
@@ -203,10 +204,11 @@ class Parts(nn.Module):
 
     def __init__(self, prefix: nn.Module, tail: nn.Module, *, with_features: bool) -> None:
         super().__init__()
-        self.prefix, self.tail, self.with_features = prefix, tail, with_features
+        self.prefix, self.whole, self.with_features = prefix, tail, with_features
+        self.tail = trained_part(tail)  # the file names weights by the module that has them last
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Return the logits, and the features where they are wanted."""
         features = self.prefix(batch)
-        logits: torch.Tensor = self.tail(features)
+        logits: torch.Tensor = self.whole(features)
         return (logits, features) if self.with_features else logits

@@ -65,7 +65,7 @@ def graph_of(function: Callable[..., tuple[torch.Tensor, ...]], inputs: Sequence
     Raises:
         StepError: It cannot be one.
     """
-    with FakeTensorMode():
+    with FakeTensorMode(allow_non_fake_inputs=True):  # constants are as they are
         example = [spatial(torch.empty(port.shape, dtype=getattr(torch, port.dtype))) for port in inputs]
     with refused():
         norms = {torch.ops.aten.native_batch_norm.default: _batch_norm}

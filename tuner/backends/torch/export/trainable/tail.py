@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tuner.backends.lowering import trained_part
 from tuner.backends.torch.export.trainable.edits import named_as, write_adapters
 from tuner.backends.torch.export.trainable.features import BATCH, Features
 from tuner.backends.torch.export.trainable.rehearsal import sufficient_replay, tried_round
@@ -45,9 +46,9 @@ TRIED_SAMPLES = 400
 
 
 def refuse_untrainable(tail: nn.Module, state: Mapping[str, Any], plan: TrialPlan) -> None:
-    """Refuse, before anything is written, a tail whose weights the whole model does not have by the same names."""
-    strange = [name for name in tail.state_dict() if name not in state]
-    changing = next((edit.kind for edit in plan.shape if not edit.traits.keeps_weights), None)
+    """Refuse, before anything is written, a tail that trains weights which the model has not by the same names."""
+    strange = [name for name in trained_part(tail).state_dict() if name not in state]
+    changing = next((edit.kind for edit in plan.shape if not edit.traits.trains_again), None)
     if changing is not None or strange:
         why = f"the tail edit {changing}" if changing else f"a weight {strange[0]} that the model does not have"
         raise BundleError(
@@ -79,7 +80,7 @@ def write_trainable(
         BundleError: The step cannot be written, or trains other than PyTorch.
     """
     (folder / Section.TRAIN).mkdir(mode=0o700)
-    task, names = opened.task, tuple(tail.state_dict())
+    task, names = opened.task, tuple(trained_part(tail).state_dict())
     session = Session(folder / MODEL, plan.runtime.threads)
     features = Features(task, plan, session.features if plan.split else lambda pixels: pixels)
     codec, outputs, recipe = features.codec(), len(task.labels), plan.recipe
@@ -89,11 +90,12 @@ def write_trainable(
     inputs = features.of(seen)
     try:
         write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
-        given = tail
+        given = trained_part(tail)
         if plan.shape:
             read = TailInputs(lambda rows: torch.from_numpy(inputs[rows]), seen.labels())
             edits = edited(opened.model, plan, opened.extensions, probe_of(read, loss, seed=0))
-            tail, given = edits.tail, edits.tail if edits.given is None else edits.given
+            tail = trained_part(edits.tail)
+            given = tail if edits.given is None else edits.given
         step = trace(tail, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
         write(named_as(given, tail, step), folder / STEP)
         adapted = write_adapters(given, folder)
