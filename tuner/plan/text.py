@@ -140,7 +140,7 @@ def _rate(value: float) -> str:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.2g} %"
+    return f"{100 * fraction:.{3 if fraction >= 0.1 else 2}g} %"
 
 
 def _heads(heads: HeadsPlan) -> str:
