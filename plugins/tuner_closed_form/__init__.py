@@ -68,9 +68,10 @@ class ClosedForm(Strategy[Knobs]):
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))
 
     def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same of every model
-        """Return both kinds of heads, with few global samples, the usual number and none: heads cost little."""
+        """Return both kinds of heads, with few global samples, the usual number, none and all: heads cost little."""
         joint = {"closed_form.joint": True}
-        return ({"gdm.alpha": 0.05}, joint, {"gdm.alpha": 0.0}, {}, {**joint, "gdm.weight": PERSONAL})
+        most = {**joint, "gdm.alpha": 1.0}
+        return ({"gdm.alpha": 0.05}, joint, {"gdm.alpha": 0.0}, {}, {**joint, "gdm.weight": PERSONAL}, most)
 
 
 def solved(tail: Tail, settings: Mapping[str, Any]) -> Any:

@@ -13,6 +13,9 @@ from tuner.plugin import DataPlan, Draw, ModelInfo, Stage, Strategy, TaskInfo, T
 MOST_ALPHA = 0.1
 #: Samples a class up to which the fraction may be larger: a tenth of a small class is an image or two.
 SMALL_CLASS = 40
+#: It may be larger too while all that is mixed in is at most so many times the local samples, and the model takes at
+#: most so many FLOPs for them: some ten seconds of a small board.
+MOST_RATIO, MOST_FLOPS = 10, 1e11
 WEIGHTS = (0.0625, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -37,9 +40,9 @@ class GlobalDatasetMixing(Strategy[Knobs]):
 
     name, stage = "gdm", Stage.DATA
 
-    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the range is the same for every model
+    def sample(self, draw: Draw, model: ModelInfo) -> Knobs:
         """Draw α, the weight of what it takes, and whether batches are balanced."""
-        most = most_alpha(draw.task)
+        most = most_alpha(draw.task, model)
         return Knobs(
             alpha=draw.number("alpha", 0.0, most, start=min(most, usual_alpha(draw.task))),
             weight=draw.choice("weight", WEIGHTS, start=1.0),
@@ -51,10 +54,14 @@ class GlobalDatasetMixing(Strategy[Knobs]):
         return replace(plan, data=DataPlan(alpha=knobs.alpha, weight=knobs.weight, balance=knobs.balance))
 
 
-def most_alpha(task: TaskInfo | None) -> float:
+def most_alpha(task: TaskInfo | None, model: ModelInfo) -> float:
     """Return the largest fraction: all of a small global set, 0.1 of a large one; 1 where no task is given."""
-    largest = max(task.global_per_class, default=0) if task else 0
-    return min(1.0, max(MOST_ALPHA, SMALL_CLASS / largest)) if largest else 1.0
+    known = sum(task.global_per_class) if task else 0
+    if task is None or not known:
+        return 1.0
+    affordable = MOST_FLOPS / max(1, sum(block.flops for block in model.blocks))
+    few = min(MOST_RATIO * task.local_train, affordable) / known
+    return min(1.0, max(MOST_ALPHA, SMALL_CLASS / max(task.global_per_class), few))
 
 
 def usual_alpha(task: TaskInfo | None) -> float:

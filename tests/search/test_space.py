@@ -212,6 +212,6 @@ def test_knobs_of_every_branch_are_known() -> None:
 
 def test_what_no_model_allows_is_reported_with_both_sides() -> None:
     with pytest.raises(
-        KnobError, match=r"gdm\.alpha: the search space asks for 0\.5, but this model allows \[0, 0\.4\]"
+        KnobError, match=r"gdm\.alpha: the search space asks for 0\.8, but this model allows \[0, 0\.571429\]"
     ):
-        compose(ALL, preferred_values({}), example_model(4), example_task(), {"gdm.alpha": 0.5})
+        compose(ALL, preferred_values({}), example_model(4), example_task(), {"gdm.alpha": 0.8})

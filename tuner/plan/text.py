@@ -140,7 +140,8 @@ def _rate(value: float) -> str:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.2g} %"
+    percent = 100 * fraction
+    return f"{percent:.2g} %" if percent < 100 else f"{percent:.0f} %"  # noqa: PLR2004 - all of them
 
 
 def _heads(heads: HeadsPlan) -> str:
