@@ -16,13 +16,14 @@ from tuner.plan.trial import TrialPlan
 from tuner_testing.hosting import hosting, offered_by
 from tuner_testing.models.composing import OTHER
 from tuner_testing.models.libraries import require_light_import
+from tuner_testing.models.settings import Reading, require_read
 
 if TYPE_CHECKING:
     from tuner_testing.models.lowered import LoweredTail
 
 #: Largest difference of logits, relative to the largest, of two tails that compute the same.
 SAME_LOGITS = 1e-3
-#: Bytes of an exported tail, over those of the given one.
+#: Bytes of an exported tail that has the given weights, over those of the given one.
 LARGEST_EXPORT = 1.2
 #: Bytes of an exported file that are not weights.
 GRAPH_BYTES = 4096
@@ -50,11 +51,24 @@ class LoweringContract:
             with self._naming(plan):
                 self._lower(plan)
 
+    def test_every_setting_is_read(self) -> None:
+        """Settings tell two plans apart: what they say must happen."""
+        own, read = dict(self._extensions.lowerings), set[str]()
+        lowering = own[self.kind]
+        own[self.kind] = lambda tail, settings: lowering(tail, Reading(settings, read))
+        for plan, _ in self._lowered(extensions=replace(self._extensions, lowerings=own)):
+            names = {name for edit in plan.shape if edit.kind == self.kind for name, _ in edit.settings}
+        require_read(f"lowering {self.kind!r}", names, read)
+
     def test_it_starts_as_the_given_model(self) -> None:
         """Training continues from what the given model knows."""
+        if not self.starts_as_given:
+            pytest.skip("not applicable: it says that it starts elsewhere")
         for plan, lowered in self._lowered():
+            if plan.traits.solves or not plan.traits.keeps_weights:
+                pytest.skip("not applicable: it solves for weights, or has weights of its own")
             difference = lowered.difference(lowered.logits(lowered.given))
-            if self.starts_as_given and plan.traits.keeps_weights and not difference <= SAME_LOGITS:
+            if not difference <= SAME_LOGITS:
                 self._fail(
                     plan,
                     f"before training, its tail must compute what the given one does, but logits differ by "
@@ -87,13 +101,56 @@ class LoweringContract:
                 name = min(frozen.intersection(moved))
                 self._fail(plan, f"what requires_grad froze must stay, but {name!r} moved: write to no weight in place")
 
-    def test_what_is_saved_is_what_was_trained(self) -> None:
+    def test_it_makes_a_difference(self) -> None:
+        """Trained with the edit, a tail is another one than without it, or trains other weights."""
+        for plan, lowered in self._lowered():
+            plain = self._lower(replace(plan, shape=tuple(edit for edit in plan.shape if edit.kind != self.kind)))
+            if plan.traits != plain.plan.traits or lowered.trainable() != plain.trainable():
+                return
+            with self._naming(plan, "two epochs must train"):
+                lowered.train()
+                plain.train()
+            if lowered.difference(plain.logits()) > 0:
+                return
+        self._fail(plan, "it must change what trains or how, but the tail trains as without it: is it ever used?")
+
+    def test_what_it_adapts_is_frozen(self) -> None:
+        """A weight that trains next to its own adapter costs what the adapter is to spare."""
+        adapts = False
+        for plan, lowered in self._lowered():
+            for name, trains in lowered.adapted().items():
+                adapts = True
+                if trains:
+                    self._fail(
+                        plan,
+                        f"a weight with an adapter must be frozen, but {name!r} trains too: call requires_grad_(False) "
+                        "on it before the adapter is registered",
+                    )
+        if not adapts:
+            pytest.skip("not applicable: it adapts no weight")
+
+    def test_what_is_saved_is_what_was_trained(self, tmp_path: Path) -> None:
         """The bundle's weights are the trained model: the given model's own, where the edit keeps them."""
         for plan, lowered in self._lowered():
             with self._naming(plan, "what was trained must be saved"):
                 lowered.train()
                 trained = lowered.logits()
-                again = lowered.reopened(lowered.finish().state_dict())
+                finished = lowered.finish()
+            if twice := lowered.saved_twice(finished):
+                self._fail(
+                    plan,
+                    f"each weight must be saved once, but {twice[1]!r} is {twice[0]!r}: a module that is an attribute "
+                    'is saved under it: keep a second reference elsewhere, as by self.__dict__["layer"] = tail.head',
+                )
+            strange = lowered.strange_names(finished) if plan.traits.keeps_weights else []
+            if strange:
+                self._fail(
+                    plan,
+                    f"what is saved must be the model's own weights, but {strange[0]!r} is not one of both: give the "
+                    "edit EditTraits(keeps_weights=False)",
+                )
+            with self._naming(plan, "what was trained must be saved"):
+                again = lowered.reopened(lowered.saved(finished, tmp_path))
             difference = lowered.difference(trained, again)
             if not difference <= SAME_LOGITS:
                 self._fail(
@@ -207,7 +264,7 @@ class LoweringContract:
                 difference, size, plain = lowered.exported(lowered.finish(), tmp_path)
             if not difference <= SAME_LOGITS:
                 self._fail(plan, f"ONNX Runtime must compute the same, but logits differ by {difference:.2g}")
-            if size > LARGEST_EXPORT * plain + GRAPH_BYTES:
+            if plan.traits.keeps_weights and size > LARGEST_EXPORT * plain + GRAPH_BYTES:
                 self._fail(
                     plan,
                     f"its export must take at most {LARGEST_EXPORT:g} × the given tail's {plain} B, but takes {size} "
@@ -235,10 +292,12 @@ class LoweringContract:
 
         return LoweredTail(plan, extensions or self._extensions, seed)
 
-    def _lowered(self, most: int | None = None) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
+    def _lowered(
+        self, most: int | None = None, extensions: Extensions | None = None
+    ) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
         for plan in self._plans[:most]:
             try:
-                lowered = self._lower(plan)
+                lowered = self._lower(plan, extensions)
             except TunerError as error:
                 pytest.skip(f"its tail is not made: {error}")
             yield plan, lowered

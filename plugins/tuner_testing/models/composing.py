@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.plan.parts import LossTerm, Stage, TailEdit
+from tuner.plan.parts import DataPlan, LossTerm, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, compose
 from tuner.plugin.knobs import Draw, ValueSource
@@ -31,6 +31,19 @@ class Frozen(Strategy[None]):
     def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
         """Cut."""
         return replace(plan, split=int(plan.model.num_blocks * self.share))
+
+
+class Mixed(Strategy[None]):
+    """Mixes in global samples, which some knobs are about."""
+
+    name, stage = "mixed", Stage.DATA
+
+    def sample(self, draw: Draw, model: ModelInfo) -> None:
+        """Draw nothing."""
+
+    def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
+        """Mix in some of each class."""
+        return replace(plan, data=DataPlan(alpha=0.05))
 
 
 @dataclass(frozen=True)

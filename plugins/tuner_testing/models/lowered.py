@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
@@ -138,6 +140,34 @@ class LoweredTail:
             fuse(again)
         again.load_state_dict(state)
         return again
+
+    def saved(self, module: nn.Module, folder: Path) -> dict[str, torch.Tensor]:
+        """Return a module's state as it is read back from the file that a trial writes."""
+        save_file({name: value.contiguous() for name, value in module.state_dict().items()}, folder / "tail")
+        return load_file(folder / "tail")
+
+    def saved_twice(self, module: nn.Module) -> tuple[str, str] | None:
+        """Return two names of one tensor of a module's state; None where there are none."""
+        names: dict[tuple[int, int], str] = {}
+        for name, value in module.state_dict().items():
+            place = (value.data_ptr(), value.numel())
+            if value.numel() and names.setdefault(place, name) != name:
+                return names[place], name
+        return None
+
+    def strange_names(self, module: nn.Module) -> list[str]:
+        """Return the names of weights that only one of a module and the given tail has."""
+        return sorted({*module.state_dict()} ^ {*self.given.state_dict()})
+
+    def adapted(self) -> dict[str, bool]:
+        """Return whether each weight trains that a parametrisation with weights of its own adapts, by its layer."""
+        lists = [(name, one) for name, one in self.tail.named_modules() if isinstance(one, ParametrizationList)]
+        own = {name: [value for part in one for value in part.parameters()] for name, one in lists}
+        return {
+            name: any(value.requires_grad for value in one.parameters(recurse=False))
+            for name, one in lists
+            if any(value.requires_grad for value in own[name])
+        }
 
     def prefix_changes(self) -> list[str]:
         """Return the names of the frozen blocks' weights and buffers that are not as they were given."""
