@@ -84,7 +84,8 @@ def contracts(host: Host) -> Iterator[type]:
             yield type("Strategies", (StrategyContract,), {"strategy": strategy})
             plans = [composed.plan for composed in corners_of(strategy, example_model(4), example_task(), share=0.0)]
             terms |= {term.kind: term for plan in plans for term in plan.loss}
-            asked = {edit.kind for plan in plans for edit in (*plan.shape, *filter(None, [plan.data.edit]))} | {*terms}
+            asked = {edit.kind for plan in plans for edit in plan.shape} | {*terms}
+            asked |= {plan.data.edit.kind for plan in plans if plan.data.edit is not None}
             assert asked == {*added.lowerings, *added.losses, *added.selectors}
     for kind in added.losses:
         yield type("Losses", (LossContract,), {"term": terms[kind], "losses": added.losses})

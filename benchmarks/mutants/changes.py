@@ -247,7 +247,7 @@ def drawn_twice(node: ast.AST) -> bool:
     """Draw the first knob twice."""
     found = draws(node)
     if found and isinstance(node, ast.FunctionDef):
-        node.body.insert(1, ast.Expr(copy.deepcopy(found[0])))
+        node.body.insert(len(node.body) - 1, ast.Expr(copy.deepcopy(found[0])))
     return bool(found)
 
 

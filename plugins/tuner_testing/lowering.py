@@ -11,10 +11,10 @@ import pytest
 
 from tuner.backends.extensions import Extensions
 from tuner.errors import TunerError, first_line, place_of
-from tuner.plan.parts import TailEdit
+from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner_testing.hosting import hosting, offered_by
-from tuner_testing.models.composing import OTHER
+from tuner_testing.models.composing import CHANGING, OTHER
 from tuner_testing.models.libraries import require_light_import
 from tuner_testing.models.settings import Reading, require_read
 
@@ -27,6 +27,10 @@ SAME_LOGITS = 1e-3
 LARGEST_EXPORT = 1.2
 #: Bytes of an exported file that are not weights.
 GRAPH_BYTES = 4096
+_ONCE = (
+    "a module that is an attribute is saved under it: keep a second reference elsewhere, as by "
+    'self.__dict__["layer"] = tail.head'
+)
 
 
 class LoweringContract:
@@ -100,6 +104,10 @@ class LoweringContract:
             if not plan.traits.changes_shapes and frozen.intersection(moved):
                 name = min(frozen.intersection(moved))
                 self._fail(plan, f"what requires_grad froze must stay, but {name!r} moved: write to no weight in place")
+            with self._naming(plan, "the trained tail must be completed"):
+                sets = lowered.completed()
+            if not sets:
+                self._fail(plan, "a `Completing` must set weights when training ends, but none moved: see `complete`")
 
     def test_it_makes_a_difference(self) -> None:
         """Trained with the edit, a tail is another one than without it, or trains other weights."""
@@ -139,8 +147,7 @@ class LoweringContract:
             if twice := lowered.saved_twice(finished):
                 self._fail(
                     plan,
-                    f"each weight must be saved once, but {twice[1]!r} is {twice[0]!r}: a module that is an attribute "
-                    'is saved under it: keep a second reference elsewhere, as by self.__dict__["layer"] = tail.head',
+                    f"each weight must be saved once, but {twice[1]!r} is {twice[0]!r}: {_ONCE}",
                 )
             strange = lowered.strange_names(finished) if plan.traits.keeps_weights else []
             if strange:
@@ -178,18 +185,23 @@ class LoweringContract:
 
     def test_it_nests_with_another_edit(self) -> None:
         """Before and after an edit that puts the tail inside another module, it edits the same layers."""
-        from tuner_testing.models.lowered import wrapped
+        from tuner_testing.models.lowered import changing, wrapped
 
-        extensions = replace(self._extensions, lowerings={**self._extensions.lowerings, OTHER: wrapped})
-        other = TailEdit(OTHER)
+        added = {**self._extensions.lowerings, OTHER: wrapped, CHANGING: changing}
+        extensions, other = replace(self._extensions, lowerings=added), TailEdit(OTHER)
+        changes = TailEdit(CHANGING, traits=EditTraits(traceable=False, keeps_weights=False))
         for plan, alone in self._lowered():
-            for order, shape in (("after", (other, *plan.shape)), ("before", (*plan.shape, other))):
+            orders = [("after", (other, *plan.shape)), ("before", (*plan.shape, other))]
+            orders += [("before", (*plan.shape, changes))] if plan is self._plans[0] else []
+            for order, shape in orders:
                 with self._naming(plan, f"it must work {order} an edit that wraps the tail; layers are in tail.blocks"):
                     nested = self._lower(replace(plan, shape=shape), extensions)
                     same = nested.difference(alone.logits()) <= SAME_LOGITS
                     trainable = nested.trainable()
                     nested.train()
-                    nested.finish()
+                    twice = nested.saved_twice(nested.finish())
+                if twice:
+                    self._fail(plan, f"each weight must be saved once, but {twice[1]!r} is {twice[0]!r}: {_ONCE}")
                 if trainable != alone.trainable() or not same:
                     self._fail(
                         plan,

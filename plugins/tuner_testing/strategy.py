@@ -26,6 +26,8 @@ from tuner_testing.models.libraries import TENSOR_LIBRARIES, require_light_impor
 SIZES = (1, 2, 50)
 #: Random values next to which a knob is looked at; it need not act next to all others.
 LOOKS = 48
+#: Times that the same plan is composed: what is drawn at random shows.
+AGAIN = 8
 #: How alike two names are of which one is taken for the other, misspelt; strangers' names are no mistakes.
 ALIKE = 0.8
 
@@ -50,7 +52,12 @@ class StrategyContract:
     @pytest.mark.parametrize("blocks", SIZES)
     def test_plans_are_legal_at_both_ends_of_every_knob(self, blocks: int) -> None:
         """Every corner of the knobs' ranges is a plan that obeys the rules, and so are the start values."""
-        self._compose(preferred_values({}), blocks)
+        drawn = {tuple(self._compose(preferred_values({}), blocks).knobs) for _ in range(AGAIN)}
+        if len(drawn) > 1:
+            pytest.fail(
+                f"{self._who}: sample must draw the same knobs for the same values, but it drew "
+                f"{' and then '.join(map(', '.join, sorted(drawn)[:2]))}: draw no random numbers of your own"
+            )
         seen = sum(1 for _ in self._composed(blocks))
         if not seen:
             pytest.fail(f"{self._who} must allow at least one plan for {blocks} blocks, but there is none")

@@ -4,18 +4,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.errors import TunerError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import DataPlan, LossTerm, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.compose import Composed, compose
+from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.knobs import Draw, ValueSource
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 
 #: Runs through a strategy's corners, per model; the ends of every knob come first.
 MOST_CORNERS = 48
+#: Blocks of the model that is composed for.
+MOST_BLOCKS = 4
 #: Kind of what stands for another plugin's.
 OTHER = "another"
+#: Kind of what stands for another plugin's that changes while it trains.
+CHANGING = "another-changing"
 
 
 @dataclass(frozen=True)
@@ -96,3 +102,11 @@ def corners_of(
 
     for _ in corners(run, most=MOST_CORNERS):
         yield plans[-1]
+
+
+def composes(strategy: Strategy[Any]) -> bool:
+    """Return whether a strategy composes plans at all its corners."""
+    try:
+        return bool([*corners_of(strategy, example_model(MOST_BLOCKS), example_task())])
+    except (TunerError, StrategyError):
+        return False

@@ -139,6 +139,10 @@ FAULTS = {
         {"return draw.choice": "while True: pass\n        return draw.choice"},
         kit={LEGAL: r"sample took longer than 2 s \(tuner_seeded.py, line 1"},
     ),
+    "draws at random": Fault(
+        {"return draw.choice": 'next(COUNT) % 2 and draw.choice("x", (1, 2))\n        return draw.choice'},
+        kit={LEGAL: r"must draw the same knobs for the same values, but it drew seeded\.used and then seeded\.x"},
+    ),
     "a knob without effect": Fault(
         {"full=full": "full=1"},
         kit={"every knob has an effect": r"change the plan, but seeded\.full changes none"},
@@ -313,6 +317,16 @@ FAULTS = {
             RETURN: around(SAME).replace("Around(torch.nn.Module)", "Around(torch.nn.Module, Evolving)"),
         },
         kit={SAVED: "must be the model's own weights, but .* give the edit EditTraits.keeps_weights=False"},
+    ),
+    "a completing that sets nothing": Fault(
+        {
+            "EditTraits, Stage": "Completing, EditTraits, Stage",
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, keeps_given=True)",
+            RETURN: around(SAME).replace(
+                "(torch.nn.Module):", "(torch.nn.Module, Completing):\n        complete = lambda self, samples: ()"
+            ),
+        },
+        kit={"something trains and what it froze stays": "must set weights when training ends, but none moved"},
     ),
     "a solver that registers its layer twice": Fault(
         {
