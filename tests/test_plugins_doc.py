@@ -18,6 +18,7 @@ import tuner.plugin
 from tests.plan.plans import PLAN
 from tests.pretrained import with_weights
 from tests.warm import forked
+from tools import methods
 from tuner.backends.measuring import Answers
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
@@ -198,3 +199,10 @@ def test_every_hook_is_documented_with_its_signature() -> None:
     known = signatures()
     assert re.findall(r"^### `(tuner_.*)`$", TEXT, re.MULTILINE) == known
     assert len(known) == 12
+
+
+def test_the_tables_of_methods_and_fields_are_those_of_the_classes() -> None:
+    assert methods.page(TEXT) == TEXT, "run python -m tools.methods"
+    abstract = {name for name in tuner.plugin.__all__ if inspect.isabstract(getattr(tuner.plugin, name))}
+    assert abstract - {*methods.WRITTEN} == set()
+    assert len(re.findall(r"^\| \**`(?:Strategy|Evolving|Session)\.", TEXT, re.MULTILINE)) >= 25

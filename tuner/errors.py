@@ -120,7 +120,7 @@ class BundleError(TunerError):
 
 def first_line(error: BaseException) -> str:
     """Return an exception's class and the first line of its message; see `text_of`."""
-    return f"{type(error).__name__}: {text_of(error)}".splitlines()[0]
+    return " ".join([f"{type(error).__name__}:", *text_of(error).strip().splitlines()[:1]])
 
 
 def text_of(error: BaseException) -> str:

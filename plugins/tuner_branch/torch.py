@@ -8,11 +8,8 @@ import torch
 from torch import nn
 
 from tuner.arrays import Array, Doubles, Flags, Floats
-from tuner.errors import UnsupportedError
-from tuner.plugin import Completing, CompletingInputs, Tail
-from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import MOST_FEATURES, coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, gate_head
+from tuner.plugin import Completing, CompletingInputs, Tail, UnsupportedError
+from tuner.plugin.ridge import MOST_FEATURES, Domain, LinearHead, UnionSettings, coded, gate_head, step_of
 
 #: Ridge penalties, in samples, that the gate's is chosen from.
 PENALTIES = (1.0, 10.0, 100.0, 1000.0)

@@ -4,12 +4,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from tuner.errors import UnsupportedError
-from tuner.plugin import Solver, SolverInputs, Tail
-from tuner.ridge.choice import PENALTIES, Spectrum, chosen
-from tuner.ridge.solve import LinearHead, left_out
-from tuner.ridge.sums import MOST_FEATURES, coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, both_rows, regression_head, union_head
+from tuner.plugin import Solver, SolverInputs, Tail, UnsupportedError
+from tuner.plugin.ridge import (
+    MOST_FEATURES,
+    PENALTIES,
+    Domain,
+    LinearHead,
+    Spectrum,
+    UnionSettings,
+    both_rows,
+    chosen,
+    coded,
+    left_out,
+    regression_head,
+    step_of,
+    union_head,
+)
 
 
 class ClosedFormTail(nn.Module, Solver):
@@ -25,7 +35,8 @@ class ClosedFormTail(nn.Module, Solver):
 
     def __init__(self, tail: Tail, *, joint: bool) -> None:
         super().__init__()
-        self.inner, self.layer, self._joint = tail.module, tail.head, joint
+        self.inner, self._joint = tail.module, joint
+        self.__dict__["layer"] = tail.head  # as an attribute it would be a module once more, and saved twice
         weight, bias = getattr(self.layer, "weight", None), getattr(self.layer, "bias", None)
         if not isinstance(self.layer, nn.Linear | nn.Conv2d) or weight is None or bias is None:
             raise UnsupportedError(

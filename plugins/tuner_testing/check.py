@@ -6,15 +6,13 @@ import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal
 
 from tuner.distribution import PLUGINS
 from tuner.errors import PluginError, nearest
 from tuner.plugin.load.calls import IMPORT_SECONDS, OverdueError, limited
 from tuner.plugin.load.finding import local_plugin
 from tuner.reading import kind_of
-
-Verdict = Literal["held", "broken", "not checked"]
+from tuner_testing.models.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,9 @@ class CheckedRule:
 
     Attributes:
         subject: What the rule is about: ``strategy bias``.
-        verdict: ``held``, ``broken``, or ``not checked`` where another rule's breach is in the way.
-        message: How it is broken, with the value and the way out; empty otherwise.
+        verdict: ``held``, ``broken``, ``not applicable`` where there is nothing that it is about, or ``not checked``
+            where another rule's breach is in the way.
+        message: How it is broken, with the value and the way out, or why it does not apply; empty otherwise.
         place: Where the subject is written: ``mine.py, line 14``; empty where that is not known.
     """
 
@@ -59,13 +58,9 @@ def check_plugin(package: str) -> PluginReport:
         message = f"importing {called} must not raise, but it raised {type(error).__name__}: {error}{_raised_in(error)}"
         checked.append(CheckedRule("plugin", "it can be imported", "broken", " ".join(message.split()), ""))
     else:
-        reported = set[tuple[str, str]]()
         for rule in rules_of(plugin):
-            broken = rule.broken()
-            again = bool(broken) and (rule.subject, broken) in reported  # the first fault is in the way of other rules
-            reported.add((rule.subject, broken or ""))
-            verdict: Verdict = "not checked" if broken is None or again else "broken" if broken else "held"
-            checked.append(CheckedRule(rule.subject, rule.text, verdict, "" if again else broken or "", rule.place))
+            verdict, message = rule.verdict()
+            checked.append(CheckedRule(rule.subject, rule.text, verdict, message, rule.place))
     verdicts = [rule.verdict for rule in checked]
     return PluginReport(package, tuple(checked), verdicts.count("held"), verdicts.count("broken"))
 
@@ -81,8 +76,9 @@ def _raised_in(error: BaseException) -> str:
 def _module_of(package: str) -> str:
     """Return the name of a plugin's module; empty where a file or a package's folder is named."""
     points = {point.name: point.module for point in entry_points(group=PLUGINS)}
-    if package in points:
-        return points[package]
+    alike = {name.replace("-", "_"): module for name, module in points.items()}
+    if module := points.get(package) or alike.get(package.replace("-", "_")):
+        return module
     if package.endswith(".py") and kind_of(package) != "file":
         raise PluginError(f"there is no file {package}: check the path")
     if package.endswith(".py") or kind_of(Path(package) / "__init__.py") == "file":

@@ -80,7 +80,9 @@ def _as_text(report: "PluginReport") -> str:
         if rule.subject != subject:
             subject = rule.subject
             lines.append(f"  {subject}{f' ({rule.place})' if rule.place else ''}")
-        lines.append(f"    {rule.verdict:<12} {rule.rule}")
+        lines.append(f"    {rule.verdict:<14} {rule.rule}")
         lines += [f"      {rule.message}"] if rule.message else []
-    lines.append(f"{report.held} of {len(report.rules)} rules held")
+    inapplicable = sum(rule.verdict == "not applicable" for rule in report.rules)
+    apart = f", {inapplicable} do not apply" if inapplicable else ""
+    lines.append(f"{report.held} of {len(report.rules)} rules held{apart}")
     return "\n".join(lines)

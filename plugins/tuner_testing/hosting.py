@@ -1,25 +1,60 @@
 """Load a plugin as the host does, for the contracts."""
 
 import inspect
+import os
+import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tuner.distribution import NAME
 from tuner.plugin.core import build_host
 from tuner.plugin.hookspecs import hookimpl
-from tuner.plugin.host import Host
+from tuner.plugin.host import OFFERED, Host
 
 
 def hosting(plugin: object) -> Host:
-    """Return a host with the core's own plugin, whose names are taken, and another one; fail where it is refused."""
-    name = name_of(plugin)
-    host = build_host({name: plugin}, installed=False)
+    """Return a host with the core's own plugin, and another one; fail where it is refused."""
+    host = build_host({name_of(plugin): plugin}, installed=False)
     if host.refused:
-        pytest.fail(f"plugin {name!r} must be loaded, but it is refused: {host.refused[0].refused}")
+        _refuse(plugin, host.refused[0].refused)
     return host
+
+
+def require_free_names(plugin: object, known: object = None) -> None:
+    """Fail where a plugin takes a name of a first-party plugin, which loads first; `known` is of one, and may."""
+    host, ours = hosting(plugin), installed_host()
+    file = getattr(plugin, "__file__", None) or ""
+    others = {one.name for one in ours.plugins if one.origin.startswith(f"{NAME} ") and not _is_in(one.module, file)}
+    for kind, offer in OFFERED.items():
+        for name, offered in getattr(host, offer.attribute).items():
+            owner, taken = ours.owner(kind, name), getattr(ours, offer.attribute).get(name)
+            own = offered is known and (taken == known or (kind != "objective" and type(taken) is type(known)))
+            if owner in others and not own:
+                _refuse(plugin, f"{kind} {name!r} has a name that is taken by plugin {owner!r}: rename it")
+    known_kinds = ours.extensions("torch").owners
+    for what, kind in host.extensions("torch").owners:
+        for owner in others.intersection(known_kinds.get((what, kind), ())):
+            _refuse(plugin, f"{what} {kind!r} is a kind that plugin {owner!r} realises: rename it")
+
+
+@cache
+def installed_host() -> Host:
+    """Return a host with all that is installed."""
+    return build_host()
+
+
+def _refuse(plugin: object, reason: str) -> None:
+    pytest.fail(f"plugin {name_of(plugin)!r} must be loaded, but it is refused: {reason}")
+
+
+def _is_in(module: str, file: str) -> bool:
+    own = getattr(sys.modules.get(module), "__file__", None)
+    return bool(own and file) and os.path.realpath(str(own)) == os.path.realpath(file)
 
 
 def name_of(plugin: object) -> str:
@@ -40,7 +75,7 @@ def require_hosted(hook: str, item: object, name: str) -> None:
     """Fail where the host refuses a plugin that offers one object by a hook without arguments."""
     plugin = ModuleType(name)
     setattr(plugin, hook, hookimpl(lambda: [item]))
-    hosting(plugin)
+    require_free_names(plugin, item)
 
 
 def place(source: object) -> str:

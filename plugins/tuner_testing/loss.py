@@ -11,6 +11,7 @@ from tuner.backends.losses import LossFunction, LossInputs
 from tuner.plan.parts import LossTerm
 from tuner.targets import SINGLE_LABEL, MultiLabel
 from tuner_testing.models.libraries import loaded_by
+from tuner_testing.models.settings import Reading, require_read
 
 SAMPLES, OUTPUTS = 6, 5
 #: How far logits may be from 0.
@@ -82,12 +83,19 @@ class LossContract:
             if not torch.allclose(self._computed(part), self._computed(batch)[:2], rtol=1e-4, atol=1e-6):
                 pytest.fail(f"{self._who} must not depend on the other samples of a batch: reduce no tensor over dim 0")
 
+    def test_every_setting_is_read(self) -> None:
+        """Settings tell two plans apart: what they say must happen."""
+        read, settings = set[str](), dict(self.term.settings)
+        for batch in self._batches():
+            self._function(batch, Reading(settings, read))
+        require_read(self._who, set(settings), read)
+
     def test_it_can_be_traced(self) -> None:
         """What is traced is planned, and runs on ONNX Runtime."""
         from tuner.backends.torch.step.traced import StepError, graph_of, port_of
 
         if not self.traceable:
-            pytest.skip("it runs in the eager loop only")
+            pytest.skip("not applicable: it runs in the eager loop only")
         for batch in self._batches():
             names = [name for name in ("logits", "labels", "features", "teacher") if getattr(batch, name) is not None]
 

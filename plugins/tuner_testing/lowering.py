@@ -11,21 +11,26 @@ import pytest
 
 from tuner.backends.extensions import Extensions
 from tuner.errors import TunerError, first_line, place_of
-from tuner.plan.parts import TailEdit
+from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner_testing.hosting import hosting, offered_by
-from tuner_testing.models.composing import OTHER
+from tuner_testing.models.composing import CHANGING, OTHER
 from tuner_testing.models.libraries import require_light_import
+from tuner_testing.models.settings import Reading, require_read
 
 if TYPE_CHECKING:
     from tuner_testing.models.lowered import LoweredTail
 
 #: Largest difference of logits, relative to the largest, of two tails that compute the same.
 SAME_LOGITS = 1e-3
-#: Bytes of an exported tail, over those of the given one.
+#: Bytes of an exported tail that has the given weights, over those of the given one.
 LARGEST_EXPORT = 1.2
 #: Bytes of an exported file that are not weights.
 GRAPH_BYTES = 4096
+_ONCE = (
+    "a module that is an attribute is saved under it: keep a second reference elsewhere, as by "
+    'self.__dict__["layer"] = tail.head'
+)
 
 
 class LoweringContract:
@@ -50,11 +55,24 @@ class LoweringContract:
             with self._naming(plan):
                 self._lower(plan)
 
+    def test_every_setting_is_read(self) -> None:
+        """Settings tell two plans apart: what they say must happen."""
+        own, read = dict(self._extensions.lowerings), set[str]()
+        lowering = own[self.kind]
+        own[self.kind] = lambda tail, settings: lowering(tail, Reading(settings, read))
+        for plan, _ in self._lowered(extensions=replace(self._extensions, lowerings=own)):
+            names = {name for edit in plan.shape if edit.kind == self.kind for name, _ in edit.settings}
+        require_read(f"lowering {self.kind!r}", names, read)
+
     def test_it_starts_as_the_given_model(self) -> None:
         """Training continues from what the given model knows."""
+        if not self.starts_as_given:
+            pytest.skip("not applicable: it says that it starts elsewhere")
         for plan, lowered in self._lowered():
+            if plan.traits.solves or not plan.traits.keeps_weights:
+                pytest.skip("not applicable: it solves for weights, or has weights of its own")
             difference = lowered.difference(lowered.logits(lowered.given))
-            if self.starts_as_given and plan.traits.keeps_weights and not difference <= SAME_LOGITS:
+            if not difference <= SAME_LOGITS:
                 self._fail(
                     plan,
                     f"before training, its tail must compute what the given one does, but logits differ by "
@@ -86,14 +104,60 @@ class LoweringContract:
             if not plan.traits.changes_shapes and frozen.intersection(moved):
                 name = min(frozen.intersection(moved))
                 self._fail(plan, f"what requires_grad froze must stay, but {name!r} moved: write to no weight in place")
+            with self._naming(plan, "the trained tail must be completed"):
+                sets = lowered.completed()
+            if not sets:
+                self._fail(plan, "a `Completing` must set weights when training ends, but none moved: see `complete`")
 
-    def test_what_is_saved_is_what_was_trained(self) -> None:
+    def test_it_makes_a_difference(self) -> None:
+        """Trained with the edit, a tail is another one than without it, or trains other weights."""
+        for plan, lowered in self._lowered():
+            plain = self._lower(replace(plan, shape=tuple(edit for edit in plan.shape if edit.kind != self.kind)))
+            if plan.traits != plain.plan.traits or lowered.trainable() != plain.trainable():
+                return
+            with self._naming(plan, "two epochs must train"):
+                lowered.train()
+                plain.train()
+            if lowered.difference(plain.logits()) > 0:
+                return
+        self._fail(plan, "it must change what trains or how, but the tail trains as without it: is it ever used?")
+
+    def test_what_it_adapts_is_frozen(self) -> None:
+        """A weight that trains next to its own adapter costs what the adapter is to spare."""
+        adapts = False
+        for plan, lowered in self._lowered():
+            for name, trains in lowered.adapted().items():
+                adapts = True
+                if trains:
+                    self._fail(
+                        plan,
+                        f"a weight with an adapter must be frozen, but {name!r} trains too: call requires_grad_(False) "
+                        "on it before the adapter is registered",
+                    )
+        if not adapts:
+            pytest.skip("not applicable: it adapts no weight")
+
+    def test_what_is_saved_is_what_was_trained(self, tmp_path: Path) -> None:
         """The bundle's weights are the trained model: the given model's own, where the edit keeps them."""
         for plan, lowered in self._lowered():
             with self._naming(plan, "what was trained must be saved"):
                 lowered.train()
                 trained = lowered.logits()
-                again = lowered.reopened(lowered.finish().state_dict())
+                finished = lowered.finish()
+            if twice := lowered.saved_twice(finished):
+                self._fail(
+                    plan,
+                    f"each weight must be saved once, but {twice[1]!r} is {twice[0]!r}: {_ONCE}",
+                )
+            strange = lowered.strange_names(finished) if plan.traits.keeps_weights else []
+            if strange:
+                self._fail(
+                    plan,
+                    f"what is saved must be the model's own weights, but {strange[0]!r} is not one of both: give the "
+                    "edit EditTraits(keeps_weights=False)",
+                )
+            with self._naming(plan, "what was trained must be saved"):
+                again = lowered.reopened(lowered.saved(finished, tmp_path))
             difference = lowered.difference(trained, again)
             if not difference <= SAME_LOGITS:
                 self._fail(
@@ -121,18 +185,23 @@ class LoweringContract:
 
     def test_it_nests_with_another_edit(self) -> None:
         """Before and after an edit that puts the tail inside another module, it edits the same layers."""
-        from tuner_testing.models.lowered import wrapped
+        from tuner_testing.models.lowered import changing, wrapped
 
-        extensions = replace(self._extensions, lowerings={**self._extensions.lowerings, OTHER: wrapped})
-        other = TailEdit(OTHER)
+        added = {**self._extensions.lowerings, OTHER: wrapped, CHANGING: changing}
+        extensions, other = replace(self._extensions, lowerings=added), TailEdit(OTHER)
+        changes = TailEdit(CHANGING, traits=EditTraits(traceable=False, keeps_weights=False))
         for plan, alone in self._lowered():
-            for order, shape in (("after", (other, *plan.shape)), ("before", (*plan.shape, other))):
+            orders = [("after", (other, *plan.shape)), ("before", (*plan.shape, other))]
+            orders += [("before", (*plan.shape, changes))] if plan is self._plans[0] else []
+            for order, shape in orders:
                 with self._naming(plan, f"it must work {order} an edit that wraps the tail; layers are in tail.blocks"):
                     nested = self._lower(replace(plan, shape=shape), extensions)
                     same = nested.difference(alone.logits()) <= SAME_LOGITS
                     trainable = nested.trainable()
                     nested.train()
-                    nested.finish()
+                    twice = nested.saved_twice(nested.finish())
+                if twice:
+                    self._fail(plan, f"each weight must be saved once, but {twice[1]!r} is {twice[0]!r}: {_ONCE}")
                 if trainable != alone.trainable() or not same:
                     self._fail(
                         plan,
@@ -207,7 +276,7 @@ class LoweringContract:
                 difference, size, plain = lowered.exported(lowered.finish(), tmp_path)
             if not difference <= SAME_LOGITS:
                 self._fail(plan, f"ONNX Runtime must compute the same, but logits differ by {difference:.2g}")
-            if size > LARGEST_EXPORT * plain + GRAPH_BYTES:
+            if plan.traits.keeps_weights and size > LARGEST_EXPORT * plain + GRAPH_BYTES:
                 self._fail(
                     plan,
                     f"its export must take at most {LARGEST_EXPORT:g} × the given tail's {plain} B, but takes {size} "
@@ -235,10 +304,12 @@ class LoweringContract:
 
         return LoweredTail(plan, extensions or self._extensions, seed)
 
-    def _lowered(self, most: int | None = None) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
+    def _lowered(
+        self, most: int | None = None, extensions: Extensions | None = None
+    ) -> Iterator[tuple[TrialPlan, "LoweredTail"]]:
         for plan in self._plans[:most]:
             try:
-                lowered = self._lower(plan)
+                lowered = self._lower(plan, extensions)
             except TunerError as error:
                 pytest.skip(f"its tail is not made: {error}")
             yield plan, lowered

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from tuner.backends.measuring import Answers, Measure, MeasuredTrial
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
+from tuner.results.records.baseline import packed
+from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
 from tuner.results.scores.objectives import Direction, Objective
 from tuner_testing.hosting import require_hosted
@@ -74,25 +76,40 @@ class MeasureContract:
                     f"a measure must return a finite number, got {value!r}: offer it only where it can be taken"
                 )
 
+    def test_it_leaves_the_trial_as_it_is(self) -> None:
+        """What was trained is written, exported and measured by others after it."""
+        import torch
+
+        for tail in (torch.nn.Linear(8, 10), torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 10))):
+            before = {name: value.clone() for name, value in tail.state_dict().items()}
+            trained = [value.requires_grad for value in tail.parameters()]
+            self._taken(tail)
+            after = tail.state_dict()
+            changed = [name for name in before if name not in after or not torch.equal(before[name], after[name])]
+            if changed or trained != [value.requires_grad for value in tail.parameters()]:
+                pytest.fail(f"a measure must leave trial.tail as it is, but {(*changed, 'requires_grad')[0]!r} changed")
+
     def test_it_can_be_taken_again(self) -> None:
         """Every trial begins one of its own: nothing of the last is left."""
         for _ in range(2):
             self._taken()
 
-    def _taken(self) -> float | Mapping[str, float]:
+    def _taken(self, tail: Any = None) -> float | Mapping[str, float]:
         import torch
 
         end = type(self).measure()
         if not callable(end):
             pytest.fail(f"a measure must return a function that ends it, but it returned {end!r}")
         plan = TrialPlan(example_model(4), example_task(), split=3)
-        outcome = Outcome(
-            {"local_accuracy": 0.5, "train_seconds": 1.0, "peak_bytes": 1e6}, ({"loss": 1.0, "seconds": 1.0},)
-        )
-        task, labels = plan.task, np.arange(60) % 10
+        labels = np.arange(60) % 10
         logits = np.random.default_rng(0).normal(0, 1, (len(labels), 10)) + 2 * np.eye(10)[labels]
         names = tuple(map(str, range(10)))
-        answers = {
-            name: Answers(logits.astype(np.float32), labels, task.targets, names) for name in ("local", "global")
-        }
-        return end(MeasuredTrial(plan, torch.nn.Linear(8, 10), outcome, answers=answers))
+        answer = Answers(logits.astype(np.float32), labels, plan.task.targets, names)
+        right = logits.argmax(1) == labels
+        counts = ClassCounts.of(logits.argmax(1), labels)
+        values = {name: float(right.mean()) for name in ("local_accuracy", "global_accuracy")}
+        values |= {"train_seconds": 1.0, "peak_bytes": 1e6, "mean_flops": 1e6, "bundle_bytes": 1e5}
+        epoch, domains = {"loss": 1.0, "seconds": 1.0}, ("local", "global")
+        outcome = Outcome(values, (epoch,), classes=dict.fromkeys(domains, counts), right=(packed(right),))
+        tail = torch.nn.Linear(8, 10) if tail is None else tail
+        return end(MeasuredTrial(plan, tail, outcome, answers=dict.fromkeys(domains, answer)))

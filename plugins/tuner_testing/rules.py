@@ -1,10 +1,11 @@
 """The rules that a plugin obeys, each as a function that fails where the plugin breaks it."""
 
 import inspect
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +17,14 @@ from tuner.errors import TunerError, first_line, nearest
 from tuner.plan.example import example_model, example_task
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import StrategyError
-from tuner.plugin.load.calls import OverdueError
+from tuner.plugin.load.calls import OverdueError, fault, limited
 from tuner_testing.backend import BackendContract
-from tuner_testing.hosting import hosting, offered_by, place
+from tuner_testing.hosting import hosting, offered_by, place, require_free_names
 from tuner_testing.loss import LossContract
 from tuner_testing.lowering import LoweringContract
-from tuner_testing.models.composing import corners_of
+from tuner_testing.models.composing import composes, corners_of
 from tuner_testing.models.libraries import BY_KIND, require_light_import
+from tuner_testing.models.verdict import Verdict
 from tuner_testing.objective import MeasureContract, ObjectiveContract
 from tuner_testing.optimiser import OptimiserContract
 from tuner_testing.selector import DataContract
@@ -30,6 +32,10 @@ from tuner_testing.strategy import StrategyContract
 
 #: The rule that a plugin's module obeys, not each of its parts.
 _OF_THE_MODULE = "test_importing_the_plugin_loads_no_tensor_library"
+#: The rule that others of its subject do not hang on: it is about time and libraries.
+_IMPORT = "importing it is quick and loads no tensor library"
+#: Seconds that a rule may take: code of a plugin that never returns is named too. A backend trains several times.
+RULE_SECONDS, BACKEND_SECONDS = 120.0, 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +45,52 @@ class Rule:
     Attributes:
         subject: What the rule is about, for people: ``strategy bias``.
         place: Where the subject is written: ``mine.py, line 14``; empty where that is not known.
-        check: Fails as a test does where the rule is broken, and skips where it cannot be checked.
+        call: Fails as a test does where the rule is broken, and skips where it does not apply or cannot be checked.
+        faulty: Subjects of which a rule is broken; shared by all rules of a plugin. One fault breaks one rule: the
+            others of its subject are not checked, and none at all of a plugin that is refused.
     """
 
     subject: str
     text: str
     place: str
-    check: Callable[[], None]
+    call: Callable[[], None]
+    faulty: set[str] = field(default_factory=set)
+
+    def check(self) -> None:
+        """Check the rule within `RULE_SECONDS`; an exception says how it is broken, or why it was not checked."""
+        if {self.subject, "plugin"} & self.faulty:
+            pytest.skip("another rule is broken: correct that one first")
+        seconds = BACKEND_SECONDS if self.subject.startswith("backend ") else RULE_SECONDS
+        try:
+            with limited(seconds):
+                self.call()
+        except pytest.skip.Exception:
+            raise
+        except BaseException as error:
+            self.faulty.update({self.subject} if self.text != _IMPORT else ())
+            if isinstance(error, OverdueError):
+                pytest.fail(f"{self.subject}: it must return, but it {fault(error)}")
+            raise
+
+    def verdict(self) -> tuple[Verdict, str]:
+        """Return whether the rule holds, and how it is broken or why it does not apply, in one line."""
+        try:
+            broken = self._broken()
+        except pytest.skip.Exception as skipped:
+            applies = re.fullmatch("not applicable: (.*)", str(skipped))
+            return ("not applicable", applies[1]) if applies else ("not checked", "")
+        return ("broken" if broken else "held"), broken
 
     def broken(self) -> str | None:
-        """Return how the rule is broken, in one line: empty where it holds, None where it cannot be checked."""
+        """Return how the rule is broken, in one line: empty where it holds, None where it was not checked."""
+        verdict, message = self.verdict()
+        return message if verdict in {"held", "broken"} else None
+
+    def _broken(self) -> str:
         try:
             self.check()
         except pytest.skip.Exception:
-            return None
+            raise
         except (pytest.fail.Exception, TunerError, StrategyError) as error:
             return " ".join(str(error).split())
         except AssertionError as error:  # of a fresh interpreter: its last line says why
@@ -64,19 +102,22 @@ class Rule:
 
 def rules_of(plugin: object) -> list[Rule]:
     """Return every rule for a plugin, a module or object, and its parts; the first alone where the host refuses it."""
-    loading = list(_rules(_Loading, "plugin", plugin, plugin=plugin))
-    try:
-        return [*loading, *_rules_of_parts(plugin)]
-    except pytest.fail.Exception:
-        return loading
+    rules = list(_rules(_Loading, "plugin", plugin, plugin=plugin))
+    with suppress(pytest.fail.Exception):
+        rules += _rules_of_parts(plugin)
+    faulty = set[str]()
+    return [replace(rule, faulty=faulty) for rule in rules]
 
 
 def _rules_of_parts(plugin: object) -> Iterator[Rule]:
     """Yield the rules of each part: its contract, what it is for people, where it is written, what is under test."""
     added, plans = hosting(plugin).extensions("torch"), _plans(plugin)
     settings = {edit.kind: dict(edit.settings) for plan in plans[::-1] if (edit := plan.data.edit) is not None}
-    for strategy in offered_by(plugin, "strategies"):
-        yield from _rules(StrategyContract, f"strategy {strategy.name}", type(strategy), strategy=strategy)
+    strategies = offered_by(plugin, "strategies")
+    siblings = {strategy.name for strategy in strategies}
+    for strategy in strategies:
+        about = {"strategy": strategy, "siblings": siblings}
+        yield from _rules(StrategyContract, f"strategy {strategy.name}", type(strategy), **about)
     for kind, lowering in added.lowerings.items():
         yield from _rules(LoweringContract, f"lowering {kind}", lowering, plugin=plugin, kind=kind)
     for kind, term in {term.kind: term for plan in plans for term in plan.loss}.items():
@@ -135,7 +176,7 @@ class _Loading:
 
     def test_the_host_loads_it(self) -> None:
         """Hooks exist, are marked, take the arguments there are, and return what they should; no name is taken."""
-        hosting(self.plugin)
+        require_free_names(self.plugin)
 
     def test_it_offers_something(self) -> None:
         """A module without any hook is loaded, and does nothing."""
@@ -157,7 +198,7 @@ class _Loading:
     def test_its_measures_are_of_objectives(self) -> None:
         """A value that no objective has is measured for nothing."""
         if not hasattr(self.plugin, "tuner_measures"):
-            return
+            pytest.skip("not applicable: it measures nothing")
         host = hosting(self.plugin)
         unknown = sorted(set(host.extensions("torch").measures) - set(host.objectives))
         if unknown:
@@ -169,8 +210,10 @@ class _Loading:
     def test_its_loss_terms_are_in_plans(self) -> None:
         """A strategy of the plugin adds them, under the names that `tuner_losses` has."""
         if not hasattr(self.plugin, "tuner_losses"):
-            return
+            pytest.skip("not applicable: it adds no term of the loss")
         used = {term.kind for plan in _plans(self.plugin) for term in plan.loss}
+        if not used and any(not composes(strategy) for strategy in offered_by(self.plugin, "strategies")):
+            pytest.skip("a strategy of its plugin composes no plan: its own rules say why")
         unused = sorted(set(hosting(self.plugin).extensions("torch").losses) - used)
         if unused:
             pytest.fail(

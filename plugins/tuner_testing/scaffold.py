@@ -33,13 +33,15 @@ def write_package(name: str, kind: str, folder: Path) -> tuple[Path, list[str]]:
     """
     if kind not in kinds():
         raise UsageError(f"--kind must be one of {', '.join(kinds())}, got {kind!r}{nearest(kind, kinds())}")
-    if not re.fullmatch(rf"[a-z][a-z0-9_]{{0,{MOST_LETTERS - 1}}}", name):
+    if not re.fullmatch(rf"[a-z][a-z0-9_-]{{0,{MOST_LETTERS - 1}}}", name):
         raise PluginError(
-            f"a plugin's name must be lower-case letters, digits and _, at most {MOST_LETTERS}, got {name!r}: "
+            f"a plugin's name must be lower-case letters, digits, _ and -, at most {MOST_LETTERS}, got {name!r}: "
             "give another one"
         )
+    name = name.replace("-", "_")
     host = build_host()
-    for registered in (host.strategies, host.backends, host.tasks, {plugin.name for plugin in host.plugins}):
+    plugins = {plugin.name.replace("-", "_") for plugin in host.plugins}
+    for registered in (host.strategies, host.backends, host.tasks, plugins):
         if name in registered:
             raise PluginError(f"the name {name!r} is taken by what is installed: give another one")
     if kind_of(folder) != "nothing" and (kind_of(folder) != "folder" or any(folder.iterdir())):

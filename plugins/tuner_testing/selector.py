@@ -8,6 +8,7 @@ import pytest
 
 from tuner.arrays import Floats
 from tuner.backends.selecting import Candidates, Selector, SelectorError, choose
+from tuner_testing.models.settings import Reading, require_read
 
 #: Candidates by class, and how many of them are chosen: some, all, and one of one.
 CLASSES = {0: (40, 10), 3: (7, 7), 4: (1, 1), 9: (25, 1)}
@@ -50,9 +51,17 @@ class DataContract:
         if not all(np.array_equal(one, other) for one, other in zip(before, after, strict=True)):
             pytest.fail("a selector must leave the candidates' features and labels as they are: change a copy")
 
-    def _chosen(self, candidates: Candidates) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def test_every_setting_is_read(self) -> None:
+        """Settings tell two plans apart: what they say must happen."""
+        read = set[str]()
+        self._chosen(_candidates(_drawn(8)), Reading(self.settings, read))
+        require_read("a selector", set(self.settings), read)
+
+    def _chosen(
+        self, candidates: Candidates, settings: Mapping[str, Any] | None = None
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
         try:
-            return choose("under test", type(self).selector, candidates, dict(self.settings))
+            return choose("under test", type(self).selector, candidates, settings or dict(self.settings))
         except SelectorError as error:
             pytest.fail(str(error))
 

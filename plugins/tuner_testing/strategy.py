@@ -1,26 +1,35 @@
 """What every strategy obeys."""
 
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 import pytest
 
 from tuner.plan.example import example_model, example_task
-from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan, Stage
+from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan, Scalar, Stage
 from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.core import build_host
-from tuner.plugin.knobs import Draw, Knob, ValueSource
-from tuner.plugin.sources import corners, fixed_values, preferred_values
+from tuner.plugin.knobs import Choice, Draw, Knob, ValueSource, is_legal
+from tuner.plugin.load.calls import CALL_SECONDS, limited
+from tuner.plugin.sources import corners, fixed_values, preferred_values, random_values
 from tuner.plugin.strategy import Strategy
-from tuner_testing.hosting import require_hosted
-from tuner_testing.models.composing import MOST_CORNERS, Another, composed_by, corners_of
+from tuner_testing.hosting import installed_host, require_hosted
+from tuner_testing.models.composing import MOST_CORNERS, Another, Mixed, composed_by, corners_of
 from tuner_testing.models.libraries import TENSOR_LIBRARIES, require_light_import
 
 SIZES = (1, 2, 50)
+#: Random values next to which a knob is looked at; it need not act next to all others.
+LOOKS = 48
+#: Times that the same plan is composed: what is drawn at random shows.
+AGAIN = 8
+#: How alike two names are of which one is taken for the other, misspelt; strangers' names are no mistakes.
+ALIKE = 0.8
 
 
 class StrategyContract:
@@ -28,9 +37,11 @@ class StrategyContract:
 
     Attributes:
         strategy: The one under test.
+        siblings: Names of the strategies of its plugin.
     """
 
     strategy: ClassVar[Strategy[Any]]
+    siblings: ClassVar[Collection[str]] = ()
 
     def test_the_host_accepts_it(self) -> None:
         """Its name is an identifier that is not taken, and its stage is one."""
@@ -41,7 +52,12 @@ class StrategyContract:
     @pytest.mark.parametrize("blocks", SIZES)
     def test_plans_are_legal_at_both_ends_of_every_knob(self, blocks: int) -> None:
         """Every corner of the knobs' ranges is a plan that obeys the rules, and so are the start values."""
-        self._compose(preferred_values({}), blocks)
+        drawn = {tuple(self._compose(preferred_values({}), blocks).knobs) for _ in range(AGAIN)}
+        if len(drawn) > 1:
+            pytest.fail(
+                f"{self._who}: sample must draw the same knobs for the same values, but it drew "
+                f"{' and then '.join(map(', '.join, sorted(drawn)[:2]))}: draw no random numbers of your own"
+            )
         seen = sum(1 for _ in self._composed(blocks))
         if not seen:
             pytest.fail(f"{self._who} must allow at least one plan for {blocks} blocks, but there is none")
@@ -50,7 +66,8 @@ class StrategyContract:
     def test_only_its_own_stage_is_written(self, blocks: int) -> None:
         """All other parts of the plan come back as they were given."""
         for before, knobs in self._sampled(blocks):
-            after = self.strategy.apply(before, knobs)
+            with limited(CALL_SECONDS):
+                after = self.strategy.apply(before, knobs)
             if not isinstance(after, TrialPlan):
                 pytest.fail(f"{self._who}: apply must return a TrialPlan, but it returned {after!r}: end it with one")
             for part in ("model", "task", *Stage):
@@ -105,6 +122,67 @@ class StrategyContract:
                     f"{_difference(plan, back)}"
                 )
 
+    def test_every_knob_has_an_effect(self) -> None:
+        """A knob that changes no plan costs a search trials that tell nothing."""
+        others = [] if self.strategy.stage is Stage.DATA else [Mixed()]
+        task = replace(example_task(), augment=("flip", "shift"))
+
+        def composed_of(source: ValueSource) -> Composed:
+            return composed_by(self.strategy, source, example_model(SIZES[-1]), task, others=others)
+
+        knobs, acting = dict[str, Knob](), set[str]()
+        for seed in range(LOOKS):
+            base = composed_of(random_values(random.Random(seed)))
+            own = {name: knob for name, knob in base.knobs.items() if name.startswith(f"{self.strategy.name}.")}
+            knobs |= {name: knob for name, knob in own.items() if not knob.fixed}
+            for name in own.keys() - acting:
+                changed = (composed_of(preferred_values({**base.values, name: end})) for end in _ends(own[name]))
+                acting |= {name} if any(one.plan.key() != base.plan.key() for one in changed) else set()
+        idle = knobs.keys() - acting
+        if idle:
+            pytest.fail(
+                f"{self._who}: every knob must change the plan, but {min(idle)} changes none: write it into the plan "
+                "in `apply`, or draw it only where it acts"
+            )
+
+    def test_its_start_does_nothing(self) -> None:
+        """A study starts with the start values of all strategies at once: each adds nothing until it is drawn."""
+        own = {Stage.SHAPE, Stage.HEADS, Stage.LOSS} & {self.strategy.stage}
+        if not own:
+            pytest.skip(f"not applicable: a plan always has a {self.strategy.stage.value}")
+        plan = self._compose(preferred_values({}), SIZES[-1]).plan
+        for stage in own:
+            if getattr(plan, stage) != getattr(TrialPlan(plan.model, plan.task, split=0), stage):
+                pytest.fail(
+                    f"{self._who}: start values must leave the {stage.value} of a plan as it is, but they give "
+                    f"{getattr(plan, stage)}: give a knob the start that does nothing, and list plans to try first in "
+                    "`anchors`"
+                )
+
+    def test_its_anchors_are_values_of_knobs(self) -> None:
+        """One that names no knob, or a value that it cannot have, would not be tried, or as another plan."""
+        if type(self.strategy).anchors is Strategy.anchors:
+            pytest.skip("not applicable: it has none")
+        for blocks in SIZES:
+            model = example_model(blocks)
+            with limited(CALL_SECONDS):
+                anchors = list(self.strategy.anchors(model))
+            knobs = self._knobs(blocks) if anchors else {}
+            for anchor in anchors:
+                self._check_anchor(anchor, knobs)
+                self._compose(preferred_values(anchor), blocks)
+
+    def test_it_names_strategies_that_there_are(self) -> None:
+        """What is misspelt in `excludes` or `after` is neither excluded nor waited for."""
+        known = {*installed_host().strategies, *self.siblings}
+        for attribute in ("excludes", "after"):
+            for name in sorted({*getattr(self.strategy, attribute)} - known):
+                if alike := get_close_matches(name, known, n=1, cutoff=ALIKE):
+                    pytest.fail(
+                        f"{self._who}: {attribute} must name strategies, but there is no {name!r}: did you mean "
+                        f"{alike[0]!r}?"
+                    )
+
     def test_sampling_and_applying_need_no_tensor_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Composing plans is arithmetic; a lowering is the place to import a tensor library."""
         for name in TENSOR_LIBRARIES:
@@ -135,6 +213,34 @@ class StrategyContract:
         """Yield the plans at the corners of the knobs, for a model of which the first half is frozen."""
         return corners_of(self.strategy, example_model(blocks), example_task())
 
+    def _knobs(self, blocks: int) -> dict[str, list[Knob]]:
+        """Return the knobs of its own and of all other strategies, by name; one may have several ranges."""
+        model, task, knobs = example_model(blocks), example_task(), dict[str, list[Knob]]()
+        for strategy in (*installed_host().strategies.values(), self.strategy):
+
+            def sample(source: ValueSource, strategy: Strategy[Any] = strategy) -> None:
+                with limited(CALL_SECONDS):
+                    strategy.sample(Draw(source, strategy.name, task=task), model)
+
+            for drawn in corners(sample, most=MOST_CORNERS):
+                for name, knob in drawn.items():
+                    knobs.setdefault(name, []).append(knob)
+        return knobs
+
+    def _check_anchor(self, anchor: object, knobs: Mapping[str, list[Knob]]) -> None:
+        if not isinstance(anchor, Mapping):
+            pytest.fail(f"{self._who}: anchors must be values of knobs by name, but one is {anchor!r}: give mappings")
+        scopes = {name.partition(".")[0] for name in knobs}
+        for name, value in anchor.items():
+            scope, _, knob = str(name).partition(".")
+            alike = get_close_matches(str(name), knobs, n=1, cutoff=ALIKE)
+            if name not in knobs and not knob.startswith("by") and (scope in scopes or alike):
+                meant = f": did you mean {alike[0]!r}?" if alike else ": correct the name"
+                pytest.fail(f"{self._who}: anchors must name knobs, but there is no {name!r}{meant}")
+            ranges = [own.legal or own if isinstance(own, Choice) else own for own in knobs.get(name, ())]
+            if ranges and not any(is_legal(own, value) for own in ranges):
+                pytest.fail(f"{self._who}: anchors must give values that knobs have, got {value!r}, but {ranges[0]}")
+
     def _sampled(self, blocks: int) -> Iterator[tuple[TrialPlan, Any]]:
         """Yield the knobs at the corners, and a plan to apply them to in which every other part is set."""
         model = example_model(blocks)
@@ -151,10 +257,16 @@ class StrategyContract:
         drawn: list[Any] = []
 
         def sample(source: ValueSource) -> None:
-            drawn.append(self.strategy.sample(Draw(source, self.strategy.name), model))
+            with limited(CALL_SECONDS):
+                drawn.append(self.strategy.sample(Draw(source, self.strategy.name), model))
 
         for _ in corners(sample, most=MOST_CORNERS):
             yield plan, drawn[-1]
+
+
+def _ends(knob: Knob) -> tuple[Scalar, ...]:
+    """Return values of a knob that are far from each other."""
+    return knob.options if isinstance(knob, Choice) else (knob.low, knob.middle(), knob.high)
 
 
 def _difference(one: Any, other: Any, where: str = "plan") -> str:

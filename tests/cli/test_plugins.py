@@ -1,5 +1,6 @@
 """`tuner plugins why`: why a plugin or a strategy takes no part."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from tests.cli.printed import printed_json
 from tests.cli.tiny_task import Cli
 from tests.plugin.installed import STRATEGY, install
+from tuner.cli.run import _file_of
+from tuner.results.records.config import RunRequest
 
 
 @pytest.fixture
@@ -74,3 +77,17 @@ def test_why_knows_local_plugins_and_names_what_is_near(site: Path, cli: Cli, tm
     code, line = cli("plugins", "why", "freezer")
     assert code == 1
     assert line.startswith("tuner: no plugin and no strategy is called 'freezer' (did you mean 'freeze'?); there are: ")
+
+
+def test_a_task_of_a_local_plugin_is_not_beaten_by_a_folder_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "from tuner.plugin import hookimpl\n\n@hookimpl\ndef tuner_tasks():\n    return {'rows': dict}\n"
+    (tmp_path / "offers_rows.py").write_text(source)
+    (tmp_path / "rows").mkdir()
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert _file_of("rows", RunRequest(plugins=(tmp_path / "offers_rows.py",))) == "rows"
+    finally:
+        sys.modules.pop("offers_rows", None)
+    assert "task: rows, of a plugin; ./rows is the folder of this name" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from tuner.backends.extensions import HOOKS
 from tuner.plan.example import example_model, example_task
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.info import ModelInfo
-from tuner.plan.parts import DataEdit, LossTerm, Stage, TailEdit
+from tuner.plan.parts import DataEdit, LossTerm, RuntimePlan, Stage, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.plugin import Draw, Strategy, hookimpl
+from tuner.plugin import Draw, Strategy, TorchBackend, hookimpl
 from tuner.plugin.compose import compose
 from tuner.plugin.core import build_host
 from tuner.plugin.sources import preferred_values
@@ -110,3 +111,15 @@ def test_where_no_tail_trains_nothing_is_added_to_its_loss() -> None:
     plan = replace(PLAIN, split=2, loss=(LossTerm("l2", 1.0),))
     assert normal_form(plan).loss == plan.loss
     assert normal_form(replace(plan, heads=HeadsPlan("exits-only", (Exit(1, 8),)))).loss == ()
+
+
+def test_a_backend_takes_what_plugins_add_to_another_one() -> None:
+    class Mine(TorchBackend):
+        name, lowers_as = "mine", "torch"
+
+    offering = SimpleNamespace(tuner_backends=hookimpl(lambda: [Mine()]))
+    host = build_host({"adding": Adding("tuner_lowerings", "bends"), "mine": offering}, installed=False)
+    plan = replace(USING["tuner_lowerings"]("bends"), runtime=RuntimePlan("mine"))
+    assert host.extensions("mine").lacking(plan) is None
+    assert host.clashes() == []
+    assert "bends" not in host.extensions("onnxruntime").lowerings

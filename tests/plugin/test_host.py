@@ -203,7 +203,7 @@ def test_an_observer_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) 
     assert seen == [RECORD, RECORD]
     line = Careless.tuner_trial_done.__code__.co_firstlineno + 2
     said = [record.getMessage() for record in caplog.records]
-    assert said == [f"plugin careless: tuner_trial_done raised ZeroDivisionError:  (test_host.py, line {line})"]
+    assert said == [f"plugin careless: tuner_trial_done raised ZeroDivisionError: (test_host.py, line {line})"]
 
 
 def test_what_is_not_installed_is_named_with_the_nearest() -> None:

@@ -251,6 +251,8 @@ class Backend(ABC):
     """Carries plans out. One instance serves any number of tasks; it keeps nothing."""
 
     name: ClassVar[str]
+    #: A backend whose tail edits, terms, optimisers and measures it takes too: one that it opens the same tails as.
+    lowers_as: ClassVar[str] = ""
     #: Modules worth importing once in the process that children are forked from.
     preload: ClassVar[Sequence[str]] = ()
 

@@ -91,7 +91,8 @@ def _file_of(task: str, request: RunRequest) -> str:
         return task
     from tuner.plugin.core import build_host
 
-    if task in build_host().tasks:
+    if task in build_host(local=map(str, request.plugins)).tasks:
+        note(f"task: {task}, of a plugin; ./{task} is the folder of this name")
         return task
     out = None if request.out is None else Path(request.out)
     file = str(draft.load()(task, out, note, request.models))

@@ -61,6 +61,9 @@ def sorted_settings(owner: str, settings: object) -> tuple[tuple[str, Scalar], .
             f"{owner}: settings must be pairs of a name and a number, a string or a Boolean, got {settings!r}: "
             "divide a list or a table into several settings"
         )
+    for name, value in settings:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise PlanError(f"{owner}: the setting {name} must be a finite number, got {value}: give another one")
     return tuple(sorted(((name, value) for name, value in settings), key=lambda pair: pair[0]))
 
 

@@ -16,7 +16,8 @@ from tuner.backends.lowering import (
 )
 from tuner.backends.measuring import Answers, Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
-from tuner.errors import TunerError
+from tuner.backends.torch.backend import TorchBackend
+from tuner.errors import TunerError, UnsupportedError
 from tuner.plan.heads import Against, Exit, HeadsMode, HeadsPlan, head_macs, linear_inputs
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import (
@@ -32,27 +33,35 @@ from tuner.plan.parts import (
     TailEdit,
 )
 from tuner.plan.trial import TrialPlan
+from tuner.planner.device import FirstSteps, Rates
+from tuner.planner.memory.step import StepPlan
+from tuner.plugin import ridge
 from tuner.plugin.hookspecs import API, hookimpl
 from tuner.plugin.knobs import Draw
 from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener, StudyReader
+from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome, TrialRecord
 from tuner.results.scores.objectives import Objective, objective
-from tuner.task import Task
+from tuner.store.store import Store
+from tuner.task import ArraySamples, Domain, InputDefaults, InputSpec, ModelSpec, Task
 from tuner.task.reader import TaskReader
 
 __all__ = [
     "API",
     "Against",
     "Answers",
+    "ArraySamples",
     "Backend",
     "BlockInfo",
     "CachePlan",
     "Candidates",
+    "ClassCounts",
     "Completing",
     "CompletingInputs",
     "DataEdit",
     "DataPlan",
+    "Domain",
     "Draw",
     "EditTraits",
     "Evolving",
@@ -60,8 +69,11 @@ __all__ = [
     "Exported",
     "Extensions",
     "Filling",
+    "FirstSteps",
     "HeadsMode",
     "HeadsPlan",
+    "InputDefaults",
+    "InputSpec",
     "LossFunction",
     "LossInputs",
     "LossTerm",
@@ -69,9 +81,11 @@ __all__ = [
     "Measure",
     "MeasuredTrial",
     "ModelInfo",
+    "ModelSpec",
     "Objective",
     "OptimiserFactory",
     "Outcome",
+    "Rates",
     "RecipePlan",
     "RuntimePlan",
     "Scalar",
@@ -80,6 +94,8 @@ __all__ = [
     "Solver",
     "SolverInputs",
     "Stage",
+    "StepPlan",
+    "Store",
     "Strategy",
     "StudyOpener",
     "StudyReader",
@@ -89,13 +105,16 @@ __all__ = [
     "Task",
     "TaskInfo",
     "TaskReader",
+    "TorchBackend",
     "Training",
     "Trial",
     "TrialPlan",
     "TrialRecord",
     "TunerError",
+    "UnsupportedError",
     "head_macs",
     "hookimpl",
     "linear_inputs",
     "objective",
+    "ridge",
 ]

@@ -151,11 +151,15 @@ class Host:
         """Return what plugins add to a backend; one whose hook raises, or returns what it may not, adds nothing."""
         collected: dict[str, dict[str, Any]] = {}
         owners: dict[What, tuple[str, ...]] = {}
+        further = getattr(self.backends.get(backend), "lowers_as", "")
+        names = (further, backend) if further else (backend,)
         for hook, (part, what) in HOOKS.items():
             own = collected[part] = {}
             for implementation in self._implementations(hook):
+                offered = dict[str, Any]()
                 try:
-                    offered = self._realised(hook, implementation, backend)
+                    for name in names:
+                        offered |= self._realised(hook, implementation, name)
                 except PluginError as error:  # of a backend that was loaded after the plugin
                     self.problems.append(f"plugin {implementation.plugin_name}: {error}")
                     continue

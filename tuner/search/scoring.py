@@ -101,7 +101,8 @@ def scored_record(
     wanted = dict.fromkeys([*(objective.name for objective in setting.objectives), "train_seconds", "peak_bytes"])
     missing = [name for name in wanted if not math.isfinite(values.get(name, math.nan))]
     if missing:
-        reason = f"it gave no finite value of {', '.join(missing)}"
+        raised = (note for note in outcome.notes if note.startswith("measure "))
+        reason = "; ".join([f"it gave no finite value of {', '.join(missing)}", *raised])
         return replace(base, reason=reason, notes=notes, constraint={"failed": 1.0})
     state: TrialState = "stopped" if outcome.stopped else "done"
     limits = setting.limits

@@ -4,18 +4,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.errors import TunerError
+from tuner.plan.example import example_model, example_task
 from tuner.plan.info import ModelInfo, TaskInfo
-from tuner.plan.parts import LossTerm, Stage, TailEdit
+from tuner.plan.parts import DataPlan, LossTerm, Stage, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.compose import Composed, compose
+from tuner.plugin.compose import Composed, StrategyError, compose
 from tuner.plugin.knobs import Draw, ValueSource
 from tuner.plugin.sources import corners
 from tuner.plugin.strategy import Strategy
 
 #: Runs through a strategy's corners, per model; the ends of every knob come first.
 MOST_CORNERS = 48
+#: Blocks of the model that is composed for.
+MOST_BLOCKS = 4
 #: Kind of what stands for another plugin's.
 OTHER = "another"
+#: Kind of what stands for another plugin's that changes while it trains.
+CHANGING = "another-changing"
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,19 @@ class Frozen(Strategy[None]):
     def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
         """Cut."""
         return replace(plan, split=int(plan.model.num_blocks * self.share))
+
+
+class Mixed(Strategy[None]):
+    """Mixes in global samples, which some knobs are about."""
+
+    name, stage = "mixed", Stage.DATA
+
+    def sample(self, draw: Draw, model: ModelInfo) -> None:
+        """Draw nothing."""
+
+    def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
+        """Mix in some of each class."""
+        return replace(plan, data=DataPlan(alpha=0.05))
 
 
 @dataclass(frozen=True)
@@ -83,3 +102,11 @@ def corners_of(
 
     for _ in corners(run, most=MOST_CORNERS):
         yield plans[-1]
+
+
+def composes(strategy: Strategy[Any]) -> bool:
+    """Return whether a strategy composes plans at all its corners."""
+    try:
+        return bool([*corners_of(strategy, example_model(MOST_BLOCKS), example_task())])
+    except (TunerError, StrategyError):
+        return False

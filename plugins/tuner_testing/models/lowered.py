@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
+from tuner.backends.lowering import Completing, Evolving
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.open.load import OpenModel, load
@@ -22,6 +25,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
+from tuner.backends.torch.trial.edits.completed import complete
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
@@ -129,6 +133,14 @@ class LoweredTail:
         """Return what is scored and exported."""
         return self.edits.finish(self.example[:1])
 
+    def completed(self) -> bool:
+        """Complete the trained tail, of which half of the samples are the user's; return whether weights are set."""
+        if not any(isinstance(module, Completing) for module in self.tail.modules()):
+            return True
+        before = self.state()
+        complete(self._task, self.tail, self.plan, replace(self._inputs, local_rows=TRAIN // 2))
+        return bool(self.changes(before))
+
     def reopened(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
         """Return the tail that a trained state belongs to, as an export makes it."""
         if self.edits.given is not None:
@@ -138,6 +150,35 @@ class LoweredTail:
             fuse(again)
         again.load_state_dict(state)
         return again
+
+    def saved(self, module: nn.Module, folder: Path) -> dict[str, torch.Tensor]:
+        """Return a module's state as it is read back from the file that a trial writes."""
+        save_file({name: value.contiguous() for name, value in module.state_dict().items()}, folder / "tail")
+        read: dict[str, torch.Tensor] = load_file(folder / "tail")
+        return read
+
+    def saved_twice(self, module: nn.Module) -> tuple[str, str] | None:
+        """Return two names of one tensor of a module's state; None where there are none."""
+        names: dict[tuple[int, int], str] = {}
+        for name, value in module.state_dict().items():
+            place = (value.data_ptr(), value.numel())
+            if value.numel() and names.setdefault(place, name) != name:
+                return names[place], name
+        return None
+
+    def strange_names(self, module: nn.Module) -> list[str]:
+        """Return the names of weights that only one of a module and the given tail has."""
+        return sorted({*module.state_dict()} ^ {*self.given.state_dict()})
+
+    def adapted(self) -> dict[str, bool]:
+        """Return whether each weight trains that a parametrisation with weights of its own adapts, by its layer."""
+        lists = [(name, one) for name, one in self.tail.named_modules() if isinstance(one, ParametrizationList)]
+        own = {name: [value for part in one for value in part.parameters()] for name, one in lists}
+        return {
+            name: any(value.requires_grad for value in one.parameters(recurse=False))
+            for name, one in lists
+            if any(value.requires_grad for value in own[name])
+        }
 
     def prefix_changes(self) -> list[str]:
         """Return the names of the frozen blocks' weights and buffers that are not as they were given."""
@@ -220,6 +261,15 @@ def _difference(one: torch.Tensor, other: torch.Tensor | Floats) -> float:
 def wrapped(tail: Any, _settings: Mapping[str, Any]) -> nn.Module:
     """Put the tail inside another module, as a dropout in front of it does."""
     return nn.Sequential(nn.Dropout(0.1), tail.module)
+
+
+class Changing(nn.Sequential, Evolving):
+    """A tail inside a module that changes while it trains."""
+
+
+def changing(tail: Any, _settings: Mapping[str, Any]) -> nn.Module:
+    """Put the tail inside a module that changes while it trains, and has names of its own."""
+    return Changing(tail.module)
 
 
 def _opened() -> OpenModel:

@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -295,3 +296,14 @@ def test_an_observer_that_takes_long_is_named_once(
             host.trial_done("run", TrialRecord(0, "done", None))
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == "plugin sleepy: tuner_trial_done took 0.0 s; the study waits for it"
+
+
+def test_the_module_of_a_local_plugin_is_imported_by_its_name(tmp_path: Path) -> None:
+    """A task's `model.factory` then names no path; a name that means another module stays that one's."""
+    path, taken = local(tmp_path / "tuner_named_here.py"), local(tmp_path / "fractions.py")
+    try:
+        build_host(local=[path, taken])
+        assert import_module("tuner_named_here").__file__ == str(path)
+        assert import_module("fractions").Fraction
+    finally:
+        sys.modules.pop("tuner_named_here", None)

@@ -14,12 +14,14 @@ COUNT = itertools.count()
 TRAITS = EditTraits()
 
 class Bias(Strategy):
-    name, stage = "bias", Stage.SHAPE
+    name, stage = "seeded", Stage.SHAPE
 
     def sample(self, draw, model):
-        return draw.integer("full", 1, model.num_blocks)
+        return draw.choice("used", (False, True)) and draw.integer("full", 1, model.num_blocks)
 
     def apply(self, plan, full):
+        if not full:
+            return plan
         return replace(plan, shape=(*plan.shape, TailEdit.of("bias", TRAITS, full=full)))
 
 def lowered(tail, settings):
@@ -40,6 +42,8 @@ def tuner_lowerings(backend):
 DRAW = '"full", 1, model.num_blocks'
 RETURN, TRAITS = "    return tail.module\n", "TRAITS = EditTraits()"
 SAME = "return self.inner(value)"
+MEMBER, ANCHORED = "    def sample(", "its anchors are values of knobs"
+ANCHORS = "    def anchors(self, model):\n        return [{}]\n\n"
 OWN = "TRAITS = EditTraits(keeps_weights=False)"
 #: A module around the tail; what it does in `forward` is the fault.
 AROUND = """
@@ -85,7 +89,16 @@ FAULTS = {
     "misspelt hook": Fault({"def tuner_strategies": "def tuner_strategy"}, host="no hook 'tuner_strategy' .did you"),
     "unmarked hook": Fault({"@hookimpl\ndef tuner_low": "def tuner_low"}, host="tuner_lowerings is not marked"),
     "misspelt argument": Fault({"lowerings(backend)": "lowerings(backends)"}, host="no argument 'backends'.*takes b"),
-    "a name taken": Fault({'name, stage = "bias"': 'name, stage = "recipe"'}, host="strategy 'recipe' .* is taken"),
+    "a name taken": Fault({'"seeded", ': '"recipe", '}, host="strategy 'recipe' .* is taken"),
+    "the name of a stage": Fault({'"seeded", ': '"shape", '}, host="'shape' must not have the name of a stage, whose"),
+    "a first-party name taken": Fault(
+        {'"seeded", ': '"freeze", '},
+        kit={"the host loads it": "it is refused: strategy 'freeze' has a name that is taken by plugin 'freeze': ren"},
+    ),
+    "a first-party kind taken": Fault(
+        {'{"bias": lowered}': '{"low-rank": lowered}'},
+        kit={"the host loads it": "tail edit 'low-rank' is a kind that plugin 'lora' realises: rename it"},
+    ),
     "stage a string": Fault({"Stage.SHAPE": '"shape"'}, host="must set stage to a tuner.plugin.Stage, got 'shape'"),
     "slow import": Fault(
         {"import itertools": "import itertools, time\ntime.sleep(1)"},
@@ -103,16 +116,14 @@ FAULTS = {
     ),
     "a foreign stage": Fault(
         {"return replace(plan, ": "return replace(plan, split=1, "},
-        kit={STAGE: "strategy 'bias' may write 'shape' only, but it wrote 'split'"},
+        kit={STAGE: "strategy 'seeded' may write 'shape' only, but it wrote 'split'"},
     ),
     "returns no plan": Fault(
         {"return replace(plan, ": "replace(plan, "}, kit={STAGE: "apply must return a TrialPlan, but it returned None"}
     ),
     "a range that depends on a knob": Fault(
         {DRAW: '"full", 1, draw.integer("most", 1, model.num_blocks)'},
-        kit={
-            "no range depends on another knob": r"must draw bias\.full from one range, .* draw a fraction and scale it"
-        },
+        kit={"no range depends on another knob": r"draw seeded\.full from one range, .* draw a fraction and scale it"},
     ),
     "writes a list": Fault(
         {"(*plan.shape, ": "[*plan.shape, ", "full=full))": "full=full)]"},
@@ -122,7 +133,35 @@ FAULTS = {
         {"full=full": "full=None"}, kit={SAVES: "settings must be pairs of a name and a number, .*None"}
     ),
     "a setting that is not itself": Fault(
-        {"full=full": "full=float('nan')"}, kit={SAVES: "same after being saved and read, but they differ: plan.shape"}
+        {"full=full": "full=float('nan')"}, kit={LEGAL: "the setting full must be a finite number, got nan: give"}
+    ),
+    "sample never returns": Fault(
+        {"return draw.choice": "while True: pass\n        return draw.choice"},
+        kit={LEGAL: r"sample took longer than 2 s \(tuner_seeded.py, line 1"},
+    ),
+    "draws at random": Fault(
+        {"return draw.choice": 'next(COUNT) % 2 and draw.choice("x", (1, 2))\n        return draw.choice'},
+        kit={LEGAL: r"must draw the same knobs for the same values, but it drew seeded\.used and then seeded\.x"},
+    ),
+    "a knob without effect": Fault(
+        {"full=full": "full=1"},
+        kit={"every knob has an effect": r"change the plan, but seeded\.full changes none"},
+    ),
+    "starts with an edit": Fault(
+        {"(False, True)": "(True, False)"},
+        kit={"its start does nothing": "must leave the shape of a plan as it is, but they give .* list plans to try f"},
+    ),
+    "excludes a misspelt name": Fault(
+        {MEMBER: '    excludes = frozenset({"grwoth", "a_stranger"})\n\n' + MEMBER},
+        kit={"it names strategies that there are": "there is no 'grwoth': did you mean 'growth'"},
+    ),
+    "an anchor of an unknown knob": Fault(
+        {MEMBER: ANCHORS.format('{"seeded.used": True, "seeded.ful": 1}') + MEMBER},
+        kit={ANCHORED: r"must name knobs, but there is no 'seeded\.ful': did you mean 'seeded\.full'"},
+    ),
+    "an anchor out of range": Fault(
+        {MEMBER: ANCHORS.format('{"seeded.used": True, "recipe.epochs": 1000}') + MEMBER},
+        kit={ANCHORED: r"values that knobs have, got 1000, but recipe\.epochs in \[1, 200\]"},
     ),
     "composes with tensors": Fault(
         {"full=full": "full=full * bool(__import__('onnxruntime'))"},
@@ -137,8 +176,8 @@ FAULTS = {
     "no strategy emits the kind": Fault({'{"bias": lowered}': '{"bais": lowered}'}, kit={MADE: "'bais': a strategy"}),
     "raises while lowering": Fault(
         {RETURN: "    return tail.modul\n"},
-        kit={MADE: r"AttributeError: .*'modul' \(tuner_seeded.py, line 23\)"},
-        trial=r"AttributeError: .*'modul' \(tuner_seeded.py, line 23\)",
+        kit={MADE: r"AttributeError: .*'modul' \(tuner_seeded.py, line 25\)"},
+        trial=r"AttributeError: .*'modul' \(tuner_seeded.py, line 25\)",
     ),
     "returns None": Fault(
         {RETURN: "    tail.module\n"},
@@ -243,8 +282,64 @@ FAULTS = {
         {RETURN: around("return self.inner(value) * (1 if value.sum() > 0 else 1)")},
         kit={"its traits are true": "step must be traceable, but .* or give it EditTraits.traceable=False"},
     ),
-    "exports much": Fault(
-        {TRAITS: OWN, RETURN: around(f"{SAME} + self.much.sum()", "self.register_buffer('much', torch.zeros(10000))")},
-        kit={"its export computes the same": "export must take at most 1.2 × .* merge what was trained"},
+    "cannot be exported": Fault(
+        {
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, traceable=False)",
+            RETURN: around("return self.inner(value) * (1 if value.sum() > 0 else 1)"),
+        },
+        kit={"its export computes the same": "the trained tail must be exported as ONNX, but: "},
+    ),
+    "a setting that nobody reads": Fault(
+        {'settings["full"]': "1"},
+        kit={"every setting is read": "every setting must be read, but 'full' is not: use"},
+    ),
+    "an edit without effect": Fault(
+        {"value.ndim == 1": "True"}, kit={"it makes a difference": "the tail trains as without it: is it ever used"}
+    ),
+    "an adapter next to a weight that trains": Fault(
+        {
+            RETURN: "    import torch\n"
+            "    class Added(torch.nn.Module):\n"
+            "        def __init__(self, weight):\n"
+            "            super().__init__()\n"
+            "            self.added = torch.nn.Parameter(torch.zeros_like(weight))\n"
+            "        def forward(self, weight):\n"
+            "            return weight + self.added\n"
+            "    weight = tail.head.weight\n"
+            "    torch.nn.utils.parametrize.register_parametrization(tail.head, 'weight', Added(weight))\n" + RETURN
+        },
+        kit={"what it adapts is frozen": "a weight with an adapter must be frozen, but .*5.*weight' trains too"},
+    ),
+    "an evolving wrapper that says that it keeps the weights": Fault(
+        {
+            "EditTraits, Stage": "EditTraits, Evolving, Stage",
+            TRAITS: "TRAITS = EditTraits(traceable=False)",
+            RETURN: around(SAME).replace("Around(torch.nn.Module)", "Around(torch.nn.Module, Evolving)"),
+        },
+        kit={SAVED: "must be the model's own weights, but .* give the edit EditTraits.keeps_weights=False"},
+    ),
+    "a completing that sets nothing": Fault(
+        {
+            "EditTraits, Stage": "Completing, EditTraits, Stage",
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, keeps_given=True)",
+            RETURN: around(SAME).replace(
+                "(torch.nn.Module):", "(torch.nn.Module, Completing):\n        complete = lambda self, samples: ()"
+            ),
+        },
+        kit={"something trains and what it froze stays": "must set weights when training ends, but none moved"},
+    ),
+    "a solver that registers its layer twice": Fault(
+        {
+            "EditTraits, Stage": "EditTraits, Solver, Stage",
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, solves=True)",
+            RETURN: around(SAME, "self.layer = tail.head").replace(
+                "(torch.nn.Module):",
+                "(torch.nn.Module, Solver):\n        solve = lambda self, samples: self.change()\n"
+                "        def change(self):\n"
+                "            self.layer.weight.data.mul_(2)\n",
+            ),
+        },
+        kit={SAVED: "each weight must be saved once, but 'layer.weight' is 'inner.5.weight'"},
+        trial="Some tensors share memory",
     ),
 }

@@ -32,7 +32,10 @@ def test_a_plugin_is_checked_by_the_name_of_its_entry_point(capsys: pytest.Captu
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "freeze:"
     assert "  strategy freeze (__init__.py, line " in "\n".join(printed)
-    assert printed[-1] == f"{len(printed) - 4} of {len(printed) - 4} rules held"
+    held = [line for line in printed if line.startswith("    held ")]
+    there = [line for line in printed if line.startswith("    not applicable ")]
+    assert "      it measures nothing" in printed
+    assert printed[-1] == f"{len(held)} of {len(held) + len(there)} rules held, {len(there)} do not apply"
 
 
 @pytest.mark.usefixtures("clean")
@@ -52,7 +55,7 @@ def test_a_broken_rule_is_told_with_its_place_and_the_way_out(
     assert "checking the plugin" in err
     assert err.endswith(f"tuner: {path} breaks 1 of {len(report['rules'])} rules: correct what is listed above\n")
     assert call(["plugins", "check", str(path)]) == 1
-    assert "    broken       the host loads it\n      plugin 'tuner_checked' must be" in capsys.readouterr().out
+    assert "    broken         the host loads it\n      plugin 'tuner_checked' must be" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("clean")
@@ -72,7 +75,8 @@ def test_a_folder_of_a_package_is_checked(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "__init__.py").write_text(OBJECTIVE)
     report = check_plugin(str(folder))
-    assert (report.held, report.broken) == (9, 0)
+    assert (report.held, report.broken) == (7, 0)
+    assert [rule.verdict for rule in report.rules].count("not applicable") == 2
     assert {rule.subject for rule in report.rules} == {"plugin", "objective train_joules"}
 
 
@@ -85,6 +89,15 @@ def test_a_fault_is_reported_once_and_the_rules_behind_it_are_not_checked(tmp_pa
     assert [verdict for verdict, _ in found] == ["broken", "not checked", "not checked", "not checked"]
     assert [message for _, message in found if message] == ["ZeroDivisionError: division by zero"]
     assert report.broken == 1
+
+
+@pytest.mark.usefixtures("clean")
+def test_nothing_is_held_of_a_plugin_that_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tuner_checked.py"
+    path.write_text(f"{GOOD}\n@hookimpl\ndef tuner_commands():\n    return []\n")
+    report = check_plugin(str(path))
+    assert (report.held, report.broken) == (0, 1)
+    assert {rule.verdict for rule in report.rules} == {"broken", "not checked"}
 
 
 @pytest.mark.parametrize(

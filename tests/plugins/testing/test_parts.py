@@ -69,6 +69,12 @@ SELECTORS = [
     ),
     selector(changing, "the_same_candidates_give_the_same_choice", "draw at random by candidates"),
     selector(normalising_in_place, "the_candidates_stay_as_they_are", "change a copy"),
+    (
+        DataContract,
+        {"selector": staticmethod(lambda candidates, _settings: first(candidates)), "settings": {"share": 0.5}},
+        "every_setting_is_read",
+        "a selector: every setting must be read, but 'share' is not",
+    ),
     selector(dividing_by_zero, "samples_that_are_all_alike_are_chosen_once_each", "invalid value"),
 ]
 
@@ -107,6 +113,12 @@ LOSSES = [
         "must not depend on the other samples",
     ),
     loss(valued, "it_can_be_traced", "must be traceable"),
+    (
+        LossContract,
+        {"term": LossTerm("bad", 1.0, (("power", 2.0),)), "losses": {"bad": lambda batch, _settings: size(batch)}},
+        "every_setting_is_read",
+        "loss term 'bad': every setting must be read, but 'power' is not",
+    ),
 ]
 
 
@@ -172,6 +184,12 @@ def only_once() -> Callable[[], Any]:
     return begin
 
 
+def zeroing(trial: MeasuredTrial) -> float:
+    for value in trial.tail.parameters():
+        value.data.zero_()
+    return 0.0
+
+
 def measure(begin: Callable[[], Any], check: str, message: str) -> Bad:
     return MeasureContract, {"measure": staticmethod(begin)}, check, message
 
@@ -181,6 +199,7 @@ MEASURES = [
         lambda: lambda _trial: None, "its_value_is_a_finite_number", "finite number, got None: offer it only where"
     ),
     measure(lambda: 1.0, "its_value_is_a_finite_number", r"return a function that ends it, but it returned 1\.0"),
+    measure(lambda: zeroing, "it_leaves_the_trial_as_it_is", "must leave trial.tail as it is, but '.*weight' changed"),
     measure(only_once(), "it_can_be_taken_again", "the counter is open"),
 ]
 BAD = [*OBJECTIVES, *SELECTORS, *LOSSES, *OPTIMISERS, *MEASURES]
@@ -201,6 +220,16 @@ def seconds() -> Callable[[MeasuredTrial], float]:
 
 class TestSeconds(MeasureContract):
     measure = seconds
+
+
+def worst_class() -> Callable[[MeasuredTrial], float]:
+    """Read what a real trial has, of both domains."""
+    domains = ("local", "global")
+    return lambda trial: min(right / of for one in domains for _, right, of in trial.outcome.classes[one].rows)
+
+
+class TestWorstClass(MeasureContract):
+    measure = worst_class
 
 
 def check_of(contract: type, part: Mapping[str, Any], check: str) -> Callable[..., None]:
@@ -253,7 +282,11 @@ def test_a_plugin_that_measures_is_held_to_the_contract(tmp_path: Path) -> None:
         path.write_text(source)
         rules = rules_of(import_file(path, "test"))
         of_measures = {rule.text for rule in rules if rule.subject.startswith("measure ")}
-        assert of_measures == {"its value is a finite number", "it can be taken again"}
+        assert of_measures == {
+            "its value is a finite number",
+            "it leaves the trial as it is",
+            "it can be taken again",
+        }
         return {rule.text: message for rule in rules if (message := rule.broken())}
 
     assert broken("tuner_one.py", MEASURING) == {}

@@ -1,6 +1,7 @@
 """`tuner plugins new`: a package that works as it is."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -25,11 +26,13 @@ def test_new_packages_pass_their_own_tests_and_are_loaded(own_cache: Path, tmp_p
     folders = {kind: tmp_path / f"demo_{kind}" for kind in kinds()}
     for kind, folder in folders.items():
         name = f"tuner_{folder.name}"
-        assert call(["plugins", "new", folder.name, "--kind", kind, "--out", str(folder)]) == 0
+        assert call(["plugins", "new", folder.name.replace("_", "-"), "--kind", kind, "--out", str(folder)]) == 0
         files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         common = {"pyproject.toml", "README.md", "space.toml", ".github/workflows/test.yml"}
         assert files == common | {f"{name}/__init__.py", f"{name}/py.typed", f"tests/test_{name}.py"}
         assert not [path for path in folder.rglob("*") if path.is_file() and "$name" in path.read_text()]
+        source = (folder / name / "__init__.py").read_text()
+        assert {*re.findall(r"(?:from|import) (tuner[\w.]*)", source)} - {"tuner.plugin"} <= {"tuner.models.digits"}
         host = build_host(local=[folder / name / "__init__.py"])
         host.check_local()
         assert host.problems == host.clashes() == []
@@ -57,8 +60,9 @@ def test_there_is_a_template_of_each_kind() -> None:
         ),
         (
             ("De-mo",),
-            "a plugin's name must be lower-case letters, digits and _, at most 64, got 'De-mo': give another one",
+            "a plugin's name must be lower-case letters, digits, _ and -, at most 64, got 'De-mo': give another one",
         ),
+        (("closed-form",), "the name 'closed_form' is taken by what is installed: give another one"),
         (("freeze",), "the name 'freeze' is taken by what is installed: give another one"),
         (("mine", "--out", "{here}"), "is not empty: give another folder with --out"),
     ],

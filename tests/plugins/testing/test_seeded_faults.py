@@ -11,16 +11,17 @@ from types import ModuleType
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from tests.plugins.testing.faults import FAULTS, GOOD, TRAITS, Fault
+from tests.plugins.testing.faults import FAULTS, GOOD, OWN, RETURN, SAME, TRAITS, Fault, around
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.errors import TunerError
-from tuner.plan.parts import EditTraits, RecipePlan, TailEdit
+from tuner.plan.parts import RecipePlan, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.store.store import Store
 from tuner.task.builtin import digits
 from tuner.task.info import task_info
+from tuner_testing import lowering
 from tuner_testing.lowering import LoweringContract
 from tuner_testing.rules import rules_of
 from tuner_testing.strategy import StrategyContract
@@ -58,7 +59,7 @@ def test_the_host_refuses(fault: Fault, module: Callable[..., ModuleType]) -> No
     host = build_host({"seeded": module(fault.edits)}, installed=False)
     (plugin,) = host.refused
     assert re.search(fault.host, plugin.refused), plugin.refused
-    assert "bias" not in host.strategies
+    assert "seeded" not in host.strategies
 
 
 @pytest.mark.slow
@@ -77,14 +78,13 @@ def test_the_kit_names(fault: Fault, module: Callable[..., ModuleType]) -> None:
 @pytest.mark.parametrize("fault", named_by("trial"))
 def test_the_trial_fails_and_the_study_goes_on(fault: Fault, module: Callable[..., ModuleType], tmp_path: Path) -> None:
     task = replace(digits(), model=replace(digits().model, pretrain=None))
-    host = build_host({"seeded": module(fault.edits)}, installed=False)
-    session = TorchBackend().open(task, host.extensions("torch"))
-    traits = EditTraits(keeps_weights=TRAITS not in fault.edits)
+    seeded = module(fault.edits)
+    session = TorchBackend().open(task, build_host({"seeded": seeded}, installed=False).extensions("torch"))
     plan = TrialPlan(
         session.model,
         task_info(task),
         split=2,
-        shape=(TailEdit.of("bias", traits, full=1),),
+        shape=(TailEdit.of("bias", seeded.TRAITS, full=1),),
         recipe=RecipePlan(epochs=1, batch_size=64),
     )
     with pytest.raises(TunerError, match=fault.trial):  # told in one line, and the record is `failed`
@@ -103,6 +103,19 @@ def test_a_contract_of_its_own_tries_given_edits_and_may_start_elsewhere(module:
     with pytest.raises(pytest.fail.Exception, match=r"lowering 'bias' \(from block 1, full 3\): before training"):
         contract.test_it_starts_as_the_given_model()
     type("Contract", (LoweringContract,), {**own, "starts_as_given": False})().test_it_starts_as_the_given_model()
+
+
+@pytest.mark.slow
+def test_a_tail_with_layers_of_its_own_may_be_larger(
+    module: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exported(plugin: ModuleType) -> str | None:
+        return next(rule for rule in rules_of(plugin) if rule.text == "its export computes the same").broken()
+
+    much = around(f"{SAME} + self.much.sum()", "self.register_buffer('much', torch.zeros(10000))")
+    assert exported(module({TRAITS: OWN, RETURN: much})) == ""
+    monkeypatch.setattr(lowering, "GRAPH_BYTES", -(10**6))
+    assert "must take at most 1.2 × the given tail's" in (exported(module({})) or "")
 
 
 def test_a_strategy_alone_is_held_to_its_name_and_to_a_light_import(
@@ -138,4 +151,4 @@ def test_every_rule_of_strategies_and_lowerings_has_a_fault() -> None:
         if name.startswith("test_")
     }
     assert rules - checked == {"importing the plugin loads no tensor library", "the host accepts it"}
-    assert len(rules) == 13 + 9 - 1  # both have that of the import
+    assert len(rules) == 16 + 13 - 1  # both have that of the import

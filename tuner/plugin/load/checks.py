@@ -13,6 +13,8 @@ from tuner.plugin.strategy import Strategy
 from tuner.results.scores.objectives import Objective
 
 V = TypeVar("V")
+#: Stages whose knobs (``shape.by``) would be those of a strategy that is called so; of the other three, ours are.
+_STAGES = {*Stage} - {Stage.CACHE, Stage.RECIPE, Stage.RUNTIME}
 
 
 def check_api(plugin: object) -> None:
@@ -50,6 +52,8 @@ def check_strategy(strategy: Strategy[Any]) -> None:
     name, stage = getattr(strategy, "name", None), getattr(strategy, "stage", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"a strategy's name must be an identifier, but {type(strategy).__name__} has {name!r}")
+    if name in _STAGES:
+        raise PluginError(f"strategy {name!r} must not have the name of a stage, whose knob is {name}.by: rename it")
     if not isinstance(stage, Stage):
         raise PluginError(f"strategy {name!r} must set stage to a tuner.plugin.Stage, got {stage!r}")
     for attribute, kind, rule in (

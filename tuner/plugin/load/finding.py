@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TypeVar
@@ -95,7 +97,12 @@ def local_plugin(given: str | Path | ModuleType) -> Found:
             return given
         if kind_of(path) != "file":
             raise PluginError(f"there is no file {path}: check the path, or put the file back")
-        return import_file(path, "plugin")
+        module = import_file(path, "plugin")
+        known = sys.modules.get(path.stem)
+        is_free = path.stem.isidentifier() and known is None and find_spec(path.stem) is None
+        if is_free or getattr(known, "__file__", None) == str(path):
+            sys.modules[path.stem] = module  # `model.factory` may name it without a path of this machine
+        return module
 
     name = path.parent.name if package else path.stem
     sources = sorted(path.parent.rglob("*.py")) if package and kind_of(path) == "file" else [path]

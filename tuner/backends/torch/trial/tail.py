@@ -12,6 +12,7 @@ from torch import nn
 from tuner.arrays import Floats, Labels
 from tuner.awake import CLOCK
 from tuner.backends.base import Trial
+from tuner.backends.lowering import LoweringError
 from tuner.backends.torch.features.fill import fill
 from tuner.backends.torch.features.int8 import prediction_costs
 from tuner.backends.torch.features.selection import Selection, are_apart
@@ -28,7 +29,7 @@ from tuner.backends.torch.trial.edits.solved import SolvedSteps
 from tuner.backends.torch.trial.inputs import TailInputs, augmenting, training_inputs, validation_inputs
 from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.backends.torch.trial.scoring import SCORE_BATCH, Scores, logits, require_finite, score, sizes
-from tuner.errors import DivergedError, TrainingError
+from tuner.errors import DivergedError, TrainingError, first_line
 from tuner.files import private_file, remove_parts
 from tuner.process_memory import PeakMeter
 from tuner.results.records.trial import HEAD_SOLVED, Outcome
@@ -123,7 +124,11 @@ class TailProcedure:
         tensors = {name: value.contiguous() for name, value in self.trained.state_dict().items()}
         remove_parts(path)
         with private_file(path) as part:
-            save_file(tensors, part, {**self.metadata, **(metadata or {})} or None)
+            try:
+                save_file(tensors, part, {**self.metadata, **(metadata or {})} or None)
+            except RuntimeError as error:  # of a weight with two names
+                kinds = ", ".join(edit.kind for edit in self.plan.shape)
+                raise LoweringError(kinds, f"its weights cannot be saved: {first_line(error)}") from error
         self.checkpoint.clear()
 
     def _train(self) -> TrainingLog:

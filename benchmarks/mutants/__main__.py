@@ -1,0 +1,173 @@
+"""Faults put into our own plugins, one at a time: the host, the kit or a trial names each, and none is silently wrong.
+
+Every fault of `benchmarks.mutants.changes` is put into every plugin of `NAMES` that has a place for it, into one. The
+mutant is loaded as an installed plugin is, in a process of its own. First the host may refuse it; then the rules of
+`tuner plugins check` are checked up to the first that is broken; at last it is trained on the digits. One that is named
+by none of them is silently wrong, unless it is no fault: `EQUIVALENT` says why. The table has the words of each.
+"""
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
+from benchmarks.mutants.changes import Mutant, mutants
+
+FOLDER = Path(__file__).parents[2] / "plugins"
+NAMES = (
+    *("bias", "branch", "cache", "closed_form", "coreset", "distill", "exits"),
+    *("freeze", "gdm", "growth", "lora", "resolution", "sparse"),
+)
+#: A rule that runs a process of its own, and the fault that it is checked of.
+SLOW_RULE, ABOUT = "importing it is quick and loads no tensor library", "a tensor library is imported"
+#: Seconds after which a mutant is given up.
+PATIENCE = 300
+#: The quick arm takes one of so many mutants.
+QUICK = 12
+NAMED = ("host", "kit", "trial")
+#: Mutants that are no faults, by plugin and fault, and why.
+EQUIVALENT: Mapping[tuple[str, str], str] = {}
+
+
+class Place(NamedTuple):
+    """A mutant, and the file of the plugin that it is in."""
+
+    plugin: str
+    file: str
+    mutant: Mutant
+
+
+def places() -> Iterator[Place]:
+    """Yield a mutant of each of our plugins for each fault that it can have; of its traits, each."""
+    for name in NAMES:
+        seen = set[str]()
+        folder = FOLDER / f"tuner_{name}"
+        for path in sorted(folder.rglob("*.py"), key=lambda path: (path.name != "__init__.py", path)):
+            for mutant in mutants(path.read_text(encoding="utf-8")):
+                if mutant.fault not in seen:
+                    seen.add(mutant.fault)
+                    yield Place(name, str(path.relative_to(FOLDER)), mutant)
+
+
+def judged(place: Place) -> tuple[str, str]:
+    """Return who names a mutant, one of `NAMED` or nobody, and the words; judged in a process of its own."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ours)
+        signal.alarm(PATIENCE)
+        with tempfile.TemporaryDirectory() as folder:
+            found = _judged(place, Path(folder))
+        os.write(theirs, json.dumps(found).encode()[:4000])
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return tuple(json.loads(said)) if said else ("nobody", f"the process ended with {status}")
+
+
+def _judged(place: Place, folder: Path) -> tuple[str, str]:
+    package = place.file.partition("/")[0]
+    shutil.copytree(FOLDER / package, folder / package)
+    (folder / place.file).write_text(place.mutant.source, encoding="utf-8")
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+    from tuner.plugin.core import build_host
+    from tuner_testing.rules import rules_of
+
+    host = build_host()
+    if host.refused or host.problems:
+        return "host", (host.refused[0].refused if host.refused else host.problems[0])
+    plugin = importlib.import_module(package)
+    for rule in rules_of(plugin):
+        if rule.text == SLOW_RULE and place.mutant.fault != ABOUT:
+            continue
+        verdict, message = rule.verdict()
+        if verdict == "broken":
+            return "kit", f"{rule.text}: {message}"
+    reason = _trained(plugin, folder)
+    return ("trial", reason) if reason else ("nobody", "")
+
+
+def _trained(plugin: object, folder: Path) -> str:
+    """Return why plans of a plugin's strategies cannot be trained on the digits; nothing where they can."""
+    from tuner.backends.base import Trial
+    from tuner.backends.torch.backend import TorchBackend
+    from tuner.errors import TunerError
+    from tuner.plan.trial import normal_form
+    from tuner.plugin.compose import StrategyError, compose
+    from tuner.plugin.core import build_host
+    from tuner.plugin.sources import preferred_values
+    from tuner.store.store import Store
+    from tuner.task.builtin import digits
+    from tuner.task.info import task_info
+    from tuner_testing.hosting import offered_by
+
+    task = replace(digits(), model=replace(digits().model, pretrain=None))
+    host = build_host()
+    base = [host.strategies[name] for name in ("gdm", "freeze", "recipe", "runtime")]
+    for number, strategy in enumerate(offered_by(plugin, "strategies")):
+        session = TorchBackend().open(task, host.extensions("torch"))
+        others = [one for one in base if one.stage is not strategy.stage or one.name == strategy.name]
+        values = {"freeze.trainable_blocks": 3, "recipe.epochs": 1, "recipe.batch_size": 64}
+        for at, anchor in enumerate((*strategy.anchors(session.model), {})[:1]):
+            wanted = preferred_values({**anchor, **values})
+            own = [strategy] if strategy.name not in {one.name for one in others} else []
+            try:
+                plan = compose([*others, *own], wanted, session.model, task_info(task)).plan
+                weights = folder / f"trial-{number}-{at}" / "weights"
+                session.train(Trial(normal_form(plan), 1, Store(folder / "store"), weights))
+            except (TunerError, StrategyError) as error:
+                return str(error)
+    return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Judge every mutant; print who named how many of each fault."""
+    parser = benchmark_parser(__doc__, f"one of {QUICK} mutants: five minutes")
+    parser.add_argument("--plugin", choices=NAMES, help="mutants of this plugin alone")
+    parser.add_argument("--part", default="0/1", help="the mutants K of every N, as K/N")
+    asked = parser.parse_args(arguments)
+    part, of = (int(number) for number in asked.part.split("/"))
+    import torch
+
+    import tuner.backends.torch.session  # noqa: F401 - once, in the process that the others are copies of
+    import tuner_testing.rules  # noqa: F401 - likewise
+    from tuner_testing.models import edited_plans
+
+    edited_plans.made_up_model()
+    torch.set_num_threads(1)
+    every = [place for place in places() if asked.plugin in {None, place.plugin}]
+    chosen = every[:: QUICK if asked.quick else 1][part::of]
+    rows, counts = list[Row](), Counter[str]()
+    for place in chosen:
+        who, words = judged(place)
+        reason = EQUIVALENT.get((place.plugin, place.mutant.fault), "")
+        who = "no fault" if who == "nobody" and reason else who
+        counts[who] += 1
+        row = {"plugin": place.plugin, "fault": place.mutant.fault, "line": place.mutant.line, "named by": who}
+        rows.append({**row, "words": " ".join((words or reason).split())[:110]})
+        print(*rows[-1].values(), sep=" | ", flush=True)
+    faults = len(chosen) - counts["no fault"]
+    named = sum(counts[who] for who in NAMED)
+    share = f"{named} of {faults} ({100 * named / max(1, faults):.1f} %): {dict(counts)}"
+    claims = [
+        Claim("at least 95 % of seeded faults are named", "issue 45, goal", share, named >= 0.95 * faults),
+        Claim("no seeded fault is silently wrong", "issue 45, goal", f"{counts['nobody']}", counts["nobody"] == 0),
+    ]
+    finish("mutants", rows, claims, asked.json)
+
+
+if __name__ == "__main__":
+    main()
