@@ -52,8 +52,8 @@ def apply_bundle(
     host.check_local()
     if changed := differences(host, bundle.info.plugins):
         listener.say(f"warning: the bundle was trained with other plugins: {changed}")
-    if (reader := plugin_of_kind(bundle.input.kind)) != bundle.info.needs:
-        listener.say(f"warning: the bundle's samples were read by {bundle.info.needs or 'tuner'}, and are by {reader} now")
+    if bundle.info.needs not in {"", reader := plugin_of_kind(bundle.input.kind)}:
+        listener.say(f"warning: the bundle's samples were read by {bundle.info.needs}, and are by {reader} now")
     _check_plugins(bundle, host)
     if (point := offered(CANDIDATES).get("matching")) is not None:
         task = point.load()(task, bundle.plan().model.name, bundle.input.size)
