@@ -27,22 +27,22 @@ class Encoder:
     """Static embeddings of tokens.
 
     Args:
-        folder: Folder in which, at any depth, are a tokenizer as the package tokenizers reads it (``*token*.json``) and
-            the vectors of its tokens (``*.safetensors``), one array [tokens, d].
+        folder: Folder in which, at any depth, are a tokenizer of the package tokenizers (``tokenizer.json``), and the
+            vectors of its tokens (``*.safetensors``), one array [tokens, d].
 
     Attributes:
         name: Name of the vectors' file, and a hash of both files: what a bundle says that its texts are read by.
 
     Raises:
-        TaskError: The folder holds no such pair of files.
-        TunerError: The package tokenizers is not installed; it names the extra.
+        TunerError: The folder holds no such pair of files, or the package is not installed; the extra is named.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
             from tokenizers import Tokenizer
 
-            (words,), (vectors,) = folder.rglob("*token*.json"), folder.rglob("*.safetensors")
+            (words,) = [*folder.rglob("tokenizer.json")] or folder.rglob("*tokenizer*.json")
+            (vectors,) = folder.rglob("*.safetensors")
             content = [read_bytes(path, MOST_BYTES) for path in (words, vectors)]
             self._tokenizer = Tokenizer.from_str(content[0].decode())
             (self._vectors,) = load(content[1]).values()
@@ -53,7 +53,7 @@ class Encoder:
             raise missing_extra(error) or error from None
         except Exception as error:  # tokenizers raises plain exceptions
             raise TaskError(
-                f"{folder}: no encoder ({error}): it must hold one *token*.json, and one *.safetensors of one array "
+                f"{folder}: no encoder ({error}): it must hold one tokenizer.json, and one *.safetensors of one array "
                 f"[tokens, d]; give another folder in {VARIABLE}, or unset it for that of the package {PACKAGE}"
             ) from error
         self._tokenizer.no_truncation()
