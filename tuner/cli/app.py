@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
-from inspect import signature, unwrap
+from inspect import Signature, signature, unwrap
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -184,18 +184,20 @@ def add_options(arguments: Sequence[str]) -> bool:
     if not (functions and path and (command := apps[-1].default_command)):
         return False
     command = unwrap(command)
+    parameters = signature(command).parameters
+    every = [one for function in functions for one in signature(function, eval_str=True).parameters.values()]
+    added = {one.name: one for one in every if one.name not in parameters}
 
     @wraps(command)
     def extended(*arguments: Any, **given: Any) -> Any:
         for function in functions:
-            if own := {name: given.pop(name) for name in signature(function).parameters if name in given}:
-                function(**own)
+            names = signature(function).parameters.keys() & added.keys() & given.keys()
+            if names:
+                function(**{name: given.pop(name) for name in names})
         return command(*arguments, **given)
 
-    added = [one for function in functions for one in signature(function, eval_str=True).parameters.values()]
-    extended.__annotations__ = command.__annotations__ | {one.name: one.annotation for one in added}
-    every = [*signature(command).parameters.values(), *added]
-    extended.__dict__["__signature__"] = signature(command).replace(parameters=every)  # what `signature` reads first
+    extended.__annotations__ = command.__annotations__ | {name: one.annotation for name, one in added.items()}
+    extended.__dict__["__signature__"] = Signature([*parameters.values(), *added.values()])  # read by `signature`
     apps[-1].default_command = extended
     return True
 
