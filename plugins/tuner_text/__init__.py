@@ -3,6 +3,5 @@
 The kind is an entry point of the group ``tuner.input_kinds``, which a device loads without the other plugins.
 """
 
-from tuner_text.encoder import Encoder, encoder
-
-__all__ = ["Encoder", "encoder"]
+#: Environment variable that names the folder of another encoder; the option ``--encoder`` sets it for one command.
+VARIABLE = "TUNER_TEXT_ENCODER"

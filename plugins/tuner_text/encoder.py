@@ -15,9 +15,8 @@ from safetensors.numpy import load
 from tuner.arrays import Floats
 from tuner.errors import TaskError, missing_extra
 from tuner.reading import read_bytes
+from tuner_text import VARIABLE
 
-#: Environment variable that names the folder of another encoder; the option ``--encoder`` sets it for one command.
-VARIABLE = "TUNER_TEXT_ENCODER"
 PACKAGE = "wordllama"
 MOST_BYTES = 2**31
 _HASH_BYTES = 4

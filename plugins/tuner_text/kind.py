@@ -21,7 +21,8 @@ from tuner.task.data.samples import HashedSamples
 from tuner.task.data.table import LABELS, Table, is_manifest, split_column
 from tuner.task.inputs.base import InputKind, Network
 from tuner.task.spec import InputDefaults, InputSpec
-from tuner_text.encoder import VARIABLE, encoder
+from tuner_text import VARIABLE
+from tuner_text.encoder import encoder
 
 SUFFIXES = frozenset({".txt", ".md"})
 TABLES = frozenset({".csv", ".tsv", ".jsonl"})

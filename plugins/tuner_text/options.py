@@ -6,11 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tuner_text.encoder import VARIABLE
+from tuner_text import VARIABLE
 
 About = Parameter(help="Folder of another encoder of texts than WordLlama's (docs/your-texts.md).")
 
 
-def choose(*, encoder: Annotated[Path, About] = Path()) -> None:
+def choose(*, encoder: Annotated[Path | None, About] = None) -> None:
     """Let texts be read by another encoder, in this process and those that it starts."""
-    os.environ[VARIABLE] = str(encoder.absolute())
+    os.environ[VARIABLE] = str(encoder.absolute()) if encoder else ""

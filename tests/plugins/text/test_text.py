@@ -23,8 +23,8 @@ from tuner.task import InputSpec
 from tuner.task.inputs import input_kind
 from tuner_init.prepare import init
 from tuner_testing.models.libraries import loaded_by
-from tuner_text import Encoder, encoder
-from tuner_text.encoder import VARIABLE
+from tuner_text import VARIABLE
+from tuner_text.encoder import Encoder, encoder
 from tuner_text.kind import TEXT
 from tuner_text.torch import classifier
 
@@ -67,7 +67,7 @@ def test_wordllama_reads_texts_and_its_own_code_is_not_run() -> None:
     read, own = encoder(), "the football team won the match"
     near, far = (read(own) @ read(other) for other in ("the players scored a late goal", "quarterly revenue fell"))
     assert near > 3 * far > 0
-    code = "from tuner_text import encoder; encoder()('a'); import sys; assert 'wordllama' not in sys.modules"
+    code = "from tuner_text.encoder import encoder; encoder()('a'); import sys; assert 'wordllama' not in sys.modules"
     assert loaded_by(f"{code}; assert 'requests' not in sys.modules") == ""
 
 
