@@ -67,7 +67,7 @@ def texts(_: pytest.MonkeyPatch) -> None:
     """Collect what Python's documentation says of two subjects, and of two that the model is to know."""
     write_folders(Path("texts"), ("numbers", "words"), 40)
     write_folders(Path("known-texts"), ("network", "files"), 40)
-    write_folders(Path("inbox"), ("words",), 3)
+    write_folders(Path("inbox"), ("numbers", "words"), 5)
     Path("new.txt").write_text("Return the square root of a number, rounded to an integer.", encoding="utf-8")
     (table,) = [content for name, content in blocks("toml") if name == "your-texts.md"]
     write_table(Path("reviews.csv"), ("numbers", "words", "files"), 10)
@@ -80,12 +80,15 @@ def plugin(_: pytest.MonkeyPatch) -> None:
 
 
 def keeps_learning(capsys: pytest.CaptureFixture[str]) -> None:
-    """Read the labels of texts from their folder, as the page's next command does, and remember them."""
+    """Predict texts whose class their folder says, as the page's next command does, and train on them."""
     assert Bundle.open("texts-bundle").info.needs == "device-tuner 0.1.0"
-    assert call(["watch", "texts-bundle", "--samples", "inbox", "--once", "--json"]) == 0
-    *predicted, end = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [event["label"] in {"numbers", "words", "files", "network"} for event in predicted] == [True] * 3
-    assert (end["predicted"], end["kept"]) == (3, 3)
+    command = ["watch", "texts-bundle", "--samples", "inbox", "--once", "--json", "--enough", "10", "--any-time"]
+    assert call(command) == 0
+    *events, end = map(json.loads, capsys.readouterr().out.splitlines())
+    labels = [event["label"] for event in events if "label" in event]
+    assert {*labels} <= {"numbers", "words", "files", "network"}
+    assert (len(labels), end["predicted"], end["kept"]) == (10, 10, 10)
+    assert [event["round"] in {"accepted", "refused"} for event in events if "round" in event] == [True]
 
 
 @pytest.mark.slow
