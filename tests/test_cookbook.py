@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,11 +18,15 @@ import torch
 from safetensors.torch import load_file
 
 import tuner
+from tests.plugin.installed import install
 from tuner.backends.losses import LossInputs
 from tuner.backends.lowering import Tail
 from tuner.backends.torch.features.selection import mixed_selections
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.choice import trained_on
+from tuner.bundle.format import read_info, seal
+from tuner.bundle.info import BundleInfo
+from tuner.cli.app import call
 from tuner.files import import_file
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import LossTerm, RecipePlan
@@ -32,13 +37,16 @@ from tuner.plugin.load.finding import select
 from tuner.results.records.trial import TrialRecord
 from tuner.runtime import Trainer
 from tuner.search.space import check_knobs, load_space
+from tuner.task import inputs, open_task
 from tuner.task.builtin import digits
+from tuner.task.inputs import input_kind
+from tuner_init.prepare import init
 from tuner_testing import DataContract, LossContract, StrategyContract
 from tuner_testing.models.composing import corners_of
 from tuner_testing.models.libraries import loaded_by
 
 TEXT = (Path(__file__).parent.parent / "docs" / "cookbook.md").read_text(encoding="utf-8")
-RECIPES = re.findall(
+*RECIPES, KIND = re.findall(
     r"^## (\d)\. .*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```\n\nWatch out: ", TEXT, re.MULTILINE | re.DOTALL
 )
 PLUGINS = {f"recipe{number}": source for number, source, _ in RECIPES}
@@ -60,10 +68,10 @@ def module(folder: Path, number: int) -> Any:
     return import_file(folder / f"recipe{number}.py", "cookbook")
 
 
-def test_there_are_eight_short_recipes() -> None:
-    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len(RECIPES) == 8
-    assert [number for number, _, _ in RECIPES] == list("12345678")
-    assert max(len(source.splitlines()) for source in PLUGINS.values()) <= 55
+def test_there_are_nine_short_recipes() -> None:
+    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len([*RECIPES, KIND]) == 9
+    assert [number for number, _, _ in (*RECIPES, KIND)] == list("123456789")
+    assert max(len(source.splitlines()) for _, source, _ in (*RECIPES, KIND)) <= 55
 
 
 def test_importing_the_recipes_loads_no_tensor_library(folder: Path) -> None:
@@ -287,3 +295,38 @@ def test_lion_moves_every_weight_by_the_learning_rate(ran: Ran) -> None:
         weight.grad = torch.tensor(gradient)
         lion.step()
         assert torch.allclose(weight.detach(), torch.tensor(expected))
+
+
+def test_a_kind_reads_rows_and_its_bundle_names_its_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, source, project = KIND
+    named = tomllib.loads(project)["project"]
+    site, bundle = tmp_path / "site", tmp_path / "bundle"
+    install(site, "tuner_rows", source, named["version"])
+    (about,) = site.glob("*.dist-info")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {named['name']}\nVersion: {named['version']}\n")
+    ((group, points),) = named["entry-points"].items()
+    (about / "entry_points.txt").write_text("\n".join((f"[{group}]", *(f"{key} = {points[key]}" for key in points))))
+    monkeypatch.syspath_prepend(str(site))
+    for part in ("train", "val"):
+        rows = (f"{'wool' if row % 2 else 'silk'},{row / 10},{'warm' if row % 2 else 'cool'}" for row in range(8))
+        (tmp_path / f"{part}.csv").write_text("\n".join(("cloth,weight,label", *rows)), encoding="utf-8")
+    prepared = init(tmp_path / "train.csv", kind="rows", out=tmp_path / "task.toml")
+    assert (prepared.noun, prepared.val) == ("rows", tmp_path / "val.csv")
+    task = open_task(str(tmp_path / "task.toml"))
+    assert task.labels == ("cool", "warm")
+    assert np.array_equal(task.local.train.load(2), task.local.val.load(2))
+    assert len({task.local.train.load(row).argmax() for row in range(1, 4)}) == 2, "a word is a feature of its own"
+    kind = input_kind("rows")
+    begins, pieces = kind.pieces(kind.read(tmp_path / "val.csv", task.input), task.input, "val.csv")
+    assert (len(begins), pieces.shape) == (8, (8, *task.input_shape))
+    bundle.mkdir()
+    (bundle / "model.onnx").touch()
+    seal(bundle, BundleInfo("t", task.labels, task.input, task.input_shape, "single-label").to_dict())
+    assert read_info(bundle).needs == "tuner-rows 0.1"
+    monkeypatch.setattr("sys.path", [entry for entry in sys.path if entry != str(site)])
+    inputs._offered_kind.cache_clear()
+    for command in (["predict", str(bundle), "new.csv"], ["apply", str(bundle), "task.toml", "out"]):
+        assert call(command) == 1
+        assert "got 'rows': install tuner-rows 0.1, or take that out of TUNER_PLUGINS" in capsys.readouterr().err

@@ -112,6 +112,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
         "tuner.input_kinds",
         "tuner.kinds",
         "tuner.model_files",
+        "tuner.options",
         "tuner.run_html",
         "tuner.run_letters",
         "tuner.run_pages",

@@ -1,8 +1,9 @@
-"""The three paths of the README, each with the five commands of its page: photos, a sensor, a plugin of one's own.
+"""The paths of the README, each with the five commands of its page: photos, a sensor, texts, a plugin of one's own.
 
 The limits of the pages are minutes. The environment, which every command reads, makes them two trials.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -14,9 +15,11 @@ import pytest
 import torch
 
 from tests.cli.tiny_task import NET, SPACE, draw
+from tests.plugins.text.subjects import write_folders, write_table
 from tests.pretrained import with_weights
 from tests.test_docs import ROOT, blocks, text
 from tuner.cli.app import call
+from tuner.runtime import Bundle
 from tuner.task import open_task
 
 #: Words of a sentence in the README.
@@ -60,8 +63,32 @@ def sensor(_: pytest.MonkeyPatch) -> None:
     assert len(open_task("hand.toml").labels) == 7
 
 
+def texts(_: pytest.MonkeyPatch) -> None:
+    """Collect what Python's documentation says of two subjects, and of two that the model is to know."""
+    write_folders(Path("texts"), ("numbers", "words"), 40)
+    write_folders(Path("known-texts"), ("network", "files"), 40)
+    write_folders(Path("inbox"), ("numbers", "words"), 5)
+    Path("new.txt").write_text("Return the square root of a number, rounded to an integer.", encoding="utf-8")
+    (table,) = [content for name, content in blocks("toml") if name == "your-texts.md"]
+    write_table(Path("reviews.csv"), ("numbers", "words", "files"), 10)
+    Path("hand.toml").write_text(table, encoding="utf-8")
+    assert open_task("hand.toml").labels == ("files", "numbers", "words")
+
+
 def plugin(_: pytest.MonkeyPatch) -> None:
     """Begin with nothing."""
+
+
+def keeps_learning(capsys: pytest.CaptureFixture[str]) -> None:
+    """Predict texts whose class their folder says, as the page's next command does, and train on them."""
+    assert Bundle.open("texts-bundle").info.needs == "device-tuner 0.1.0"
+    command = ["watch", "texts-bundle", "--samples", "inbox", "--once", "--json", "--enough", "10", "--any-time"]
+    assert call(command) == 0
+    *events, end = map(json.loads, capsys.readouterr().out.splitlines())
+    labels = [event["label"] for event in events if "label" in event]
+    assert {*labels} <= {"numbers", "words", "files", "network"}
+    assert (len(labels), end["predicted"], end["kept"]) == (10, 10, 10)
+    assert [event["round"] in {"accepted", "refused"} for event in events if "round" in event] == [True]
 
 
 @pytest.mark.slow
@@ -70,6 +97,7 @@ def plugin(_: pytest.MonkeyPatch) -> None:
     [
         ("your-photos.md", photos, "photos/test/shirt/1.png"),
         ("your-sensor.md", sensor, "recording.npy"),
+        ("your-texts.md", texts, "new.txt"),
         ("your-plugin.md", plugin, "dim"),
     ],
 )
@@ -91,6 +119,8 @@ def test_the_five_commands_of_the_page_run(
         assert program == "tuner"
         assert call(arguments) == 0, f"{arguments}: {capsys.readouterr().err}"
     assert last in capsys.readouterr().out.splitlines()[-1]
+    if page == "your-texts.md":
+        keeps_learning(capsys)
     assert f"(docs/{page})" in text(ROOT / "README.md").partition("\n## ")[0]
 
 

@@ -198,9 +198,11 @@ EXTRAS = {
     "soundfile": "audio",
     "soxr": "audio",
     "timm": "timm",
+    "tokenizers": "text",
     "torch": "tune",
     "torchvision": "tune",
     "transformers": "hf",
+    "wordllama": "text",
 }
 
 

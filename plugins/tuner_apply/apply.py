@@ -18,11 +18,13 @@ from tuner.commands.refit import shown_on
 from tuner.distribution import CANDIDATES, offered
 from tuner.errors import BundleError, TunerError, UsageError
 from tuner.plugin.core import build_host, differences, trained_by
+from tuner.plugin.host import Host
 from tuner.search.listener import FINISHING, OPENING, SCORING, TRAINING, Listener
 from tuner.search.processes.guard import JobLimits
 from tuner.search.processes.remote import open_remote
 from tuner.search.trials.seeds import seeded
 from tuner.store.store import open_store
+from tuner.task.inputs import plugin_of_kind
 from tuner_apply.adapt import adapted
 
 SOURCES = ("bundle", "original")
@@ -50,6 +52,9 @@ def apply_bundle(
     host.check_local()
     if changed := differences(host, bundle.info.plugins):
         listener.say(f"warning: the bundle was trained with other plugins: {changed}")
+    if bundle.info.needs not in {"", reader := plugin_of_kind(bundle.input.kind)}:
+        listener.say(f"warning: the bundle's samples were read by {bundle.info.needs}, and are by {reader} now")
+    _check_plugins(bundle, host)
     if (point := offered(CANDIDATES).get("matching")) is not None:
         task = point.load()(task, bundle.plan().model.name, bundle.input.size)
     adapt = partial(adapted, folder=folder.absolute(), starts_from_bundle=source == "bundle")
@@ -93,3 +98,14 @@ def apply_bundle(
         listener.close()
     note_bundle(out)
     return out
+
+
+def _check_plugins(bundle: Bundle, host: Host) -> None:
+    """Require what realises the bundle's plan, before anything trains; the plugins to install are named."""
+    plan = bundle.plan()
+    lacking = host.extensions(plan.runtime.backend).lacking(plan)
+    if lacking is not None:
+        there = {one.name for one in host.plugins if not one.refused and not one.off}
+        gone = [origin for name, origin in sorted(bundle.info.plugins.items()) if name not in there]
+        way_out = f"; install {', '.join(gone)}, or give its file by --plugin" if gone else ""
+        raise BundleError(f"the plan cannot be carried out: {lacking}{way_out}")

@@ -174,7 +174,9 @@ def _setting(prepared: "Prepared") -> Iterator[str]:
     if len(prepared.candidates) > 1:
         names = ", ".join(map(printable, prepared.candidates))
         yield f"  or let a run choose: --model A --model B, or model.candidates in the task file; here: {names}"
-    if prepared.model.startswith("tuner") and prepared.weights is None:
+    if prepared.about:
+        yield f"  {printable(prepared.about)}"
+    elif prepared.model.startswith("tuner") and prepared.weights is None:
         yield "  a small network that learns from the beginning; --model net.onnx or net.py:build: one that knows more"
     elif prepared.model.startswith("timm:") and "." not in prepared.model and prepared.weights is None:
         yield f"  its weights are random: it learns from the beginning; --model {prepared.model}.TAG: trained ones"

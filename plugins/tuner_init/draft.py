@@ -79,6 +79,7 @@ class Draft:
         classes: File that gives the row of each of these classes in the model's head.
         noun: Word for the samples.
         candidates: Networks on this machine that a run may choose among.
+        known: Sentence on what the model has learned already; empty for nothing.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Draft:
     classes: Path | None = None
     noun: str = "photos"
     candidates: tuple[str, ...] = ()
+    known: str = ""
 
     def text(self, file: Path, survey: Survey | None = None) -> str:
         """Return the content of the task file.
@@ -112,7 +114,7 @@ class Draft:
         sessions = is_images and (survey is None or survey.sessions[0])
         return TEMPLATE.format(
             name=_pair("name", self.name),
-            about=FILE if is_file else SCRATCH if scratch else OWN_MODEL,
+            about=FILE if is_file else _comment(self.known) if self.known else SCRATCH if scratch else OWN_MODEL,
             model="\n".join((*(_pair(key, value) for key, value in model.items()), *self._proposal())),
             noun=self.noun,
             how=": a folder for each class" if "." not in local.train.name else "",
@@ -151,8 +153,11 @@ def _class_comments(survey: Survey | None, noun: str) -> tuple[str, ...]:
     listed = ", ".join((*counts, *((f"and {more} more",) if more > 0 else ())))
     train, val = sum(count.train for count in survey.classes), sum(count.val for count in survey.classes)
     text = f"{train:,} {noun} to train on and {val:,} to validate with. To train on: {listed}"
-    lines = wrap(text, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
-    return tuple(line.replace(UNBROKEN, " ") for line in lines)
+    return tuple(line.replace(UNBROKEN, " ") for line in _comment(text).splitlines())
+
+
+def _comment(text: str) -> str:
+    return "\n".join(wrap(text, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False))
 
 
 def _pair(key: str, value: Any) -> str:

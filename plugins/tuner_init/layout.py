@@ -13,7 +13,7 @@ from tuner.task.data.listing import IMAGE_SUFFIXES, MOST_MANIFEST_BYTES, divided
 from tuner.task.data.npy import read_npy
 from tuner.task.data.npz import labels_key, open_npz, own_key, samples_key
 from tuner.task.data.table import SUFFIX, is_manifest, is_series, label_column, read_table, split_column
-from tuner.task.inputs import input_kind, kind_names
+from tuner.task.inputs import input_kind, kind_names, plugin_of_kind
 
 TRAIN = "train"
 VALIDATION = ("val", "valid", "validation")
@@ -109,7 +109,10 @@ def _in_file(file: Path, part: str, kind: str | None) -> DataPlaces:
     suffix, mark = file.suffix.lower(), f"#{part}" if part else ""
     others = {name: _sibling(file, names) for name, names in (("val", VALIDATION), ("test", (TEST,)))}
     notes: tuple[str, ...] = ()
-    if suffix == SUFFIX and is_manifest(file):
+    kind = kind or next((name for name in kind_names() if input_kind(name).claims(file)), None)
+    if kind is not None and plugin_of_kind(kind) and not (suffix == SUFFIX and is_manifest(file)):
+        pass  # it is the plugin's to read
+    elif suffix == SUFFIX and is_manifest(file):
         kind = kind or _kind_of_files(_listed(file))
     elif suffix == SUFFIX:
         column = part or label_column(file, needed=True)

@@ -74,6 +74,7 @@ class Prepared:
         global_classes: Number of classes of the global data; None without such data.
         classes_file: File with their rows in the model's head; None without one.
         candidates: Networks on this machine that a run may choose among, as the file proposes them.
+        about: Sentence on what the model has learned already, of one that its kind proposes; empty for nothing.
         cautions: Lines on how the data are read, what is believed of the rows, and what the untouched model scores.
     """
 
@@ -91,6 +92,7 @@ class Prepared:
     survey: Survey
     cautions: tuple[str, ...] = ()
     candidates: tuple[str, ...] = ()
+    about: str = ""
 
 
 def init(
@@ -128,8 +130,9 @@ def init(
     draft = Draft(local.name, placeholder, local, settings, (), others, classes, noun)
     with _about(data, file):
         task = task_from_values(parse_toml(draft.text(file)), file)
-    network = samples.network(task.local.train.load(0).shape, len(task.labels))
+    network, about = samples.network(task.local.train.load(0).shape, len(task.labels)), ""
     if not given:
+        about = network.about
         given = {"factory": network.factory, "arguments": network.arguments}
         found = _weights_file(weights) if weights else _weights_here(network.weights, local.train)
         given |= {"weights": found} if found else {}
@@ -138,7 +141,7 @@ def init(
             settings |= _statistics((task.global_ or task.local).train)
     point = offered(CANDIDATES).get("proposed") if local.kind == "images" else None
     others_here = () if point is None else tuple(point.load()(file))
-    draft = replace(draft, model=given, input=settings, ops=network.ops, candidates=others_here)
+    draft = replace(draft, model=given, input=settings, ops=network.ops, candidates=others_here, known=about)
     seen, text = survey(task), partial(draft.text, file)
     if not dry_run:
         write_private(file, text(seen))
@@ -167,6 +170,7 @@ def init(
         seen,
         tuple(cautions),
         others_here,
+        about,
     )
 
 

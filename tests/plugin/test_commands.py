@@ -28,6 +28,9 @@ class Reader(TaskReader):
     def read(self, path, *, look=True, defaults_of=None):
         return digits()
 
+def choose(*, mood: str = "", json_output: int = 0):
+    print(f"a {mood} morning, {json_output}")
+
 @hookimpl
 def tuner_task_files():
     return {".hi": Reader()}
@@ -38,7 +41,7 @@ def tuner_task_files():
 def _app_as_it_was() -> Iterator[None]:
     """Take the commands that plugins added out of the app, which all tests share."""
     yield
-    for name in {"greet", "hello"} & {*app}:
+    for name in {"greet", "hello", "show"} & {*app}:
         del app[name]
     if "plugins" in app and "salute" in app["plugins"]:
         del app["plugins"]["salute"]
@@ -49,6 +52,7 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Non
     install(folder, "guest", source)
     with (folder / "guest-1.2.dist-info" / "entry_points.txt").open("a") as points:
         points.write("[tuner.commands]\ngreet = guest:greet\nhello = guest:greet\nplugins salute = guest:greet\n")
+        points.write("[tuner.options]\nshow mood = guest:choose\n")
     monkeypatch.syspath_prepend(str(folder))
 
 
@@ -65,6 +69,20 @@ def test_a_plugin_adds_a_command_and_a_kind_of_task_file(
     capsys.readouterr()
     assert call(["plugins", "salute"]) == 0  # a command in a group of the core
     assert capsys.readouterr().out == "good morning\n"
+
+
+def test_a_plugin_adds_an_option_to_a_command_and_takes_none_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed(tmp_path / "site", monkeypatch, GUEST)
+    asked = ["show", str(tmp_path), "--json"]
+    assert call(asked) == 1
+    assert "morning" not in capsys.readouterr().out
+    assert call([*asked, "--mood", "grey"]) == 1  # there is no run
+    assert capsys.readouterr().out == "a grey morning, 0\n"
+    assert call(["plugins", "--mood", "grey"]) == 2, "it is of another command"
+    monkeypatch.setenv("TUNER_PLUGINS", "-guest")
+    assert call(["run", "--mood", "grey"]) == 2
 
 
 def test_what_a_plugin_that_is_switched_off_adds_is_named_with_the_way_out(

@@ -139,3 +139,5 @@ def test_a_bundle_is_applied_with_the_plugin_that_made_it(
     printed = capsys.readouterr().err
     assert re.search(r"trained with other plugins: plugin mine was mine\.py \w+, and is not installed now", printed)
     assert "no installed plugin realises tail edit 'mine' on torch" in printed
+    assert re.search(r"; install mine\.py \w+, or give its file by --plugin", printed)
+    assert "scoring" not in printed

@@ -27,7 +27,7 @@ from tuner.reading import open_regular, read_bytes
 from tuner.targets import Targets
 from tuner.targets.base import Label
 from tuner.task import InputSpec
-from tuner.task.inputs import input_kind
+from tuner.task.inputs import input_kind, plugin_of_kind
 from tuner.task.inputs.base import InputKind
 from tuner.untrusted import MOST_BYTES as MOST_JSON_BYTES
 from tuner.untrusted import inside, read_json, reason_of
@@ -295,7 +295,8 @@ def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:
 
     files = sorted(path for path in part.rglob("*") if path.is_file())
     hashes = {path.relative_to(part).as_posix(): file_hash(path) for path in files}
-    whole = {**content, "files": hashes}
+    needs = plugin_of_kind(content["input"]["kind"])
+    whole = {**content, **({"needs": needs} if needs else {}), "files": hashes}
     write_private(part / FILE, json.dumps(whole, indent=1))
     for path in part.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)

@@ -154,6 +154,7 @@ class BundleInfo:
         evolved: Records of edits that changed the tail while it trained, by kind: they are in the weights.
         unknown: From where on a sample is none of the user's classes; None where the bundle cannot tell.
         plugins: Distribution and version of each plugin that took part, by name.
+        needs: Distribution and version of the plugin that reads the samples; empty where tuner itself does.
         other: Sections that this version does not know, carried over as they are.
     """
 
@@ -178,6 +179,7 @@ class BundleInfo:
     evolved: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unknown: UnknownInfo | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
+    needs: str = ""
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -204,7 +206,7 @@ class BundleInfo:
         labels = table.table(Section.LABEL_MAP)
         return table.read(
             cls,
-            input=_input(content["input"], table.table("input")),
+            input=_input(content["input"], table.table("input"), table.text("needs") if "needs" in table else ""),
             input_shape=_shape(table),
             loss=_loss(table.text("loss")),
             files=table.table("files").values_of(str, "text"),
@@ -230,6 +232,7 @@ class BundleInfo:
             Section.UNKNOWN.value: asdict(self.unknown) if self.unknown else None,
             "run": asdict(self.run) if self.run else None,
             "plugins": dict(self.plugins) or None,
+            "needs": self.needs or None,
             Section.LABEL_THRESHOLDS.value: list(self.label_thresholds) or None,
             Section.LABEL_MAP.value: {name: list(labels) for name, labels in self.label_map.items()} or None,
             Section.INT8.value: self.int8.to_dict() if self.int8 else None,
@@ -260,7 +263,7 @@ def _shape(table: Table) -> tuple[int, ...]:
     return shape
 
 
-def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
+def _input(content: Mapping[str, Any], section: Table, needs: str) -> InputSpec:
     """Read ``input``; a key that this version does not know is an error of `InputSpec`."""
     kind = section.text("kind")
     sizes = {name: section.integer(name, None, least=1, most=_MOST_SIZE) for name in ("size", "resize")}
@@ -268,7 +271,7 @@ def _input(content: Mapping[str, Any], section: Table) -> InputSpec:
     scales = {name: section.numbers(name, ()) for name in ("mean", "std")}
     columns = section.texts("columns") if "columns" in section else ()
     spec = InputSpec(**{**content, "kind": kind, **sizes, **lengths, **scales, "columns": columns})
-    input_kind(kind).check(spec)
+    input_kind(kind, needs).check(spec)
     return spec
 
 

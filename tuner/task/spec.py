@@ -104,7 +104,7 @@ class InputSpec:
         std: Values the channels are divided by after that; same lengths.
         window: Length of a signal's window, in samples; None takes each recording whole.
         hop: Distance between the starts of two windows, in samples; None means `window`: no overlap.
-        columns: Names of the numbers of a sample, or of its channels, as a table of the training samples gives them.
+        columns: Names of the numbers of a sample, or of its channels, as a table or an encoder of samples gives them.
     """
 
     kind: str

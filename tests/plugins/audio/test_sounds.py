@@ -193,7 +193,7 @@ def test_without_its_plugin_a_bundle_is_refused(
     monkeypatch.setenv("TUNER_PLUGINS", "-audio")
     assert call(["predict", str(bundle), str(clip)]) == 1
     message = capsys.readouterr().err
-    assert "bundle.json: kind must be one of arrays, images, signals, got 'audio'" in message
+    assert "bundle.json: kind must be one of arrays, images, signals, text, got 'audio'" in message
     assert message.endswith("install the plugin that offers it, or take that out of TUNER_PLUGINS\n")
     assert message.count("\n") == 1
 

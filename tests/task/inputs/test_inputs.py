@@ -74,7 +74,7 @@ def test_a_kind_of_a_plugin_that_is_switched_off_is_none(
 ) -> None:
     installed(tmp_path / "site", monkeypatch)
     assert input_kind("rows").windowed
-    monkeypatch.setenv("TUNER_PLUGINS", "-guest,-audio")
+    monkeypatch.setenv("TUNER_PLUGINS", "-guest,-audio,-text")
     assert kind_names() == ["arrays", "images", "signals"]
     message = r"task\.toml: kind must be one of arrays, images, signals, got 'audio': install .* out of TUNER_PLUGINS"
     with pytest.raises(TaskError, match=message):

@@ -15,13 +15,19 @@ GROUP = "tuner.input_kinds"
 _OWN: Mapping[str, str] = {"images": "Images", "arrays": "Arrays", "signals": "Signals"}
 
 
-def input_kind(name: str) -> InputKind:
-    """Return the kind of samples that task files and bundles call by a name.
+def input_kind(name: str, needs: str = "") -> InputKind:
+    """Return the kind of samples that task files and bundles call by a name; errors say to install what it `needs`.
 
     Raises:
         TaskError: There is none, or what a plugin offers by this name is none.
     """
-    return _own_kind(name) if name in _OWN else _offered_kind(name, os.environ.get(SWITCH, ""))
+    return _own_kind(name) if name in _OWN else _offered_kind(name, os.environ.get(SWITCH, ""), needs)
+
+
+def plugin_of_kind(name: str) -> str:
+    """Return distribution and version of the plugin that offers a kind; empty for one of our own."""
+    point = None if name in _OWN else offered(GROUP).get(name)
+    return f"{point.dist.name} {point.dist.version}" if point and point.dist else ""
 
 
 def kind_names() -> list[str]:
@@ -36,14 +42,14 @@ def _own_kind(name: str) -> InputKind:
 
 
 @cache
-def _offered_kind(name: str, _: str) -> InputKind:
+def _offered_kind(name: str, _: str, needs: str) -> InputKind:
     """Return a kind that a plugin offers, which depends on the plugins that are switched off."""
     point = offered(GROUP).get(name)
     if point is None:
         names = kind_names()
         raise TaskError(
-            f"kind must be one of {', '.join(names)}, got {name!r}{nearest(name, names)}: install the plugin that "
-            f"offers it, or take that out of {SWITCH}"
+            f"kind must be one of {', '.join(names)}, got {name!r}{nearest(name, names)}: install "
+            f"{needs or 'the plugin that offers it'}, or take that out of {SWITCH}"
         )
     try:
         kind = point.load()

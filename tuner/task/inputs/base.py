@@ -27,12 +27,14 @@ class Network:
         arguments: As ``model.arguments``.
         weights: Pattern of names of files with its pretrained weights; empty where it has none.
         ops: Random changes, as ``augment.ops``.
+        about: Sentence on what it has learned already and on what it trains; empty where it has learned nothing.
     """
 
     factory: str
     arguments: Mapping[str, Any]
     weights: str = ""
     ops: tuple[str, ...] = ()
+    about: str = ""
 
 
 def flat_network(shape: Sequence[int], outputs: int) -> Network:
@@ -80,6 +82,10 @@ class InputKind(ABC):
         Raises:
             TaskError: The file is missing, or cannot be read.
         """
+
+    def claims(self, file: Path) -> bool:  # noqa: ARG002 - for others
+        """Return whether a file of many samples is of this kind; asked where the user of `tuner init` names none."""
+        return False
 
     def decoded(self, sample: Any, spec: InputSpec) -> Array:  # noqa: ARG002 - for others
         """Return a sample that a program holds as `read` returns that of a file; an array is one already."""

@@ -1,0 +1,160 @@
+"""The kind ``text``: files in class folders or in a manifest, or rows of a table with a column of texts."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.arrays import Array, Floats, Labels
+from tuner.errors import StoreError, TaskError
+from tuner.reading import kind_of, read_text, same_form
+from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data
+from tuner.task.data.listing import read_listing
+from tuner.task.data.readable import kept
+from tuner.task.data.samples import HashedSamples
+from tuner.task.data.table import LABELS, Table, is_manifest, split_column
+from tuner.task.inputs.base import InputKind, Network
+from tuner.task.spec import InputDefaults, InputSpec
+from tuner_text import VARIABLE
+from tuner_text.encoder import encoder
+
+SUFFIXES = frozenset({".txt", ".md"})
+TABLES = frozenset({".csv", ".tsv", ".jsonl"})
+#: Names of columns of texts, in lower case.
+TEXTS = ("text", "sentence", "message", "review", "comment", "body", "content", "question", "description", "title")
+MOST_BYTES, MOST_TABLE_BYTES = 10_000_000, 1_000_000_000
+ABOUT = "Texts are read by a frozen encoder, which knows words; this small network learns on what it gives."
+Listed = tuple[list[str], list[str], list[tuple[str, ...]]]
+
+
+class TextSamples(HashedSamples):
+    """Texts, each with the name of its file or row, encoded when a sample is asked for: by another encoder, others."""
+
+    def __init__(self, texts: Sequence[str], names: Sequence[str], labels: Labels, encoded_by: str) -> None:
+        super().__init__(labels)
+        self._texts, self._names, self._encoded_by = tuple(texts), tuple(names), encoded_by
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def load(self, index: int) -> Floats:
+        return encoder()(self._texts[index])
+
+    def name(self, index: int) -> str:
+        return self._names[index]
+
+    def stamp(self, index: int) -> str:
+        return self.sample_id(index)
+
+    def _content(self, index: int) -> Iterable[bytes]:
+        return self._encoded_by.encode(), self._texts[index].encode()
+
+
+class Texts(InputKind):
+    """Texts, each as the mean of static embeddings of its tokens: float32 [d]."""
+
+    name = "text"
+    suffixes = SUFFIXES
+    noun = "texts"
+
+    def entry(self, source: EntrySource) -> Entry:
+        """Return the texts of files in class folders or a manifest, or of the rows of a CSV, TSV or JSONL file.
+
+        ``file.csv#COLUMN`` names the column of the labels.
+        """
+        place, column = split_column(source.path)
+        if kind_of(place) == "nothing":
+            raise no_such_data(place, source.partition)
+        is_table = kind_of(place) == "file" and not (place.suffix.lower() == ".csv" and is_manifest(place))
+        texts, names, labels = _of_table(source, place, column) if is_table else _of_files(source, place)
+        if not texts:
+            raise empty_partition(place, source.partition, "text")
+        classes, rows = source.targets.read_texts(labels, place) if labels else ((), np.zeros(len(texts), np.int64))
+        return Entry(str(place), classes, rows, partial(TextSamples, texts, names, encoded_by=encoder().name))
+
+    def claims(self, file: Path) -> bool:
+        return file.suffix.lower() in TABLES and _column(_rows(file, most=1), TEXTS) is not None
+
+    def read(self, path: Path, spec: InputSpec) -> Array:
+        """Return the features of a file's text, by the encoder that the model was trained with."""
+        own, theirs = encoder(), "".join(spec.columns)
+        if theirs != own.name:
+            raise TaskError(
+                f"{path}: the model learned from texts that {theirs} read, but here is {own.name}: give the folder of "
+                f"that encoder by --encoder, or in {VARIABLE}"
+            )
+        return own(_words(path))
+
+    def completed(self, given: Mapping[str, Any], published: Callable[[], InputDefaults | None]) -> dict[str, Any]:  # noqa: ARG002 - for others
+        """Return the fields with the encoder's name, which stands for all numbers of a sample."""
+        return {**given, "columns": (encoder().name,)}
+
+    def network(self, shape: Sequence[int], outputs: int) -> Network:
+        return Network("tuner_text.torch:classifier", {"inputs": shape[0], "outputs": outputs}, about=ABOUT)
+
+    def check_operations(self, ops: frozenset[str]) -> None:
+        if ops:
+            raise StoreError(f"texts are not changed at random, got {', '.join(sorted(ops))}: leave it out")
+
+
+def _of_files(source: EntrySource, place: Path) -> Listed:
+    """Return the texts of files, their paths and their labels."""
+    files, labels, _, others = read_listing(source, place, SUFFIXES, "texts", npz=False)
+    if source.check is not None:
+        source.check.count(place, files, others)
+        keep = source.check.readable(files, _words)
+        if not any(keep):
+            raise source.check.error(place)
+        files, labels = kept(files, keep), kept(labels, keep)
+    return list(map(_words, files)), list(map(str, files)), labels
+
+
+def _words(path: Path) -> str:
+    text = read_text(path, TaskError, "save it as text in UTF-8", MOST_BYTES)
+    if not text.strip():
+        raise TaskError(f"{path}: holds no words: write some, or remove it")
+    return text
+
+
+def _of_table(source: EntrySource, file: Path, label: str) -> Listed:
+    """Return the texts of a table's rows, their names and their labels; these by the column of this name, if any."""
+    rows = _rows(file)
+    text, label = _column(rows, TEXTS) or "", label or _column(rows, LABELS) or ""
+    for what, column, way_out in (("texts", text, "name it text"), ("labels", label, f"give {file.name}#COLUMN")):
+        if rows and column not in rows[0] and (what == "texts" or source.labelled):
+            raise TaskError(f"{file}: no column of {what}, only {', '.join(rows[0])}: {way_out}")
+    texts, cells = ([str(row.get(column) or "") for row in rows] for column in (text, label))
+    empty = next((at for at, one in enumerate(texts, 1) if not one.strip()), None)
+    if empty is not None:
+        raise TaskError(f"{file}: row {empty} has no text: write it, or remove the row")
+    names = [f"{file}:{row}" for row in range(1, len(rows) + 1)]
+    table = Table((), np.empty((0, 0), np.float32), list(map(same_form, cells)), [], is_timed=False, first=1)
+    return texts, names, table.labels_of(file, source.targets) if source.labelled else []
+
+
+def _column(rows: Sequence[Mapping[str, Any]], usual: Sequence[str]) -> str | None:
+    """Return the name of a column that is a usual one."""
+    names = {name.strip().lower(): name for name in (rows[0] if rows else ())}
+    return next((names[name] for name in usual if name in names), None)
+
+
+def _rows(file: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a table by the names of its columns; only the first ones where `most` is given."""
+    text = read_text(file, TaskError, "save it as CSV, TSV or JSONL in UTF-8", MOST_TABLE_BYTES)
+    try:
+        if file.suffix.lower() == ".jsonl":
+            return [dict(json.loads(line)) for line in islice(filter(str.strip, io.StringIO(text)), most)]
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        rows = csv.DictReader(io.StringIO(text, newline=""), restval="", delimiter=delimiter, strict=True)
+        return [{name: row[name] for name in rows.fieldnames or ()} for row in islice(rows, most)]
+    except (csv.Error, TypeError, ValueError, RecursionError) as error:
+        raise TaskError(f"{file}: no table of texts ({error}): save it as CSV, TSV or JSONL in UTF-8") from error
+
+
+TEXT = Texts()
