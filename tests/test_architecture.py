@@ -212,6 +212,8 @@ def test_no_strategy_is_named_in_the_core() -> None:
 def test_only_targets_know_what_a_label_is() -> None:
     strangers = ("tuner/targets/", "tuner/task/file/schema.py", "tuner/bundle/info.py")
     asks = {"has_classes", "one_class", "several"}
+    # Only fewer: what a second file asks becomes a method of `Targets`, which answers without being asked for its kind.
+    most = 47
     named: set[str] = set()
     makers: set[str] = set()
     asked: Counter[str] = Counter()
@@ -224,12 +226,14 @@ def test_only_targets_know_what_a_label_is() -> None:
                 named.add(f"{name}:{node.lineno}: {node.value!r}")
             if isinstance(node, ast.Name) and node.id == "targets_of" and isinstance(node.ctx, ast.Load):
                 makers.add(name)
-            if isinstance(node, ast.Attribute) and node.attr in asks:
-                asked[name] += 1
+            if isinstance(node, ast.Attribute):
+                is_shape = node.attr == "ndim" and ast.unparse(node.value).endswith("labels")
+                asked[name] += is_shape or node.attr in asks
     assert named == set()
     assert len(makers) <= 5, makers
-    print(f"{len(makers)} files make targets of a name; {asked.total()} places of {len(asked)} files ask for a trait")  # noqa: T201 - shown by pytest -s
-    print(asked)  # noqa: T201 - shown by pytest -s
+    assert asked.total() <= most, asked
+    print(f"{len(makers)} files make targets of a name; {asked.total()} places of {len(+asked)} files ask for a trait")  # noqa: T201 - shown by pytest -s
+    print(+asked)  # noqa: T201 - shown by pytest -s
 
 
 def test_only_the_search_and_what_shows_or_shares_its_studies_know_optuna() -> None:

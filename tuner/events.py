@@ -15,16 +15,7 @@ from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
 from tuner.search.listener import Listener
 
-__all__ = [
-    "BaselineScored",
-    "Event",
-    "Finished",
-    "FrontChanged",
-    "Message",
-    "PhaseStarted",
-    "Step",
-    "TrialFinished",
-]
+__all__ = ["BaselineScored", "Event", "Finished", "FrontChanged", "Message", "PhaseStarted", "Step", "TrialFinished"]
 
 #: How a message begins that is a warning.
 WARNING = "warning: "

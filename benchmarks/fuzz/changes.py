@@ -252,10 +252,7 @@ GROWTH: dict[str, Callable[[str, str], list[Any]]] = {
         _made("Transpose", [one], [f"{name}t"]),
         _made("MatMul", [f"{name}u", f"{name}t"], [name]),
     ],
-    "Pad": lambda one, name: [
-        _made("Flatten", [one], [f"{name}f"]),
-        _made("Pad", [f"{name}f", "grown_pads"], [name]),
-    ],
+    "Pad": lambda one, name: [_made("Flatten", [one], [f"{name}f"]), _made("Pad", [f"{name}f", "grown_pads"], [name])],
     "ConvTranspose": lambda one, name: [_made("ConvTranspose", [one, "grown_kernel"], [name], strides=[64, 64])],
     "Tile": lambda one, name: [_made("Tile", [one, "grown_repeats"], [name])],
 }

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.inputs.malformed_files import (
-    bad_arrays,
-    bad_images,
-    bad_recordings,
-    parent,
-    write_data,
-    write_task,
-)
+from benchmarks.inputs.malformed_files import bad_arrays, bad_images, bad_recordings, parent, write_data, write_task
 
 NUL, LONG, HUGE_INTEGER = '"a\\u0000b"', f'"{"n" * 300}"', "9" * 5001
 TEXTS = ("5", "true", '["a"]', "{ a = 1 }", "inf", NUL, LONG, HUGE_INTEGER)

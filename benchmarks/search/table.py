@@ -73,11 +73,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--tasks", nargs="*", default=known, choices=known)
     parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=ARMS)
-    parser.add_argument(
-        "--record",
-        choices=TASKS,
-        help="train all plans of this table anew: up to half an hour",
-    )
+    parser.add_argument("--record", choices=TASKS, help="train all plans of this table anew: up to half an hour")
     asked = parser.parse_args()
     if asked.record:
         write(asked.record)

@@ -108,8 +108,10 @@ def check(task: str, more: int, limits: CommandLimits = NO_LIMITS) -> Findings:
     files, features, labels = list[str](), list[np.ndarray[Any, Any]](), list[np.ndarray[Any, Any]]()
     with tempfile.TemporaryDirectory() as folder, opening as sessions, closing(open_store()) as store:
         outline = sessions[name].task
-        if not outline.info.labelled or not outline.targets.one_class:
-            raise TaskError(f"{task} has no label for each local sample, which a check needs: give one class a sample")
+        lacks = TaskError(f"{task} has no label for each local sample, which a check needs: give one class a sample")
+        outline.targets.need_one_class(lacks)
+        if not outline.info.labelled:
+            raise lacks
         for partition in PARTITIONS:
             path = Path(folder) / f"{partition}.safetensors"
             asked = {"partition": partition, "store": store, "threads": usable_processors(), "file": path}

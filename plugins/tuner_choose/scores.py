@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
-from tuner.metrics import Z_95, paired_interval, wilson
+from tuner.metrics import Z_95, paired_interval
 from tuner.ridge.choice import PENALTIES, Spectrum
 from tuner.ridge.solve import left_out
 from tuner.ridge.sums import one_hot
@@ -55,10 +55,8 @@ def _spectrum(features: Doubles, weights: Doubles) -> Spectrum:
 def interval(right: Doubles, targets: Targets) -> tuple[float, float]:
     """Return the 95 % interval of a score, the mean of what `correct` returns."""
     score, count = float(right.mean()), len(right)
-    if targets.one_class:
-        return wilson(score, count)
     half = Z_95 * float(right.std()) / math.sqrt(count)
-    return score - half, score + half
+    return targets.interval(score, count) or (score - half, score + half)
 
 
 @dataclass(frozen=True, slots=True)

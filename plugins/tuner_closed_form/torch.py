@@ -60,7 +60,7 @@ class ClosedFormTail(nn.Module, Solver):
     def solve(self, samples: SolverInputs) -> None:
         """Choose by leave-one-out what to solve with, and set the head's weights."""
         step, outputs, targets = step_of(samples.features), len(self._given.bias), samples.targets
-        empty = Domain.empty(samples.features.shape[1], outputs, step, multi=not targets.one_class)
+        empty = Domain.empty(samples.features.shape[1], outputs, step, targets)
         codes = coded(samples.features, step)
         local, known = (
             empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)
@@ -72,7 +72,7 @@ class ClosedFormTail(nn.Module, Solver):
             head, self.left_out = regression_head(self._given, local, known, ridge, weight)
             self._set(head)
             return
-        is_joint = self._joint and len(known) > 0 and targets.one_class
+        is_joint = self._joint and len(known) > 0
         settings = UnionSettings(local_weight=weight, scores="joint" if is_joint else "ridge")
         self.union = chosen(local, known, settings)
         self.notes = (f"{self.union.text} is best by leave-one-out",)

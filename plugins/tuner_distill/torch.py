@@ -1,9 +1,12 @@
 """The divergence of two answers."""
 
+from functools import singledispatch
+
 import torch
 from torch.nn import functional
 
 from tuner.plugin import LossInputs
+from tuner.targets import MultiLabel, Regression, Targets
 
 
 def divergence(batch: LossInputs, temperature: float) -> torch.Tensor:
@@ -15,14 +18,26 @@ def divergence(batch: LossInputs, temperature: float) -> torch.Tensor:
     logits: torch.Tensor = batch.logits
     if batch.known == 0:  # it knows nothing that could be kept
         return logits.sum(1) * 0
-    if not batch.targets.has_classes:
-        teacher: torch.Tensor = batch.teacher
-        return (logits - teacher).square().mean(1)
-    ours, theirs = logits[:, : batch.known] / temperature, batch.teacher[:, : batch.known] / temperature
-    if batch.targets.several:
-        share = torch.sigmoid(theirs)
-        yes = functional.logsigmoid(theirs) - functional.logsigmoid(ours)
-        no = functional.logsigmoid(-theirs) - functional.logsigmoid(-ours)
-        return temperature**2 * (share * yes + (1 - share) * no).mean(1)
-    ours, theirs = functional.log_softmax(ours, 1), functional.log_softmax(theirs, 1)
+    return _apart(batch.targets, logits, batch.teacher, batch.known, temperature)
+
+
+@singledispatch
+def _apart(_: Targets, ours: torch.Tensor, theirs: torch.Tensor, known: int, temperature: float) -> torch.Tensor:
+    ours, theirs = (functional.log_softmax(logits[:, :known] / temperature, 1) for logits in (ours, theirs))
     return temperature**2 * (theirs.exp() * (theirs - ours)).sum(1)
+
+
+@_apart.register
+def _of_several(
+    _: MultiLabel, ours: torch.Tensor, theirs: torch.Tensor, known: int, temperature: float
+) -> torch.Tensor:
+    ours, theirs = ours[:, :known] / temperature, theirs[:, :known] / temperature
+    share = torch.sigmoid(theirs)
+    yes = functional.logsigmoid(theirs) - functional.logsigmoid(ours)
+    no = functional.logsigmoid(-theirs) - functional.logsigmoid(-ours)
+    return temperature**2 * (share * yes + (1 - share) * no).mean(1)
+
+
+@_apart.register
+def _of_numbers(_: Regression, ours: torch.Tensor, theirs: torch.Tensor, *_rest: float) -> torch.Tensor:
+    return (ours - theirs).square().mean(1)

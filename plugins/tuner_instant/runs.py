@@ -86,7 +86,7 @@ class Asked:
     def task(self) -> tuple[Task, Classifier]:
         """Return the task and the model."""
         task, classifier = task_of(self.data, self.model, self.known, self.classes)
-        if not task.labelled or not task.targets.has_classes:
+        if not task.own_classes:
             raise TaskError(f"{self.data}: a head is solved for classes, and these samples have none: use tuner run")
         return task, classifier
 

@@ -92,8 +92,8 @@ def _written(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path] = (
 def _opened(folder: Path) -> Bundle:
     """Open a bundle whose labels can change."""
     bundle = Bundle.open(folder)
-    if not bundle.targets.has_classes:
-        raise BundleError(f"{bundle.name} predicts numbers, which have no labels to change: give a bundle of classes")
+    numbers = f"{bundle.name} predicts numbers, which have no labels to change: give a bundle of classes"
+    bundle.targets.need_classes(BundleError(numbers))
     if bundle.info.train is None:
         raise BundleError(f"{folder} cannot learn here: export it with `tuner export RUN OUT --trainable`")
     if bundle.exits:

@@ -22,7 +22,7 @@ from tuner.ort.session import LOGITS
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.union import Domain, regression_head
 from tuner.runtime.train.files import CHECK, OWN, REPLAY, replay_of
-from tuner.targets import Targets
+from tuner.targets import Regression, Targets
 from tuner.targets.strata import moved, presence
 from tuner_labels.onnx_rows import Resize, resized
 
@@ -235,5 +235,5 @@ def _row(head: LinearHead, olds: Sequence[int], features: Array, bias: float) ->
     if len(rows) == 1 or not len(features):
         return mean
     targets = np.logaddexp.reduce(head.scores(features)[:, rows], axis=1, keepdims=True)
-    nothing = Domain.empty(features.shape[1], 1, 1.0, multi=True)
+    nothing = Domain.empty(features.shape[1], 1, 1.0, Regression())
     return regression_head(mean, nothing.added(features.astype(np.float64), targets), nothing, JOINED_RIDGE)[0]

@@ -95,7 +95,7 @@ def suggest_labels(task: str, by: Evidence = "both", limits: CommandLimits = NO_
     """
     opened = task_from_toml(_task_file(task), mapped=False)
     known = opened.labels[: len(opened.head_rows)]
-    if not known or not opened.labelled or not opened.targets.has_classes:
+    if not known or not opened.own_classes:
         raise TaskError(f"{task} has no labels to map onto each other: it needs [global], and local data with labels")
     found = None if by == "names" else _probabilities(opened, limits)
     files, places = wholes(opened.local.train)
@@ -124,7 +124,7 @@ def contradictions(task: str, limits: CommandLimits = NO_LIMITS) -> tuple[Contra
     """
     opened = task_from_toml(_task_file(task))
     known = opened.labels[: len(opened.head_rows)]
-    if not known or not opened.labelled or not opened.targets.has_classes:
+    if not known or not opened.own_classes:
         raise TaskError(f"{task} has no labels that the model could contradict: it needs [global], and local labels")
     found = _probabilities(opened, limits)
     files, places = wholes(opened.local.train)

@@ -56,8 +56,8 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
             read, or the folder exists.
     """
     began, (old, new), targets = time.monotonic(), draft.changed, bundle.targets
-    if targets.several:
-        raise BundleError(f"{bundle.name} trains a tail for several labels a sample, whose step stays: {_WAY_OUT}")
+    several = f"{bundle.name} trains a tail for several labels a sample, whose step stays: {_WAY_OUT}"
+    targets.need_one_class(BundleError(several))
     trainer, tail = Trainer(bundle), _Tail.of(bundle)
     stored = [replay_of(bundle, name) for name in (REPLAY, OWN) if name in bundle.info.files]
     known = np.concatenate([tail.features(samples) for samples in stored])

@@ -15,7 +15,6 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-from tuner.metrics import wilson
 from tuner.plan.parts import Scalar
 from tuner.results.records.trial import SCORED, TrialRecord, varied_knobs
 from tuner.results.scores.objectives import DOMAINS, Objective
@@ -68,9 +67,8 @@ def is_told_apart(records: Sequence[TrialRecord], objective: Objective) -> bool:
     good = math.ceil(GOOD * len(losses))
     best, other = median(losses[:good]), median(losses[good:])
     samples = 0 if plan is None else plan.scored.get(DOMAINS.get(objective.name, ""), 0)
-    if plan is None or not samples or not plan.task.targets.one_class:
-        return best < other
-    return wilson(min(1.0, -best), samples)[0] > -other
+    bounds = None if plan is None else plan.task.targets.interval(min(1.0, -best), samples)
+    return best < other if bounds is None else bounds[0] > -other
 
 
 def _study(records: Sequence[TrialRecord], ranges: Mapping[str, BaseDistribution]) -> optuna.Study:

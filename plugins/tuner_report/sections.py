@@ -177,7 +177,7 @@ def front(run: Run, drawn: Iterable[Picture | LeftOut]) -> str:
     if run.left_out_samples:
         own = f"all {run.left_out_samples:,} local {run.info.task.noun}"
         scored += f" Solved heads are also scored on {own}, by leave-one-out."
-    bars = " Bars and brackets are 95 % intervals (Wilson)." if targets.one_class else ""
+    bars = f" Bars and brackets are {targets.intervals} (Wilson)." if targets.intervals else ""
     best = " → is the best on the user's data of those that keep the known classes." if run.best is not None else ""
     left = left_out(run, members).replace(", which --all shows", "")
     more = f" {left}." if left else ""

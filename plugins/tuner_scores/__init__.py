@@ -11,17 +11,16 @@ import numpy.typing as npt
 
 from tuner.metrics import expected_calibration_error
 from tuner.plugin import hookimpl, objective
+from tuner.targets.strata import presence
 
 Array = npt.NDArray[Any]
 
 
 def _by_class(predictions: Array, labels: Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return whether samples are predicted as, and are of, each class that occurs, bool [n, classes]."""
-    if labels.ndim == 1:
-        classes = np.unique(labels)
-        return predictions[:, None] == classes, labels[:, None] == classes
-    occurs = (labels > 0).any(axis=0)
-    return predictions[:, occurs] > 0, labels[:, occurs] > 0
+    true = presence(labels)
+    occurs = true.any(axis=0)
+    return presence(predictions, np.unique(labels))[:, occurs], true[:, occurs]
 
 
 def _recalls(predictions: Array, labels: Array) -> Array:

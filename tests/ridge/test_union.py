@@ -9,6 +9,7 @@ from tuner.ridge.calibrate import mixture
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, regression_head, union_head
+from tuner.targets import MultiLabel, Regression
 
 OLD, NEW, FEATURES = 4, 3, 16
 OUTPUTS = OLD + NEW
@@ -94,7 +95,7 @@ def test_numbers_are_left_out_too(has_known: bool) -> None:
     (samples, _), (others, _) = drawn(1, range(OLD, OUTPUTS), 30), drawn(2, range(OLD), 20 if has_known else 0)
     targets = samples @ np.ones((FEATURES, 2)) + np.random.default_rng(0).normal(0, 1, (len(samples), 2))
     step, head = step_of(samples), LinearHead(np.zeros((2, FEATURES)), np.zeros(2))
-    empty = Domain.empty(FEATURES, 2, step, multi=True)
+    empty = Domain.empty(FEATURES, 2, step, Regression())
     local = empty.added(coded(samples, step), targets)
     known = empty.added(coded(others, step), np.zeros((len(others), 2)))
     left_out = regression_head(head, local, known, 3.0)[1]
@@ -172,7 +173,7 @@ def test_of_several_labels_each_is_as_sure_as_it_is_right() -> None:
     features[held, -1] += 6
     step = step_of(features)
     truth[local, :OLD], truth[400:700, OLD:] = 0, 0  # what either domain does not have
-    empty, codes = Domain.empty(FEATURES, OUTPUTS, step, multi=True), coded(features, step)
+    empty, codes = Domain.empty(FEATURES, OUTPUTS, step, MultiLabel()), coded(features, step)
     own, known = empty.added(codes[local], truth[local]), empty.added(codes[400:700], truth[400:700])
     weight = 3 * np.eye(OUTPUTS, FEATURES)
     weight[OLD:] = 0

@@ -64,11 +64,7 @@ class ExitPolicy:
         if (
             len(self.thresholds) != exits - 1
             or len(self.shares) != exits
-            or {
-                len(self.seconds),
-                len(self.peak_bytes),
-            }
-            - {0, exits}
+            or {len(self.seconds), len(self.peak_bytes)} - {0, exits}
         ):
             raise BundleError(
                 "exits must have a share for each segment and a threshold for each but the last, got "

@@ -346,14 +346,13 @@ def _checked(info: BundleInfo) -> BundleInfo:
     stray = next((label for labels in info.label_map.values() for label in labels if label not in info.labels), None)
     if stray is not None:
         raise BundleError(f"{FILE}: label_map has {stray!r}, which is none of its labels: export again")
-    sizes = {len(info.scale.mean), len(info.scale.std)} if info.scale is not None else {len(info.labels)}
-    if (info.scale is None) != info.targets.has_classes or sizes != {len(info.labels)}:
+    if not info.targets.has_scale(len(info.labels)):
         raise BundleError(
             f"{FILE}: a regression, and nothing else, must have targets with a mean and a deviation for each of its "
             f"{len(info.labels)} outputs: export again"
         )
     scores = chain(info.scores.trial.items(), info.scores.untouched.items(), info.scores.from_pixels.items())
     beyond = next((one for one in scores if one[0] in ACCURACIES and not 0 <= one[1] <= 1), None)
-    if beyond is not None and info.targets.has_classes:
+    if beyond is not None:
         raise BundleError(f"{FILE}: {beyond[0]} is {beyond[1]:g}, not between 0 and 1: export again")
     return info

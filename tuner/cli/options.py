@@ -38,10 +38,7 @@ EVERY = Parameter(negative="", converter=_converted, show_default=_shown_default
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else.")]
 LocalPlugins = Annotated[
     tuple[Path, ...],
-    Parameter(
-        name="--plugin",
-        help="A Python file or package with a plugin that is not installed; may be repeated.",
-    ),
+    Parameter(name="--plugin", help="A Python file or package with a plugin that is not installed; may be repeated."),
 ]
 
 Fetch = Annotated[

@@ -77,12 +77,7 @@ def opened_run(
     if run.task is None and Path(file).is_absolute() and kind_of(file) == "nothing":
         raise RunError(f"{name}, the task of {run.folder}, is not there: name it where it is now by --task")
     opening = open_remote(
-        host,
-        run.task or name,
-        [backend],
-        kill_at=limits.end,
-        memory_bytes=limits.memory_bytes,
-        many_jobs=many_jobs,
+        host, run.task or name, [backend], kill_at=limits.end, memory_bytes=limits.memory_bytes, many_jobs=many_jobs
     )
     with opening as sessions:
         session = sessions[backend]

@@ -174,12 +174,7 @@ def _failed(strategy: Strategy[Any], method: str, error: BaseException) -> Strat
 
 
 def _written(
-    strategy: Strategy[Any],
-    method: str,
-    plan: TrialPlan,
-    knobs: Any,
-    allowed: frozenset[Stage],
-    owners: dict[str, str],
+    strategy: Strategy[Any], method: str, plan: TrialPlan, knobs: Any, allowed: frozenset[Stage], owners: dict[str, str]
 ) -> TrialPlan:
     """Return what a strategy made of a plan, if it wrote only what it may."""
     content = _content(plan)

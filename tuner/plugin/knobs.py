@@ -80,11 +80,7 @@ class Draw:
     """
 
     def __init__(
-        self,
-        source: ValueSource,
-        scope: str,
-        wanted: Mapping[str, Wanted] | None = None,
-        task: TaskInfo | None = None,
+        self, source: ValueSource, scope: str, wanted: Mapping[str, Wanted] | None = None, task: TaskInfo | None = None
     ) -> None:
         self.task = task
         self._source = source
@@ -93,14 +89,7 @@ class Draw:
         self._drawn: set[str] | None = set()
 
     def integer(
-        self,
-        name: str,
-        low: int,
-        high: int,
-        *,
-        log: bool = False,
-        start: int | None = None,
-        usual: Sequence[int] = (),
+        self, name: str, low: int, high: int, *, log: bool = False, start: int | None = None, usual: Sequence[int] = ()
     ) -> int:
         """Draw a whole number in ``[low, high]``, both ends included.
 

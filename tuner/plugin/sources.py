@@ -97,10 +97,7 @@ def corners(run: Callable[[ValueSource], object], *, most: int = 512) -> Iterato
         drawn: list[Scalar] = []
 
         def source(
-            knob: Knob,
-            prefix: tuple[Scalar, ...] = prefix,
-            seen: dict[str, Knob] = seen,
-            drawn: list[Scalar] = drawn,
+            knob: Knob, prefix: tuple[Scalar, ...] = prefix, seen: dict[str, Knob] = seen, drawn: list[Scalar] = drawn
         ) -> Scalar:
             seen[knob.name] = knob
             ends = knob.options if isinstance(knob, Choice) else tuple(map(knob.typed, (knob.low, knob.high)))

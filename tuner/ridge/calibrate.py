@@ -65,10 +65,16 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
     return result
 
 
-def two_choices(logits: Doubles) -> Doubles:
-    """Return logits [..., n, outputs] as [..., n · outputs, 2]: of a label, and of its absence, which are zeros."""
-    flat = logits.reshape(*logits.shape[:-2], -1)
-    return np.stack([flat, np.zeros_like(flat)], axis=-1)
+def as_choices(labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
+    """Return labels, weights and logits [..., n, outputs] as `mixture` takes them.
+
+    Each of several labels is a choice of two, [..., n · outputs, 2]: of the label, and of its absence, which are zeros.
+    """
+    if labels.ndim == 1:
+        return labels, weights, *logits
+    flat = [one.reshape(*one.shape[:-2], -1) for one in logits]
+    pairs = (np.stack([one, np.zeros_like(one)], axis=-1) for one in flat)
+    return 1 - (labels.ravel() > 0), np.repeat(weights, labels.shape[1]), *pairs
 
 
 def least_loss(scores: Doubles, labels: Labels, weights: Array) -> float:
@@ -84,8 +90,8 @@ def least_loss(scores: Doubles, labels: Labels, weights: Array) -> float:
     classes = np.array(occurring(labels), np.int64)
     parts = scores[None, :, classes]
     if labels.ndim > 1:
-        parts = two_choices(np.concatenate([parts, np.ones_like(parts)]))
-        labels, weights = 1 - (labels[:, classes].ravel() > 0), np.repeat(weights, len(classes))
+        both = np.concatenate([parts, np.ones_like(parts)])
+        labels, weights, parts = as_choices(labels[:, classes], weights, both)
     else:
         labels = np.searchsorted(classes, labels)
     numbers = mixture(parts, np.zeros(parts.shape[2]), labels, weights, np.array([1.0, 0.0])[: len(parts)])

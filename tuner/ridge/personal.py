@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
-from tuner.ridge.calibrate import mixture
+from tuner.ridge.calibrate import as_choices, mixture
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead, log_prior, solve, spread
 from tuner.ridge.sums import Sums, coded, row_weights, step_of
@@ -91,11 +91,9 @@ def personal_head(
     if not kind.has_classes:
         return PersonalHead(head, scores)
     rows = slice(None, None, -(-len(own) // MOST_FITTED))
-    parts, answers = np.stack([scores[rows], priors[rows]]), truth[rows]
-    if kind.several:  # each label is a choice of two
-        flat = parts.reshape(2, -1)
-        parts, answers = np.stack([flat, np.zeros_like(flat)], axis=2), 1 - (answers.ravel() > 0)
-    scale, share = mixture(parts, np.zeros(parts.shape[2]), answers, np.ones(parts.shape[1]), np.array([1.0, 0.0]))
+    parts = np.stack([scores[rows], priors[rows]])
+    answers, counted, parts = as_choices(truth[rows], np.ones(parts.shape[1]), parts)
+    scale, share = mixture(parts, np.zeros(parts.shape[2]), answers, counted, np.array([1.0, 0.0]))
     scale = max(scale, 0.0)  # scores that are worse than none do not answer the other way round
     calibrated = LinearHead(scale * head.weight, scale * head.bias + share * prior)
     return PersonalHead(calibrated, scale * scores + share * priors)

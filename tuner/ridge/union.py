@@ -22,10 +22,11 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
 from tuner.errors import TrainingError
-from tuner.ridge.calibrate import mixture, two_choices
+from tuner.ridge.calibrate import as_choices, mixture
 from tuner.ridge.discriminant import Discriminant
 from tuner.ridge.solve import LinearHead, class_means, left_out, solve, spread
 from tuner.ridge.sums import Sums, one_hot, row_weights
+from tuner.targets import SINGLE_LABEL, Targets
 from tuner.targets.strata import class_counts
 
 #: Most samples of a domain that the four numbers are fitted on, at equal distances; labels, where there may be several.
@@ -97,10 +98,9 @@ class Domain:
     step: float
 
     @classmethod
-    def empty(cls, features: int, outputs: int, step: float, *, multi: bool = False) -> Self:
-        """Return a domain without samples, of one label each or of several."""
-        labels: Labels = np.zeros((0, outputs)) if multi else np.zeros(0, np.int64)
-        return cls(np.zeros((0, features)), labels, outputs, step)
+    def empty(cls, features: int, outputs: int, step: float, targets: Targets = SINGLE_LABEL) -> Self:
+        """Return a domain without samples, of such labels."""
+        return cls(np.zeros((0, features)), targets.blank(0, outputs), outputs, step)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -161,13 +161,12 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     """
     if not len(local):
         raise TrainingError("a head in closed form needs local samples, but there are none: give some")
-    multi = local.labels.ndim > 1
     scores, local_scores, known_scores = _scored(local, known, settings)
     gate, local_gate, known_gate = gate_head(local, known, settings)
     counts = class_counts(local.labels, local.outputs)
     is_local = counts > 0  # a class, by whether it occurs
     is_scored = is_local | (settings.scores == "joint") & (class_counts(known.labels, local.outputs) > 0)
-    most = min(MOST_FITTED, MOST_CHOICES // len(counts)) if multi else MOST_FITTED
+    most = min(MOST_FITTED, MOST_CHOICES // local.labels[0].size)
     own, others = (np.arange(0, len(one), -(-len(one) // most) or 1) for one in (local, known))
     old, known_old = given.scores(local.features), given.scores(known.features)
     on = np.concatenate([local_scores[own], known_scores[others]]) * is_scored
@@ -185,9 +184,7 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     parts = (np.concatenate([old[own], known_old[others]]), on, gates, constant)
     used, offset = np.stack([parts[at] for at in fitted]), numbers[2] * gates
     del parts, on, gates  # each may take as much memory as the model
-    if multi:  # each label is a choice of two
-        used, offset = two_choices(used), two_choices(offset)
-        labels, weights = 1 - (labels.ravel() > 0), np.repeat(weights, len(counts))
+    labels, weights, used, offset = as_choices(labels, weights, used, offset)
     numbers[fitted] = mixture(used, offset, labels, weights, numbers[fitted])
     t, s, k, c = map(float, numbers if gate is not None else numbers * [1, 1, 0, 1])
     weight, bias = t * given.weight, t * given.bias

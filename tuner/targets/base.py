@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
-from tuner.errors import TaskError
+from tuner.errors import TaskError, TunerError
 
 #: Name of a kind in files: a sample has one label, several, or numbers.
 LossKind = Literal["single-label", "multi-label", "regression"]
@@ -74,10 +74,12 @@ class Targets(ABC):
         activation: ONNX operator that makes answers of logits.
         own_settings: Settings that no other kind has.
         unit: Unit of the score for people.
-        score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one.
-        noun: What outputs are; `labels_noun` is what labels are.
+        score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one. `score_before` and
+            `score_after` stand next to its value.
+        intervals: What a score is given with for people.
+        noun: What outputs are; `labels_noun` is what labels are, `taken` how many may stand for one.
         right: What a right answer is; `right_share` is the share of them, `earlier_share` that of the user's earlier
-            samples, `exit_score` the mean of `correctness`.
+            samples, `exit_score` the mean of `correctness`, `scored_on` what the given model is scored on.
         no_confusions: Why predictions are not counted by class.
         linear_model: What a linear layer alone is called that learns such labels.
     """
@@ -95,12 +97,17 @@ class Targets(ABC):
     score_noun: ClassVar[str] = "the accuracy"
     score_meaning: ClassVar[str] = "Accuracies are"
     score_note: ClassVar[str] = ""
+    score_before: ClassVar[str] = ""
+    score_after: ClassVar[str] = ""
+    intervals: ClassVar[str] = ""
     noun: ClassVar[str] = "classes"
     labels_noun: ClassVar[str]
+    taken: ClassVar[str] = "one label"
     right: ClassVar[str] = "right"
     right_share: ClassVar[str] = "global accuracy"
     earlier_share: ClassVar[str] = "accuracy on earlier samples"
     exit_score: ClassVar[str] = "accuracy"
+    scored_on: ClassVar[str] = ", scored on the classes it knows"
     no_confusions: ClassVar[str]
     linear_model: ClassVar[str] = "logistic regression"
 
@@ -134,6 +141,20 @@ class Targets(ABC):
             TaskError: The array holds something else, or more classes than there are names.
         """
 
+    def need_classes(self, error: TunerError) -> None:
+        """Raise the error where labels are numbers."""
+
+    def need_one_class(self, error: TunerError) -> None:
+        """Raise the error where a sample has not one class."""
+        raise error
+
+    def check_names(self, names: Sequence[str], path: Path) -> None:
+        """Raise a `TaskError` for names of too few outputs."""
+
+    def takes(self, labels: int) -> bool:
+        """Return whether so many labels may stand for one."""
+        return labels == 1
+
     def check_cell(self, labels: Sequence[str], cell: str, where: str) -> None:
         """Raise a `TaskError` for a cell of a listing with as many labels as a sample cannot have."""
 
@@ -144,6 +165,10 @@ class Targets(ABC):
     def first(self, labels: Any, rows: int) -> Any:
         """Return labels, of numpy or PyTorch, as a head with the first outputs alone takes them."""
         return labels[:, :rows]
+
+    def limited(self, outputs: Floats, rows: int) -> Floats:
+        """Return outputs as a head with the first rows alone gives them."""
+        return outputs[:, :rows]
 
     def narrowed(self, labels: Labels) -> tuple[RowNumbers, Labels]:
         """Return the rows of the head that a model of these labels alone has, and the labels as that model takes them.
@@ -159,6 +184,10 @@ class Targets(ABC):
     def wrong(self, labels: Labels, rows: int) -> Labels:
         """Return labels that are others than these."""
         return 1 - labels
+
+    def has_scale(self, rows: int) -> bool:
+        """Return whether the scale is one that a head with so many outputs can have."""
+        return self.scale is None
 
     def default_scale(self, rows: int) -> TargetScale | None:
         """Return the scale that a bundle has."""
@@ -182,6 +211,14 @@ class Targets(ABC):
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
         """Return for each sample whether the first answer is right, bool [n]."""
 
+    def hits(self, outputs: Floats, labels: Labels) -> Flags | None:
+        """Return for each sample whether it is right, bool [n], where the score is the share of these; else None."""
+        return None
+
+    def most_frequent(self, labels: Labels) -> float:
+        """Return the share of the most frequent class; 0 where samples have not one of several classes."""
+        return 0.0
+
     @abstractmethod
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         """Return how far each answer is right, float64 [..., n]; outputs are [..., n, outputs]."""
@@ -199,6 +236,14 @@ class Targets(ABC):
         from tuner.metrics import percent
 
         return percent(score)
+
+    def interval(self, score: float, count: int) -> tuple[float, float] | None:
+        """Return the 95 % interval (Wilson) of a score where it is a share of so many samples, at least one."""
+        return None
+
+    def most_variance(self, count: int) -> float:
+        """Return the largest variance of a score where it is a share of so many samples; else 0."""
+        return 0.0
 
     def uncertain(self, points: float) -> str:
         """Say that a score of few samples is uncertain; by so many points, where it is a share."""

@@ -25,6 +25,8 @@ class MultiLabel(Targets):
     activation = "Sigmoid"
     unit = "AUC"
     score_noun = "the macro AUC"
+    score_before = "macro AUC "
+    taken = "at least one label"
     labels_noun = "the labels of a multi-label task"
     score_note = "; several labels: macro AUC"
     no_confusions = "Samples have several labels: there is no confusion of one class with another."
@@ -47,6 +49,9 @@ class MultiLabel(Targets):
         hot = np.zeros((len(y), len(names)), np.float32)
         hot[:, : y.shape[1]] = y
         return names, hot
+
+    def takes(self, labels: int) -> bool:
+        return labels >= 1
 
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
         return generator.integers(0, 2, (count, rows)).astype(np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels
-from tuner.errors import BundleError, TaskError
+from tuner.errors import BundleError, TaskError, TunerError
 from tuner.metrics import mean_absolute_error, r_squared
 from tuner.targets.base import ERROR, SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets, TargetScale
 
@@ -29,6 +29,7 @@ class Regression(Targets):
     own_settings = frozenset({"delta"})
     unit = "R²"
     score_noun = "R²"
+    score_before = "R² "
     score_meaning = "R² is the share of the targets' variance that is explained,"
     noun = "outputs"
     labels_noun = "the targets of a regression"
@@ -36,12 +37,16 @@ class Regression(Targets):
     right_share = f"the share of global samples {right}"
     earlier_share = f"the share of earlier samples {right}"
     exit_score = "targets met:"
+    scored_on = ""
     no_confusions = "The model predicts numbers: there are no classes."
 
     def check(self, labels: Labels, rows: int, where: str) -> None:
         super().check(labels, rows, where)
         if not np.isfinite(labels).all():
             raise TaskError(f"{where}: {self.labels_noun} must be finite numbers: remove the others")
+
+    def need_classes(self, error: TunerError) -> None:
+        raise error
 
     def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
         width = len(labels[0]) if labels else 1
@@ -67,6 +72,9 @@ class Regression(Targets):
             got = f"{y.dtype} {list(y.shape)}"
             raise TaskError(f"{where}: {self.labels_noun} must be numbers [n] or [n, outputs], got {got}")
         return _checked(where, y.reshape(len(y), -1), own)
+
+    def has_scale(self, rows: int) -> bool:
+        return self.scale is not None and len(self.scale.mean) == len(self.scale.std) == rows
 
     def default_scale(self, rows: int) -> TargetScale | None:
         return self.scale or TargetScale((0.0,) * rows, (1.0,) * rows)  # targets are what the model answers

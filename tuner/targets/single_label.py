@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
-from tuner.errors import BundleError, TaskError
+from tuner.errors import BundleError, TaskError, TunerError
 from tuner.targets.base import ACCURACY, BALANCED, TOP, Label, LabelsOf, Outputs, Read, Targets
 from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
@@ -24,6 +24,8 @@ class SingleLabel(Targets):
     name = "single-label"
     one_class = True
     activation = "Softmax"
+    score_after = " right"
+    intervals = "95 % intervals"
     own_settings = frozenset({"label_smoothing", "top_k"})
     no_confusions = "Predictions were not counted by class."
 
@@ -51,6 +53,13 @@ class SingleLabel(Targets):
             )
         return class_names(where, int(y.max()) + 1, own, borrowed), y.astype(np.int64)
 
+    def need_one_class(self, error: TunerError) -> None:
+        pass
+
+    def check_names(self, names: Sequence[str], path: Path) -> None:
+        if len(names) == 1:
+            raise TaskError(f"{path}: the only class is {names[0]!r}: a single-label task needs at least two")
+
     def check_cell(self, labels: Sequence[str], cell: str, where: str) -> None:
         if len(labels) != 1:
             way_out = 'set loss.kind = "multi-label"' if labels else "name its class"
@@ -63,6 +72,9 @@ class SingleLabel(Targets):
 
     def first(self, labels: Any, rows: int) -> Any:
         return labels
+
+    def limited(self, outputs: Floats, rows: int) -> Floats:
+        return np.where(np.arange(outputs.shape[1]) < rows, outputs, np.float32(-np.inf))
 
     def narrowed(self, labels: Labels) -> tuple[RowNumbers, Labels]:
         rows, places = np.unique(labels, return_inverse=True)
@@ -96,11 +108,26 @@ class SingleLabel(Targets):
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
         return np.asarray(outputs.argmax(axis=1) == labels)
 
+    def hits(self, outputs: Floats, labels: Labels) -> Flags:
+        return self.are_right(outputs, labels)
+
+    def most_frequent(self, labels: Labels) -> float:
+        counts = np.bincount(labels)
+        return float(counts.max() / len(labels)) if np.count_nonzero(counts) > 1 else 0.0
+
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         return np.asarray((outputs.argmax(axis=-1) == labels).astype(np.float64))
 
     def chance(self, labels: Labels) -> float:
         return 1 / max(2, len(np.unique(labels)))
+
+    def interval(self, score: float, count: int) -> tuple[float, float] | None:
+        from tuner.metrics import wilson
+
+        return wilson(score, count) if count else None
+
+    def most_variance(self, count: int) -> float:
+        return 0.25 / max(1, count)
 
     def text(self, score: float, count: int = 0) -> str:
         from tuner.metrics import percent

@@ -8,7 +8,7 @@ import numpy as np
 from tuner.arrays import RowNumbers
 from tuner.plan.info import TaskInfo
 from tuner.targets import LossKind, Targets, TargetScale, targets_of
-from tuner.targets.strata import class_counts, presence
+from tuner.targets.strata import class_counts, occurring, presence
 from tuner.task.contents import TaskContents
 from tuner.task.copies import shared_samples
 from tuner.task.data.readable import changed, left_out
@@ -91,10 +91,8 @@ def outline(task: Task) -> TaskOutline:
 
 def _unmeasured(task: Task) -> Iterator[str]:
     """Yield a warning of classes that are learned, and that no validation sample is of."""
-    if not (task.labelled and task.targets.has_classes):
-        return
-    learned, judged = (class_counts(one.labels, len(task.labels)) > 0 for one in (task.local.train, task.local.val))
-    names = [repr(task.labels[row]) for row in np.flatnonzero(learned & ~judged)]
+    learned, judged = (set(occurring(one.labels)) for one in (task.local.train, task.local.val))
+    names = [repr(task.labels[row]) for row in task.own_classes if row in learned - judged]
     if names:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         noun = input_kind(task.input.kind).noun
@@ -132,7 +130,7 @@ def _possible_folds(task: Task) -> tuple[int, str, str]:
     origins, kind = _recordings(samples), input_kind(task.input.kind)
     apart, are_apart = int(origins.max()) + 1, int(origins.max()) + 1 == len(samples)
     noun, of_several = kind.noun, "recordings" if kind.windowed else "sessions"
-    if not task.labelled or not task.targets.has_classes:
+    if not task.own_classes:
         return (0 if kind.windowed and not are_apart else apart), "", noun
     sizes = [(int(size), task.labels[row], noun) for row, size in enumerate(class_counts(labels, len(task.labels)))]
     if not are_apart:
@@ -147,8 +145,6 @@ def _possible_folds(task: Task) -> tuple[int, str, str]:
 def task_info(task: Task, contents: TaskContents | None = None) -> TaskInfo:
     """Return a task in numbers; its contents are read where they are not given."""
     global_ = task.global_
-    labels, counted = task.local.val.labels, task.labelled and task.targets.one_class
-    shares = np.bincount(labels) / len(labels) if counted and len(np.unique(labels)) > 1 else np.zeros(1)
     return TaskInfo(
         name=task.name,
         fingerprint=(contents or task.contents()).fingerprint,
@@ -159,7 +155,7 @@ def task_info(task: Task, contents: TaskContents | None = None) -> TaskInfo:
         noun=input_kind(task.input.kind).noun,
         augment=task.augment,
         labelled=task.labelled,
-        most_frequent=float(shares.max()),
+        most_frequent=task.targets.most_frequent(task.local.val.labels) if task.labelled else 0.0,
         loss=task.loss,
         global_mixed=mixed_sizes(global_.train.labels) if global_ else (),
     )

@@ -81,11 +81,7 @@ def _balanced_folds(counts: NDArray[np.int64], folds: int) -> RowNumbers:
 
 
 def recording_holdout(
-    labels: Labels,
-    recordings: RowNumbers,
-    sessions: Sequence[str],
-    fraction: float = 0.2,
-    seed: int = 0,
+    labels: Labels, recordings: RowNumbers, sessions: Sequence[str], fraction: float = 0.2, seed: int = 0
 ) -> tuple[RowNumbers, RowNumbers]:
     """Divide windows so that those held out were recorded apart from the rest.
 

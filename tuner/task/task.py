@@ -130,6 +130,16 @@ class Task:
         return targets_of(self.loss, self.loss_settings, self.scale)
 
     @property
+    def own_classes(self) -> tuple[int, ...]:
+        """Rows of the classes of the local samples; none where they are not labelled, or have numbers."""
+        return self.local_labels if self.labelled and self.targets.has_classes else ()
+
+    @property
+    def counted_classes(self) -> tuple[str, ...]:
+        """Names of the classes of which each local sample has one; none where it has not one, or is not labelled."""
+        return self.labels if self.labelled and self.targets.one_class else ()
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample, without the batch."""
         return tuple(self.local.train.load(0).shape)
@@ -183,8 +193,7 @@ class Task:
             "[augment]": self.augment,
             "prescribed training": self.given and asdict(self.given),
         }
-        has_one = self.targets.one_class and self.labelled
-        return contents_of(settings, self.partitions(), self.labels if has_one else ())
+        return contents_of(settings, self.partitions(), self.counted_classes)
 
     def fingerprint(self) -> str:
         """Hash what a run depends on, to 32 hex digits, so that a resumed run refuses a task that has changed."""

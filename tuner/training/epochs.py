@@ -46,11 +46,7 @@ class TrainingLog:
 
 
 def train_epochs(
-    loop: EpochLoop,
-    report: Report,
-    between: BetweenEpochs,
-    start: TrainingLog = TrainingLog(),
-    of: str = "",
+    loop: EpochLoop, report: Report, between: BetweenEpochs, start: TrainingLog = TrainingLog(), of: str = ""
 ) -> TrainingLog:
     """Train the epochs that are left after those of a log, and log each.
 

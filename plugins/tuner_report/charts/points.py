@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tuner.metrics import wilson
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord
@@ -66,8 +65,7 @@ def references(run: Run) -> dict[str, TrialRecord | None]:
 
 def interval(run: Run, name: str, value: float) -> Interval | None:
     """Return the 95 % interval (Wilson) of an accuracy; None for other values, and for AUC and R²."""
-    count = run.samples_of(name)
-    return wilson(value, count) if count and run.info.targets.one_class else None
+    return run.info.targets.interval(value, run.samples_of(name) or 0)
 
 
 def _point(run: Run, title: str, values: Mapping[str, float]) -> Point:

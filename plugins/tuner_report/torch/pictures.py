@@ -30,7 +30,7 @@ def misread(session: OpenTask, plan: TrialPlan, weights: Path) -> tuple[Misread,
     task = opened.task
     windowed = input_kind(task.input.kind).windowed
     is_picture = len(task.input_shape) == DIMENSIONS and task.input_shape[0] in {1, 3} and not windowed
-    if plan.heads.exits or not task.targets.one_class or not task.labelled or not is_picture:
+    if plan.heads.exits or not task.counted_classes or not is_picture:
         return ()
     selection = next(one for one in validation_selections(task, plan.data) if one.domain == "local")
     (outputs,), labels = tail_logits(opened, plan, weights, [selection]), selection.labels()

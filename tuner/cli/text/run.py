@@ -132,7 +132,7 @@ def _errors(name: str, errors: EstimateErrors) -> str:
 def _scored_on(run: Run) -> str:
     """Say how many samples the front is scored on, and of how many."""
     scored, task = run.scored_samples, run.info.task
-    interval = "; (95 % intervals)" if run.info.targets.one_class else ""
+    interval = f"; ({run.info.targets.intervals})" if run.info.targets.intervals else ""
     if run.left_out_samples:
         interval = f"; solved heads also on all {run.left_out_samples:,} local {task.noun}, by leave-one-out{interval}"
     if run.folds:

@@ -62,9 +62,9 @@ def print_screen(run: Run, console: Console, *, whole: bool = False, artifacts: 
     print_text(console, answer(run), *warnings_of(run.info))
     if run.front:
         members = run.front if whole else _rows(run)
-        table, has_intervals = _table(run, members, console.width)
+        table, intervals = _table(run, members, console.width)
         console.print(table)
-        print_text(console, *_below(run, members, intervals=has_intervals))
+        print_text(console, *_below(run, members, intervals))
     if len(run.info.kinds) > 1:
         print_text(console, _kinds(run))
     print_text(console, *exported(run), *_spent(run), *_next(run, artifacts))
@@ -145,8 +145,8 @@ def _rows(run: Run) -> tuple[int, ...]:
     return tuple(sorted((*told, *rest[: max(0, MOST_ROWS - len(told))])))
 
 
-def _table(run: Run, members: Sequence[int], width: int) -> tuple[Table, bool]:
-    """Return the values of the given model, of what anybody would try first, and of trials; whether with intervals.
+def _table(run: Run, members: Sequence[int], width: int) -> tuple[Table, str]:
+    """Return the values of the given model, of what anybody would try first, and of trials; with which intervals.
 
     A row is one line: where the console is too narrow for that, intervals are left out.
     """
@@ -163,8 +163,8 @@ def _table(run: Run, members: Sequence[int], width: int) -> tuple[Table, bool]:
     titles = ["what trains", "trial", *(title for title, _ in columns)]
     table = table_of(titles, rows, whole=True)
     if sum(2 + (column.min_width or 0) for column in table.columns) - 2 <= width:
-        return table, run.info.targets.one_class
-    return table_of(titles, [[cell.partition(" (")[0] for cell in row] for row in rows]), False
+        return table, run.info.targets.intervals
+    return table_of(titles, [[cell.partition(" (")[0] for cell in row] for row in rows]), ""
 
 
 def _cells(
@@ -174,9 +174,9 @@ def _cells(
         yield run.text_of(one, values, samples)
 
 
-def _below(run: Run, members: Sequence[int], *, intervals: bool) -> Iterator[str]:
+def _below(run: Run, members: Sequence[int], intervals: str) -> Iterator[str]:
     """Yield what the table's figures are of, why the best trial is that, and whether it beats a baseline."""
-    yield _legend(run, members, intervals=intervals)
+    yield _legend(run, members, intervals)
     if share := of_share(run, members[0] if run.best is None else run.best):
         yield f"{share[0].upper()}{share[1:]}."
     if late := not_judged(run):
@@ -200,13 +200,13 @@ def _kinds(run: Run) -> str:
     return f"costs as on {kind} ({kinds[kind].device}), {measured}; --kind shows {others}"
 
 
-def _legend(run: Run, members: Sequence[int], *, intervals: bool) -> str:
+def _legend(run: Run, members: Sequence[int], intervals: str) -> str:
     """Say on which samples the scores are, and what the costs are of."""
     scored, task = run.scored_samples, run.info.task
     counts = [f"{scored['local']:,} of your {task.noun}"]
     if scored.get("global"):
         counts.append(f"{scored['global']:,} of {known(run)}")
-    ranges = "; in brackets: 95 % intervals" if intervals else ""
+    ranges = f"; in brackets: {intervals}" if intervals else ""
     ranges += "; ±: a standard error" if any(one.domain for one in run.objectives) else ""
     how = f", cross-validated in {run.folds} folds" if run.folds else ", none of which was trained on"
     lines = [f"Scores are of {' and '.join(counts)}{how}{ranges}."]

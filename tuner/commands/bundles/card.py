@@ -9,7 +9,6 @@ from tuner.bundle.archive import unpacked
 from tuner.bundle.format import FILE, PLAN, Bundle
 from tuner.bundle.info import BundleInfo
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.metrics import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +79,10 @@ def card_of(folder: Path) -> Card:
 
 def _intervals(bundle: Bundle) -> dict[str, tuple[float, float]]:
     """Return the intervals of the accuracies; with several labels a value is an area, and has none."""
-    if not bundle.targets.one_class or PLAN not in bundle.info.files:
+    if PLAN not in bundle.info.files:
         return {}
     task = bundle.plan().task
     counts = {"local_accuracy": task.local_val, "global_accuracy": task.global_val}
     values = bundle.info.scores.from_pixels
-    return {name: wilson(values[name], count) for name, count in counts.items() if count and name in values}
+    found = {name: bundle.targets.interval(values[name], count) for name, count in counts.items() if name in values}
+    return {name: bounds for name, bounds in found.items() if bounds is not None}

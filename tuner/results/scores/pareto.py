@@ -7,6 +7,9 @@ from operator import le
 from tuner.metrics import wilson
 from tuner.results.scores.objectives import DOMAINS, LEFT_OUT_ACCURACY, Objective
 
+#: Of a member, by name.
+Values = Mapping[str, float]
+
 COST_UNITS = frozenset({"s", "B"})
 GAIN_SHARE, GLOBAL_DROP = 0.9, 0.05
 #: Global accuracy that the best pick may lose where no limit is given.
@@ -17,7 +20,7 @@ MOST = 12
 NEAR_COST = math.log(1.1)
 
 
-def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective]) -> list[int]:
+def front(values: Mapping[int, Values], objectives: Sequence[Objective]) -> list[int]:
     """Return the keys that nothing dominates, in ascending order; of equal members the lowest key stays."""
     losses = {key: tuple(one.loss(value) for one in objectives) for key, value in values.items()}
     kept: list[int] = []
@@ -28,7 +31,7 @@ def front(values: Mapping[int, Mapping[str, float]], objectives: Sequence[Object
     return sorted(kept)
 
 
-def area(members: Iterable[Mapping[str, float]]) -> float:
+def area(members: Iterable[Values]) -> float:
     """Return the hypervolume of (local, global) accuracy over the origin; the best local accuracy where it is alone."""
     pairs = sorted(((one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in members), reverse=True)
     whole, highest = 0.0, 0.0
@@ -38,9 +41,7 @@ def area(members: Iterable[Mapping[str, float]]) -> float:
     return whole
 
 
-def knee(
-    members: Mapping[int, Mapping[str, float]], objectives: Sequence[Objective], untouched: Mapping[str, float]
-) -> int | None:
+def knee(members: Mapping[int, Values], objectives: Sequence[Objective], untouched: Values) -> int | None:
     """Return the balanced member: the smallest distance to the ideal point, costs in log, ties to the lower number.
 
     Members with at least 90 % of the best local gain and a global drop of at most 5 points come first; where there is
@@ -67,9 +68,7 @@ def knee(
     return min(sorted(candidates), key=distance)
 
 
-def _is_balanced(
-    value: Mapping[str, float], members: Mapping[int, Mapping[str, float]], untouched: Mapping[str, float]
-) -> bool:
+def _is_balanced(value: Values, members: Mapping[int, Values], untouched: Values) -> bool:
     before = untouched.get("local_accuracy", 0.0)
     best = max(member.get("local_accuracy", 0.0) for member in members.values())
     gains = value.get("local_accuracy", 0.0) - before >= GAIN_SHARE * (best - before) - 1e-12
@@ -79,10 +78,7 @@ def _is_balanced(
 
 
 def best(
-    members: Mapping[int, Mapping[str, float]],
-    untouched: Mapping[str, float],
-    samples: Mapping[str, int],
-    forgetting: float | None = None,
+    members: Mapping[int, Values], untouched: Values, samples: Mapping[str, int], forgetting: float | None = None
 ) -> int | None:
     """Return the member with the highest local accuracy of those that keep the known classes; None where there is none.
 
@@ -128,12 +124,12 @@ def best(
     return head
 
 
-def least_known(untouched: Mapping[str, float], forgetting: float | None = None) -> float:
+def least_known(untouched: Values, forgetting: float | None = None) -> float:
     """Return the least global accuracy that keeps the known classes; ``forgetting`` as `best` takes it."""
     return untouched.get("global_accuracy", 0.0) - (FORGETTING if forgetting is None else forgetting) - 1e-12
 
 
-def _one_head(members: Mapping[int, Mapping[str, float]]) -> tuple[int | None, dict[int, Mapping[str, float]]]:
+def _one_head(members: Mapping[int, Values]) -> tuple[int | None, dict[int, Values]]:
     """Return the best of the solved heads that leave-one-out tells apart, if there is one, and the other members."""
     name = LEFT_OUT_ACCURACY.name
     heads = [key for key, one in members.items() if name in one]
@@ -141,7 +137,7 @@ def _one_head(members: Mapping[int, Mapping[str, float]]) -> tuple[int | None, d
     return first, {key: one for key, one in members.items() if name not in one}
 
 
-def decided_by_known(members: Mapping[int, Mapping[str, float]], count: int) -> int | None:
+def decided_by_known(members: Mapping[int, Values], count: int) -> int | None:
     """Return the member, of those that keep the known classes, that `best` picks for its global accuracy.
 
     None where the user's ``count`` samples can tell more.
@@ -161,26 +157,18 @@ def decided_by_known(members: Mapping[int, Mapping[str, float]], count: int) -> 
     return min(alike, key=order)
 
 
-def _both(values: Mapping[str, float]) -> float:
+def _both(values: Values) -> float:
     return values.get("local_accuracy", 0.0) + values.get("global_accuracy", 0.0)
 
 
-def is_alike(
-    values: Mapping[str, float],
-    chosen: Mapping[str, float],
-    samples: Mapping[str, int],
-    objectives: Sequence[Objective],
-) -> bool:
+def is_alike(values: Values, chosen: Values, samples: Mapping[str, int], objectives: Sequence[Objective]) -> bool:
     """Return whether no accuracy of a member is below that of the chosen one by more than a standard error."""
     scores = _scores(objectives, values, chosen)
     return all(values[one.name] >= chosen[one.name] - _tolerance(one, chosen, samples) for one in scores)
 
 
 def is_worth_naming(
-    values: Mapping[str, float],
-    chosen: Mapping[str, float],
-    samples: Mapping[str, int],
-    objectives: Sequence[Objective],
+    values: Values, chosen: Values, samples: Mapping[str, int], objectives: Sequence[Objective]
 ) -> bool:
     """Return whether no accuracy of a member is surely below that of the chosen one, or some is surely above it."""
     scores = _scores(objectives, values, chosen)
@@ -188,26 +176,24 @@ def is_worth_naming(
     return gains or all(values[one.name] >= _interval(one, chosen, samples)[0] for one in scores)
 
 
-def _scores(objectives: Sequence[Objective], *members: Mapping[str, float]) -> list[Objective]:
+def _scores(objectives: Sequence[Objective], *members: Values) -> list[Objective]:
     """Return the accuracies on a domain's samples that all members have."""
     return [one for one in objectives if one.name in DOMAINS and all(one.name in member for member in members)]
 
 
-def _interval(objective: Objective, values: Mapping[str, float], samples: Mapping[str, int]) -> tuple[float, float]:
+def _interval(objective: Objective, values: Values, samples: Mapping[str, int]) -> tuple[float, float]:
     """Return the 95 % interval of an accuracy; of another score a tenth of it on both sides."""
     share, count = values[objective.name], samples.get(DOMAINS[objective.name], 0)
     return wilson(share, count) if count and objective.unit == "%" else (0.9 * share, 1.1 * share)
 
 
-def scaled_loss(objective: Objective, value: Mapping[str, float]) -> float:
+def scaled_loss(objective: Objective, value: Values) -> float:
     """Return an objective's value with the sign that makes smaller better, seconds and bytes as logarithms."""
     number = value[objective.name]
     return math.log(max(number, 1e-9)) if objective.unit in COST_UNITS else objective.sign * number
 
 
-def useful(
-    members: Mapping[int, Mapping[str, float]], untouched: Mapping[str, float], most_frequent: float
-) -> dict[int, Mapping[str, float]]:
+def useful(members: Mapping[int, Values], untouched: Values, most_frequent: float) -> dict[int, Values]:
     """Return the members whose local accuracy is not below what comes free; all of them where none is above.
 
     The untouched model comes free, and so does whoever always answers with the most frequent class.
@@ -218,7 +204,7 @@ def useful(
 
 
 def shortlist(
-    members: Mapping[int, Mapping[str, float]],
+    members: Mapping[int, Values],
     objectives: Sequence[Objective],
     samples: Mapping[str, int],
     first: int | None,
@@ -242,19 +228,13 @@ def shortlist(
         coarse *= 1.5
 
 
-def _is_near(
-    a: Mapping[str, float],
-    b: Mapping[str, float],
-    objectives: Sequence[Objective],
-    samples: Mapping[str, int],
-    coarse: float,
-) -> bool:
+def _is_near(a: Values, b: Values, objectives: Sequence[Objective], samples: Mapping[str, int], coarse: float) -> bool:
     return all(
         abs(scaled_loss(one, a) - scaled_loss(one, b)) <= coarse * _tolerance(one, b, samples) for one in objectives
     )
 
 
-def _tolerance(objective: Objective, values: Mapping[str, float], samples: Mapping[str, int]) -> float:
+def _tolerance(objective: Objective, values: Values, samples: Mapping[str, int]) -> float:
     count = samples.get(DOMAINS.get(objective.name, ""), 0)
     if count:
         share = values[objective.name]

@@ -41,9 +41,8 @@ def exported(run: Run) -> Iterator[str]:
     for one in read_exports(run.folder)[-3:]:
         told = f"exported as {one.bundle} (trial {one.trial}{', trained again on all samples' if one.refit else ''})"
         if TEST in one.scores and one.samples:
-            title = "" if targets.one_class else f"{targets.score_noun.removeprefix('the ')} "
-            told += f": {title}{targets.text(one.scores[TEST], one.samples)}"
-            told += f"{' right' if targets.one_class else ''}, of {one.samples:,} test {noun}"
+            told += f": {targets.score_before}{targets.text(one.scores[TEST], one.samples)}{targets.score_after}"
+            told += f", of {one.samples:,} test {noun}"
         yield told
 
 
@@ -133,9 +132,7 @@ def _scored(run: Run, name: str, value: float) -> str:
     text, targets = run.text(run.objective(name), value), run.info.targets
     if not run.info.task.labelled:
         return f"as the given model in {text}"
-    if targets.one_class:
-        return text.replace(" %", " % right", 1)
-    return f"{targets.score_noun.removeprefix('the ')} {text}"
+    return targets.score_before + text.replace(" %", f" %{targets.score_after}", 1)
 
 
 def _plain(run: Run, name: str, value: float) -> str:

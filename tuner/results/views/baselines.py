@@ -22,9 +22,8 @@ def rows(run: Run) -> list[tuple[str, list[str]]]:
 
 def notes(run: Run) -> list[str]:
     """Return what each baseline is, or why there is nothing of it, a line each."""
-    has_classes = run.info.targets.has_classes
-    given = f"the given model{', scored on the classes it knows' if has_classes else ''}"
-    lines = [f"{UNTOUCHED}: {'; '.join(filter(None, (given, _lacking(run))))}"]
+    given = f"the given model{run.info.targets.scored_on}", _lacking(run)
+    lines = [f"{UNTOUCHED}: {'; '.join(filter(None, given))}"]
     lines += warnings_of(run.info)
     return lines + [f"{one.name}: {one.note}" for one in run.info.baselines if one.name != UNTOUCHED and one.note]
 

@@ -218,12 +218,7 @@ def pareto_front(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
 
 
 def _cheapest(
-    answers: Answers,
-    costs: Costs,
-    admissible: Callable[[Sequence[float]], bool],
-    limit: float,
-    *,
-    per_exit: bool,
+    answers: Answers, costs: Costs, admissible: Callable[[Sequence[float]], bool], limit: float, *, per_exit: bool
 ) -> OperatingPoint:
     """Return the cheapest admissible thresholds: one of all exits, or with an exit at which all leave that come there.
 

@@ -56,7 +56,7 @@ class SolvingTrainer(Trainer):
         shape = self._replay.codec.shape
         if shape != (features,) or len(self._names) != 2:  # noqa: PLR2004 - weight, bias
             raise BundleError(f"{self.bundle.folder} must have a head of {shape} features: export again")
-        empty = Domain.empty(features, outputs, self._file.step, multi=self.bundle.targets.several)
+        empty = Domain.empty(features, outputs, self._file.step, self.bundle.targets)
         self._own = self._given = empty.added(self._file.codes, self._file.labels)
         codes = coded(self._replay.read(np.arange(len(self._replay))), self._file.step)
         self._others = empty.added(codes, self._replay.labels)

@@ -57,12 +57,11 @@ def read_rules(section: "LabelsSection", path: Path, kind: Targets) -> LabelRule
     """Read ``[labels]``; a `TaskError` where it says what a sample cannot have."""
     map_, parents = (_table(value, path, key) for key, value in (("map", section.map), ("parents", section.parents)))
     new = frozenset(map(same_form, section.new))
-    if parents and not kind.several:
+    if parents and not kind.takes(2):
         raise TaskError(f'{path}: labels.parents gives a sample several labels: set loss.kind = "multi-label"')
     for label, targets in map_.items():
-        if not targets or (len(targets) > 1 and not kind.several):
-            wanted = "at least one label" if kind.several else "one label"
-            raise TaskError(f"{path}: labels.map must map {label!r} to {wanted}, got {list(targets)}")
+        if not kind.takes(len(targets)):
+            raise TaskError(f"{path}: labels.map must map {label!r} to {kind.taken}, got {list(targets)}")
         if label in new:
             raise TaskError(f"{path}: the label {label!r} is in labels.map and in labels.new: remove it from one")
     rules = LabelRules(path, map_, new, parents)

@@ -24,13 +24,7 @@ from tuner.task.file.labels import (
     union_head,
 )
 from tuner.task.file.reconcile import closed_global, mapped_local, read_rules
-from tuner.task.file.sections import (
-    augment_operations,
-    input_spec,
-    loss_settings,
-    model_spec,
-    path_of,
-)
+from tuner.task.file.sections import augment_operations, input_spec, loss_settings, model_spec, path_of
 from tuner.task.file.variables import expand
 from tuner.task.inputs import input_kind
 from tuner.task.reader import DefaultsOf, TaskReader, nobody_says
@@ -97,8 +91,7 @@ def task_from_values(
     network = model_spec(file.model, path)
     spec, input_cautions = input_spec(file, path, network, defaults_of)
     folder, kind = path.parent, targets_of(file.loss.kind, loss_settings(file.loss, path))
-    if not kind.has_classes:
-        _refuse_classes(file, path)
+    _refuse_classes(file, path, kind)
     settings = f"{spec.kind} {spec.resize} {spec.size}"
     check = FileCheck(skip=file.input.skip_unreadable or not look, settings=settings, looks=look)
     local_entries: Entries = read_entries(file.local, folder, spec, kind, check, file.input.recording)
@@ -128,8 +121,7 @@ def task_from_values(
         local_entries = own or _blank(local_entries, kind, len(head.labels))
         local_rows, global_rows = None, None
     outputs = len(head.labels)
-    if kind.one_class and outputs == 1:
-        raise TaskError(f"{path}: the only class is {head.labels[0]!r}: a single-label task needs at least two")
+    kind.check_names(head.labels, path)
     local = domain_of("local", local_entries, local_rows, outputs)
     global_ = domain_of("global", global_entries, global_rows, outputs) if global_entries else None
     entries = chain(local_entries.values(), (global_entries or {}).values())
@@ -168,12 +160,13 @@ def _blank(entries: Entries, kind: Targets, outputs: int) -> Entries:
     return {name: replace(entry, targets=kind.blank(len(entry.targets), outputs)) for name, entry in entries.items()}
 
 
-def _refuse_classes(file: "TaskFile", path: Path) -> None:
-    """Refuse keys that speak of classes."""
+def _refuse_classes(file: "TaskFile", path: Path, kind: Targets) -> None:
+    """Refuse keys that speak of classes where there are none."""
     has_listing = file.global_ is not None and file.global_.classes is not None
     key = "[labels]" if file.labels is not None else "global.classes" if has_listing else ""
     if key:
-        raise TaskError(f'{path}: {key} is about classes, but loss.kind = "{file.loss.kind}" has none: leave it out')
+        numbers = f'{path}: {key} is about classes, but loss.kind = "{file.loss.kind}" has none: leave it out'
+        kind.need_classes(TaskError(numbers))
 
 
 def _reconciled(

@@ -59,7 +59,7 @@ class PixelScores:
     """Scores of a model on partitions of a task's samples, `scores`, and what is set on them."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        self._task, self.sets_thresholds = task, task.targets.several  # of labels, on all validation samples
         self._validation: list[tuple[Doubles, Doubles]] = []
         self.scores: dict[str, float] = {}
 
@@ -92,7 +92,7 @@ class PixelScores:
             labels = labels[np.unique(places, return_index=True)[1]]
         if kind.whole:
             self.scores[name.replace("accuracy", f"{kind.whole}_accuracy")] = targets.score(probabilities, labels)
-        if targets.several:
+        if self.sets_thresholds:
             self.scores[name.replace("accuracy", "precision")] = mean_average_precision(probabilities, labels)
             if name != "test_accuracy":
                 self._validation.append((probabilities, labels.astype(np.float64)))

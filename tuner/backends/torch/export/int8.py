@@ -152,12 +152,11 @@ def _scores(task: Task, logits: Answered) -> dict[str, float]:
 
 def _bounds(task: Task, given: Answered, quantised: Answered) -> dict[str, float]:
     """Return the most that is lost with 95 % confidence, by accuracy."""
-    if not task.targets.one_class:
-        return {}
     bounds = {}
     for name, samples in scored_partitions(task).items():
-        before, after = (task.targets.are_right(logits[name], samples.labels) for logits in (given, quantised))
-        bounds[name] = most_drop(before, after, CONFIDENCE)
+        before, after = (task.targets.hits(logits[name], samples.labels) for logits in (given, quantised))
+        if before is not None and after is not None:
+            bounds[name] = most_drop(before, after, CONFIDENCE)
     return bounds
 
 

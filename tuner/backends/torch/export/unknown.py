@@ -49,7 +49,7 @@ def familiarity(opened: OpenTask, plan: TrialPlan, tail: nn.Module, store: Store
     set the threshold.
     """
     task = opened.task
-    if not (task.targets.one_class and task.labelled) or plan.heads.exits:
+    if not task.counted_classes or plan.heads.exits:
         return None
     local = [drawn(whole_partition(task, name), MOST_LOCAL) for name in ("local.train", "local.val")]
     whole = [whole_partition(task, "global.train")] if task.global_ is not None else []

@@ -63,10 +63,12 @@ def export(
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
     task, model = opened.task, opened.model
-    if trainable and not task.targets.has_classes and plan.traits.solves:
-        raise BundleError(
-            "--trainable solves for heads of classes, and this is a regression: pick a trial that trains its head, or "
-            "export without --trainable"
+    if trainable and plan.traits.solves:
+        task.targets.need_classes(
+            BundleError(
+                "--trainable solves for heads of classes, and this is a regression: pick a trial that trains its head, "
+                "or export without --trainable"
+            )
         )
     torch.set_num_threads(plan.runtime.threads)
     is_int8 = plan.runtime.precision == "int8"
@@ -126,8 +128,7 @@ def export(
 def judged(opened: OpenTask, plan: TrialPlan, weights: Path, store: Store | None = None) -> Exported:
     """Score a trained tail on the validation samples that `Session.judge` asks for, by PyTorch alone."""
     task, judged = opened.task, PixelScores(opened.task)
-    of_all = task.targets.several  # thresholds of labels are set on global samples, too
-    selections = [one for one in validation_selections(task) if one.domain == "local" or of_all]
+    selections = [one for one in validation_selections(task) if one.domain == "local" or judged.sets_thresholds]
     for selection, outputs in zip(selections, tail_logits(opened, plan, weights, selections, store), strict=True):
         judged.score(f"{selection.domain}{ACCURACY}", selection.samples, outputs)
     sections = judged.sections()

@@ -64,11 +64,7 @@ def _losses(term: LossTerm, function: LossFunction, inputs: LossInputs) -> torch
 
 
 def exit_loss(
-    outputs: torch.Tensor,
-    teacher: torch.Tensor,
-    labels: torch.Tensor,
-    plan: HeadsPlan,
-    loss: StepLoss = CROSS_ENTROPY,
+    outputs: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, plan: HeadsPlan, loss: StepLoss = CROSS_ENTROPY
 ) -> torch.Tensor:
     """Return one exit's loss, of its logits and the final head's, float32 [n, classes]; the formula is `HeadsPlan`'s.
 

@@ -139,11 +139,11 @@ def _target_ports(loss: StepLoss | ExtendedLoss | ExitLoss, batch_size: int, out
         yield from _target_ports(loss.own, batch_size, outputs)
         if loss.has_teacher:
             yield Port("teacher", "teacher", (batch_size, outputs), "float32")
-    elif isinstance(loss, StepLoss) and loss.targets.one_class:
-        yield Port("label", "label", (batch_size,), "int64")
+    elif isinstance(loss, ExitLoss):
+        yield Port("label", "label", (batch_size, 2 * outputs), "float32")
     else:
-        values = 2 * outputs if isinstance(loss, ExitLoss) else outputs
-        yield Port("label", "label", (batch_size, values), "float32")
+        labels = loss.targets.blank(batch_size, outputs)
+        yield Port("label", "label", labels.shape, labels.dtype.name)
 
 
 def _numbers(recipe: RecipePlan, part: BatchPart) -> list[str]:

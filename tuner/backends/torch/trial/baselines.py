@@ -114,9 +114,9 @@ def _row(
         scores.add(task, domain, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     classes = ", so that it answers no other class" if len(rows) < len(task.labels) and "global" in scored else ""
     note = f"{note}, fitted on local.train alone{classes}"
-    right: tuple[str, ...] = ()
-    if task.targets.one_class:  # a text for each training that is scored, as of trials
-        right = tuple(packed(task.targets.are_right(*part)) for part in answered["local"])
+    hits = (task.targets.hits(*part) for part in answered["local"])
+    # a text for each training that is scored, as of trials
+    right = tuple(packed(one) for one in hits if one is not None)
     seconds = CLOCK.now() - started
     return Baseline(name, scores.values, data.share, note, seconds, scores.classes, right, data.folds)
 

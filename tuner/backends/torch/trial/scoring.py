@@ -89,10 +89,10 @@ class Scores:
         """Score the outputs, float32 [n, outputs], of a domain's samples."""
         self.values.update(task.targets.scores(domain, outputs, labels, labelled=task.labelled))
         self.answers[domain] = Answers(outputs, labels, task.targets, task.labels)
-        if task.targets.one_class and task.labelled:
+        hits = task.targets.hits(outputs, labels) if task.labelled else None
+        if hits is not None:
             self.classes[domain] = ClassCounts.of(outputs.argmax(axis=1), labels)
-            if domain == "local":
-                self.right.append(packed(task.targets.are_right(outputs, labels)))
+            self.right.extend([packed(hits)] if domain == "local" else [])
 
     def add_left_out(self, task: Task, outputs: Floats, labels: Labels, left_out: Floats, left_labels: Labels) -> None:
         """Score a solved head on all local samples: those for validation, and those it was solved from, left out."""

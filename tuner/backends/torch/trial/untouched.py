@@ -19,25 +19,20 @@ def untouched(access: Access, data: DataPlan) -> Outcome:
     """Score the given model, its own rows only; see `tuner.backends.base.Session.untouched`."""
     task, model = access.task, access.loaded
     rows = model.trusted_rows
-    told = task.labelled and task.targets.has_classes
-    scores, lacking = Scores(), sum(row >= rows for row in task.local_labels) if told else 0
-    notes = () if not lacking else (lacks_outputs(lacking, len(task.local_labels)),)
+    scores, lacking = Scores(), sum(row >= rows for row in task.own_classes)
+    notes = () if not lacking else (lacks_outputs(lacking, len(task.own_classes)),)
     for domain, selections in scored_selections(task, data).items():
         name = f"{domain}_accuracy"
         access.report({"scoring": name})
         if domain == "local" and not task.labelled:
             scores.values[name] = 1.0  # the given model agrees with itself
             continue
-        if domain == "local" and lacking == len(task.local_labels) > 0:
+        if domain == "local" and lacking == len(task.own_classes) > 0:
             continue  # it cannot be right, which says nothing of its features
         read = [stored_or_computed(access, selection) for selection in selections]
         outputs = np.concatenate([logits(model.tail(cut), inputs) for cut, inputs in read])
         labels = np.concatenate([inputs.labels for _, inputs in read])
-        if not task.targets.one_class:
-            scores.add(task, domain, outputs[:, :rows], labels[:, :rows])
-        else:
-            outputs[:, rows:] = -np.inf
-            scores.add(task, domain, outputs, labels)
+        scores.add(task, domain, task.targets.limited(outputs, rows), task.targets.first(labels, rows))
     return Outcome(scores.values, notes=notes, classes=scores.classes, right=tuple(scores.right))
 
 

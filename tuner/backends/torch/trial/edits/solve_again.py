@@ -72,9 +72,8 @@ def solve_again(
     before, after = (
         {name: task.targets.score(one[name], validation[name].labels) for name in one} for one in (trained, exact)
     )
-    margin = 0.0  # by which scores must differ to tell the heads apart: a standard error of each accuracy
-    if task.targets.one_class:
-        margin = math.sqrt(sum(0.25 / max(1, len(inputs.labels)) for inputs in validation.values()))
+    # by which scores must differ to tell the heads apart: a standard error of each accuracy
+    margin = math.sqrt(sum(task.targets.most_variance(len(inputs.labels)) for inputs in validation.values()))
     keeps = sum(before.values()) > sum(after.values()) + margin
     note = "head solved again"
     if before:
@@ -117,7 +116,7 @@ def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, tra
     """Return the head that is solved for; of old classes the trained head answers."""
     step, targets = step_of(features), task.targets
     codes, is_local = coded(features, step), train.is_local
-    empty = Domain.empty(features.shape[1], len(own.bias), step, multi=not targets.one_class)
+    empty = Domain.empty(features.shape[1], len(own.bias), step, targets)
     local, known = (empty.added(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local))
     if not targets.has_classes:
         return regression_head(own, local, known, RIDGE)[0]
