@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.optim import SGD, Optimizer
+from torch.optim import LBFGS, SGD, Optimizer
 
 from tuner.backends.losses import LossInputs
 from tuner.backends.measuring import MeasuredTrial
@@ -192,6 +192,10 @@ def momentum(parameters: Iterable[Any], recipe: RecipePlan) -> Optimizer:
 
 class TestMomentum(OptimiserContract):
     factory = momentum
+
+
+class TestLBFGS(OptimiserContract):
+    factory = staticmethod(lambda parameters, recipe: LBFGS(parameters, recipe.learning_rate, max_iter=3))
 
 
 def seconds() -> Callable[[MeasuredTrial], float]:
