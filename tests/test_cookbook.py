@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import tuner
+from tuner.backends.batches import Batch
 from tuner.backends.losses import LossInputs
 from tuner.backends.lowering import Tail
 from tuner.backends.torch.features.selection import mixed_selections
@@ -34,16 +35,18 @@ from tuner.results.records.trial import TrialRecord
 from tuner.runtime import Trainer
 from tuner.search.space import check_knobs, load_space
 from tuner.task.builtin import digits
-from tuner_testing import DataContract, LossContract, StrategyContract
+from tuner_testing import BatchContract, DataContract, LossContract, OptimiserContract, StrategyContract
 from tuner_testing.models.libraries import loaded_by
 
 TEXT = (Path(__file__).parent.parent / "docs" / "cookbook.md").read_text(encoding="utf-8")
 RECIPES = re.findall(
-    r"^## (\d)\. .*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```\n\nWatch out: ", TEXT, re.MULTILINE | re.DOTALL
+    r"^## (\d+)\. .*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```\n\nWatch out: ", TEXT, re.MULTILINE | re.DOTALL
 )
 PLUGINS = {f"recipe{number}": source for number, source, _ in RECIPES}
 SPACES = {f"recipe{number}": space for number, _, space in RECIPES}
 HEAD = "6."
+#: Checks of each recipe's parts.
+CHECKS = (20, 20, 20, 20, 25, 25, 0, 4, 4, 31)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +63,12 @@ def module(folder: Path, number: int) -> Any:
     return import_file(folder / f"recipe{number}.py", "cookbook")
 
 
-def test_there_are_eight_short_recipes() -> None:
-    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len(RECIPES) == 8
-    assert [number for number, _, _ in RECIPES] == list("12345678")
-    assert max(len(source.splitlines()) for source in PLUGINS.values()) <= 55
+def test_there_are_ten_short_recipes() -> None:
+    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len(RECIPES) == 10
+    assert [number for number, _, _ in RECIPES] == list(map(str, range(1, 11)))
+    lines = [len([line for line in source.splitlines() if line]) for source in PLUGINS.values()]
+    assert max(lines) <= 55
+    assert max(lines[8:]) <= 40
 
 
 def test_importing_the_recipes_loads_no_tensor_library(folder: Path) -> None:
@@ -84,12 +89,18 @@ def contracts(host: Host) -> Iterator[type]:
             yield type("Strategies", (StrategyContract,), {"strategy": strategy})
             plan = compose([strategy], preferred_values({}), example_model(4), example_task()).plan
             terms |= {term.kind: term for term in plan.loss}
-            asked = {*(edit.kind for edit in plan.shape), *terms, *([plan.data.edit.kind] if plan.data.edit else [])}
-            assert asked == {*added.lowerings, *added.losses, *added.selectors}
+            edits = (*plan.shape, *plan.data.batches, *([plan.data.edit] if plan.data.edit else []))
+            asked = {*(edit.kind for edit in edits), *terms}
+            assert asked == {*added.lowerings, *added.losses, *added.selectors, *added.batches}
     for kind in added.losses:
         yield type("Losses", (LossContract,), {"term": terms[kind], "losses": added.losses})
     for selector in added.selectors.values():
         yield type("Selectors", (DataContract,), {"selector": staticmethod(selector)})
+    for function in added.batches.values():
+        given = {"function": staticmethod(function), "settings": dict(plan.data.batches[0].settings)}
+        yield type("Batches", (BatchContract,), given)
+    for factory in added.optimisers.values():
+        yield type("Optimisers", (OptimiserContract,), {"factory": staticmethod(factory)})
 
 
 def calls(contract: type) -> Iterator[Callable[[], object]]:
@@ -108,7 +119,7 @@ def called(check: Callable[..., object], given: Mapping[str, Any]) -> None:
         check(**given, **fixtures)
 
 
-@pytest.mark.parametrize(("name", "checks"), list(zip(PLUGINS, (20, 20, 20, 20, 25, 25, 0, 0), strict=True)))
+@pytest.mark.parametrize(("name", "checks"), list(zip(PLUGINS, CHECKS, strict=True)))
 def test_a_recipe_obeys_the_contracts_of_its_parts(name: str, checks: int, folder: Path) -> None:
     seen = [call() for contract in contracts(hosted(folder, name)) for call in calls(contract)]
     assert len(seen) == checks
@@ -143,9 +154,7 @@ class Ran:
 
 
 #: Recipes that are run in one study: a start of a study takes longer than two trials.
-TOGETHER = (5, 7, 8)
-
-
+TOGETHER = ((5, 7, 8), (9, 10))
 Studies = dict[tuple[int, ...], tuple[tuner.Run, Path]]
 
 
@@ -159,7 +168,7 @@ def studies() -> Studies:
 def ran(request: pytest.FixtureRequest, folder: Path, own_cache: Path, studies: Studies) -> Ran:
     """Run a recipe's search space for two trials, as `tuner run` does."""
     number: int = request.param
-    together = TOGETHER if number in TOGETHER else (number,)
+    together = next((several for several in TOGETHER if number in several), (number,))
     if together not in studies:
         out, space = folder / f"run{number}", folder / f"study{number}.toml"
         space.write_text(joined([SPACES[f"recipe{one}"] for one in together]), encoding="utf-8")
@@ -285,3 +294,30 @@ def test_lion_moves_every_weight_by_the_learning_rate(ran: Ran) -> None:
         weight.grad = torch.tensor(gradient)
         lion.step()
         assert torch.allclose(weight.detach(), torch.tensor(expected))
+
+
+@study_of(9)
+def test_sam_moves_by_the_gradient_at_the_point_uphill(ran: Ran) -> None:
+    assert {plan.recipe.optimiser for _, plan, _ in ran.trials()} == {"sam"}
+    weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    sam, seen = ran.module.sam([weight], RecipePlan(learning_rate=0.1)), list[torch.Tensor]()
+
+    def closure() -> torch.Tensor:
+        seen.append(weight.detach().clone())
+        weight.grad = weight.detach().clone()
+        return weight.detach().square().sum() / 2
+
+    assert float(sam.step(closure)) == 12.5
+    assert torch.allclose(torch.stack(seen), torch.tensor([[3.0, 4.0], [3.03, 4.04]]))
+    assert torch.allclose(weight.detach(), torch.tensor([2.9, 3.9]), atol=1e-4)
+
+
+@study_of(10)
+def test_mixup_mixes_samples_and_labels_alike(ran: Ran) -> None:
+    for _, plan, _ in ran.trials():
+        assert [change.kind for change in plan.data.batches] == ["mixup"]
+    values = torch.eye(6)
+    inputs, labels = ran.module.mixup(Batch(values, values, torch.default_generator, None), {"strength": 0.4})
+    assert torch.equal(inputs, labels)
+    assert torch.allclose(labels.sum(1), torch.ones(6))
+    assert not torch.equal(inputs, values)

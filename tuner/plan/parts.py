@@ -70,10 +70,10 @@ SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS, Stage.LOSS})
 
 @dataclass(frozen=True, slots=True)
 class DataEdit(Part):
-    """A plugin's rule for which global samples are mixed in; the selector for `kind` applies it.
+    """A plugin's rule for which global samples are mixed in, by the selector for `kind`; or a change of batches.
 
     Attributes:
-        kind: Selector's name (``tuner_selectors``).
+        kind: Name of the selector (``tuner_selectors``), or of the change of batches (``tuner_batches``).
         settings: Pairs of name and value, sorted by name; a name with anything but a scalar is a `PlanError`.
         candidates: Number of samples that are considered for each one that is chosen. Their features are computed.
     """
@@ -94,6 +94,7 @@ class DataPlan(Part):
         alpha: Fraction of every class of the global data, in [0, 1].
         share: Share of the samples of every partition, in (0, 1]; below 1 on the lower rungs of a search.
         edit: Which samples the fraction takes; None for the first ones in a fixed random order.
+        batches: Changes of the batches of training, such as mixup, in their order.
         folds: Folds of the local training samples that judge the plan too (`TrialPlan.trainings`); 0 for none.
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
         weight: Weight of a mixed-in sample in the loss, where a local one has 1; of a head that is solved for, what all
@@ -105,6 +106,7 @@ class DataPlan(Part):
     alpha: float = 0.0
     share: float = field(default=1.0, metadata=OPTIONAL)
     edit: DataEdit | None = field(default=None, metadata=OPTIONAL)
+    batches: tuple[DataEdit, ...] = field(default=(), metadata=OPTIONAL)
     folds: int = field(default=0, metadata=OPTIONAL)
     fold: int = field(default=0, metadata=OPTIONAL)
     weight: float = field(default=1.0, metadata=OPTIONAL)

@@ -1,6 +1,7 @@
 """What plugin authors import: strategies, knobs, plans, objectives and hooks."""
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
+from tuner.backends.batches import Batch, BatchFunction
 from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.losses import LossFunction, LossInputs
 from tuner.backends.lowering import (
@@ -46,6 +47,8 @@ __all__ = [
     "Against",
     "Answers",
     "Backend",
+    "Batch",
+    "BatchFunction",
     "BlockInfo",
     "CachePlan",
     "Candidates",

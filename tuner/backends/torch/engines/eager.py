@@ -12,6 +12,7 @@ from tuner.arrays import RowNumbers
 from tuner.backends.lowering import Training
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
+from tuner.backends.torch.step.batches import changed_batch
 from tuner.backends.torch.step.losses import ExtendedLoss
 from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_rate, takes_closure, update
 from tuner.backends.torch.threads import ThreadChoice
@@ -41,6 +42,8 @@ class EagerSteps(TrialSteps):
         trained = [value for value in tail.parameters() if value.requires_grad]
         self._optimiser = optimiser(trained, recipe, training.extensions)
         self._is_added = recipe.optimiser in training.extensions.optimisers
+        self._changes, self._functions = training.plan.data.batches, training.extensions.batches
+        self._kind = training.task.targets, len(training.task.labels)
         self._probe = np.sort(np.random.default_rng((training.seed, 2)).permutation(samples)[:PROBE])
         self.example = spatial(self._inputs.read(self._probe[:1]))
         self.evolving = evolving(tail)
@@ -108,7 +111,9 @@ class EagerSteps(TrialSteps):
         self.constant_until = max((module.constant_until for module in self.evolving), default=0.0)
 
     def _read(self, rows: RowNumbers) -> Part:
-        return spatial(self._inputs.read(rows)), self._inputs.labels_of(rows), rows
+        batch, is_local = (self._inputs.read(rows), self._inputs.labels_of(rows)), self._inputs.is_local[rows]
+        inputs, labels = changed_batch(self._changes, self._functions, batch, is_local, self._kind)
+        return spatial(inputs), labels, rows
 
     def _gradients(self, parts: Iterable[Part], batch: RowNumbers) -> float:
         """Compute what the optimiser moves by, from the parts of a batch; return the batch's mean loss."""

@@ -120,7 +120,7 @@ def write_trainable(
         cut=plan.split,
         own_samples=len(own),
         own_bytes=own_bytes,
-        left_out=tuple(term.kind for term in plan.loss),
+        left_out=tuple(part.kind for part in (*plan.loss, *plan.data.batches)),
     )
 
 
