@@ -1,6 +1,7 @@
 """`docs/cookbook.md`: each recipe obeys the contracts, is run as a reader runs it, and does what it says."""
 
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ PLUGINS = {f"recipe{number}": source for number, source, _ in RECIPES}
 SPACES = {f"recipe{number}": space for number, _, space in RECIPES}
 HEAD = "6."
 #: Checks of each recipe's parts.
-CHECKS = (20, 20, 20, 20, 25, 25, 0, 4, 4, 31)
+CHECKS = (20, 20, 20, 20, 25, 25, 0, 4, 4, 31, 20, 20)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +64,9 @@ def module(folder: Path, number: int) -> Any:
     return import_file(folder / f"recipe{number}.py", "cookbook")
 
 
-def test_there_are_ten_short_recipes() -> None:
-    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len(RECIPES) == 10
-    assert [number for number, _, _ in RECIPES] == list(map(str, range(1, 11)))
+def test_there_are_twelve_short_recipes() -> None:
+    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len(RECIPES) == 12
+    assert [number for number, _, _ in RECIPES] == list(map(str, range(1, 13)))
     lines = [len([line for line in source.splitlines() if line]) for source in PLUGINS.values()]
     assert max(lines) <= 55
     assert max(lines[8:]) <= 40
@@ -321,3 +322,27 @@ def test_mixup_mixes_samples_and_labels_alike(ran: Ran) -> None:
     assert torch.equal(inputs, labels)
     assert torch.allclose(labels.sum(1), torch.ones(6))
     assert not torch.equal(inputs, values)
+
+
+@study_of(11)
+def test_the_head_is_solved_for_on_local_and_mixed_in_samples_and_a_bundle_trains_again(
+    ran: Ran, tmp_path: Path
+) -> None:
+    for record, plan, weights in ran.trials():
+        assert plan.global_samples
+        assert f"head solved again on {plan.train_samples} samples" in record.notes
+        assert moved(weights) >= {name for name in weights if name.startswith(HEAD)}
+    bundle = tmp_path / "bundle"
+    tuner.export(ran.run, bundle, str(ran.run.front[0]), trainable=True, refit=False)
+    assert json.loads((bundle / "bundle.json").read_text())["train"]["left_out"] == ["solve-again"]
+
+
+@study_of(12)
+def test_weights_lie_between_the_given_and_the_trained_ones(ran: Ran) -> None:
+    given, trained = load(digits()).model.state_dict(), {}
+    for record in ran.run.records:
+        assert record.plan is not None
+        share = dict(record.plan.shape[0].settings)["share"]
+        for name, value in load_file(ran.weights(record)).items() if ran.weights(record).exists() else ():
+            trained.setdefault(name, []).append((value - given[name]) / float(share))
+    assert trained

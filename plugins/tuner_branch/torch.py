@@ -8,7 +8,7 @@ from torch import nn
 
 from tuner.arrays import Array, Doubles, Flags, Floats
 from tuner.errors import UnsupportedError
-from tuner.plugin import Completing, CompletingInputs, Tail
+from tuner.plugin import Completing, Tail, TrainingSamples
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import MOST_FEATURES, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, gate_head
@@ -76,7 +76,7 @@ class BranchedTail(nn.Module, Completing):
         answers: torch.Tensor = empty.index_copy(0, ours, own).index_copy(0, theirs, given)
         return answers
 
-    def complete(self, samples: CompletingInputs) -> tuple[str, ...]:
+    def complete(self, samples: TrainingSamples) -> tuple[str, ...]:
         """Solve for the gate, and set its threshold.
 
         What the trained tail answers to global samples that it has learned says nothing: there it counts as wrong.

@@ -6,7 +6,6 @@ from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.losses import LossFunction, LossInputs
 from tuner.backends.lowering import (
     Completing,
-    CompletingInputs,
     Evolving,
     Lowering,
     Solver,
@@ -14,6 +13,7 @@ from tuner.backends.lowering import (
     Tail,
     TailBlock,
     Training,
+    TrainingSamples,
 )
 from tuner.backends.measuring import Answers, Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
@@ -53,7 +53,6 @@ __all__ = [
     "CachePlan",
     "Candidates",
     "Completing",
-    "CompletingInputs",
     "DataEdit",
     "DataPlan",
     "Draw",
@@ -93,6 +92,7 @@ __all__ = [
     "TaskInfo",
     "TaskReader",
     "Training",
+    "TrainingSamples",
     "Trial",
     "TrialPlan",
     "TrialRecord",

@@ -22,6 +22,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
+from tuner.backends.torch.trial.edits.completed import training_samples
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
@@ -122,7 +123,8 @@ class LoweredTail:
             steps.evolve(number + 1, None)
         here = Saved(self.state(), copy.deepcopy(loop.state() or {}), torch.get_rng_state(), pause or EPOCHS)
         if not pause:
-            steps.finish()
+            samples = training_samples(self._task.targets, self.tail, self.plan, self._inputs)
+            steps.finish(samples)
         return here
 
     def finish(self) -> nn.Module:

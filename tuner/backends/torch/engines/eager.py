@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.lowering import Training
+from tuner.backends.lowering import Training, TrainingSamples
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
 from tuner.backends.torch.step.batches import changed_batch
@@ -102,9 +102,10 @@ class EagerSteps(TrialSteps):
             call(module, "restore", own)
         self._follow_changes()
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self, samples: TrainingSamples) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return its notes."""
-        return tuple(note for module in self.evolving for note in call(module, "finish"))
+        with torch.no_grad():
+            return tuple(note for module in self.evolving for note in call(module, "finish", samples))
 
     def _follow_changes(self) -> None:
         """Let the rate fall only after every module has changed for the last time."""

@@ -61,7 +61,7 @@ def write_trainable(
     """Write a traced step and the tail's inference next to a model that was exported for it; check the step.
 
     The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
-    loss alone: a device has neither the plugins' terms nor the given model as a teacher.
+    loss alone: a device has neither the plugins' terms nor the given model as a teacher, and no edit is called.
 
     Args:
         opened: The task, its model, and what plugins add.
@@ -87,6 +87,7 @@ def write_trainable(
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
+    left_out = [part.kind for part in (*plan.loss, *plan.data.batches)]
     try:
         write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
         given = tail
@@ -94,6 +95,7 @@ def write_trainable(
             read = TailInputs(lambda rows: torch.from_numpy(inputs[rows]), seen.labels())
             edits = edited(opened.model, plan, opened.extensions, probe_of(read, loss, seed=0))
             tail, given = edits.tail, edits.tail if edits.given is None else edits.given
+            left_out += edits.evolving
         step = trace(tail, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
         write(named_as(given, tail, step), folder / STEP)
         adapted = write_adapters(given, folder)
@@ -120,7 +122,7 @@ def write_trainable(
         cut=plan.split,
         own_samples=len(own),
         own_bytes=own_bytes,
-        left_out=tuple(part.kind for part in (*plan.loss, *plan.data.batches)),
+        left_out=tuple(left_out),
     )
 
 
