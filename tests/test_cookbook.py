@@ -338,11 +338,21 @@ def test_the_head_is_solved_for_on_local_and_mixed_in_samples_and_a_bundle_train
 
 
 @study_of(12)
-def test_weights_lie_between_the_given_and_the_trained_ones(ran: Ran) -> None:
-    given, trained = load(digits()).model.state_dict(), {}
-    for record in ran.run.records:
-        assert record.plan is not None
-        share = dict(record.plan.shape[0].settings)["share"]
-        for name, value in load_file(ran.weights(record)).items() if ran.weights(record).exists() else ():
-            trained.setdefault(name, []).append((value - given[name]) / float(share))
-    assert trained
+def test_one_training_gives_a_trial_for_each_share(ran: Ran) -> None:
+    given, first, second = load(digits()).model.state_dict(), *ran.run.records
+    assert first.plan is not None
+    assert second.plan is not None
+    assert first.plan.line() == second.plan.line()
+    shares = [float(dict(one.plan.shape[0].settings)["share"]) for one in (first, second) if one.plan]
+    assert shares[0] != shares[1]
+    assert first.epochs == second.epochs  # those of one training
+    assert second.values["train_seconds"] >= sum(epoch["seconds"] for epoch in first.epochs)
+    assert set(ran.run.front) == {0, 1}
+    changes = [
+        {name: (value - given[name]) / share for name, value in load_file(ran.weights(own)).items()}
+        for own, share in zip((first, second), shares, strict=True)
+    ]
+    for name, value in given.items():
+        if name in changes[0] and value.is_floating_point() and "running" not in name:
+            assert torch.allclose(changes[0][name], changes[1][name], atol=1e-5)
+    assert max(float(value.abs().max()) for value in changes[0].values()) > 1e-3

@@ -140,6 +140,8 @@ class EditTraits(Part):
         solves: Whether its weights are solved for in one pass, without gradients, recipe, random changes and terms.
         keeps_given: Whether the given tail stays next to the trained one, and answers for what the model knew: it takes
             the tail's bytes again, and the trained one may forget.
+        after_training: Names of the edit's settings that act when training ends, and not before (`Evolving.finish`):
+            trials that differ in these alone share one training.
     """
 
     changes_shapes: bool = False
@@ -148,6 +150,7 @@ class EditTraits(Part):
     keeps_weights: bool = True
     solves: bool = False
     keeps_given: bool = field(default=False, metadata=OPTIONAL)
+    after_training: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
     @classmethod
     def of(cls, edits: "Iterable[TailEdit]") -> "EditTraits":
@@ -160,6 +163,7 @@ class EditTraits(Part):
             keeps_weights=all(one.keeps_weights for one in traits),
             solves=any(one.solves for one in traits),
             keeps_given=any(one.keeps_given for one in traits),
+            after_training=tuple(name for one in traits for name in one.after_training),
         )
 
 
@@ -182,6 +186,17 @@ class TailEdit(Part):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", sorted_settings(f"tail edit {self.kind!r}", self.settings))
+        strange = {*self.traits.after_training} - {name for name, _ in self.settings}
+        if strange:
+            rule = f"after_training of tail edit {self.kind!r} must name settings of it"
+            raise PlanError(f"{rule}, got {min(strange)!r}: correct the name")
+
+    @property
+    def while_training(self) -> "TailEdit":
+        """The edit without the settings that act when training ends."""
+        late = self.traits.after_training
+        settings = tuple(pair for pair in self.settings if pair[0] not in late)
+        return replace(self, settings=settings, traits=replace(self.traits, after_training=())) if late else self
 
     @classmethod
     def of(cls, kind: str, traits: EditTraits = STATIC, **settings: Scalar) -> "TailEdit":

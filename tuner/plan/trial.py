@@ -212,9 +212,12 @@ class TrialPlan(Part):
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def line(self) -> str:
-        """Return a hash that is equal for plans that differ in epochs, share and refit: one may continue the other."""
-        whole = replace(self.data, share=1.0, refit=False)
-        return replace(self, data=whole, recipe=replace(self.recipe, epochs=1, patience=0)).key()
+        """Return a hash that is equal for plans of which one may continue the other's training.
+
+        They differ in epochs, share and refit, and in settings of edits that act when training ends.
+        """
+        whole, shape = replace(self.data, share=1.0, refit=False), tuple(edit.while_training for edit in self.shape)
+        return replace(self, data=whole, shape=shape, recipe=replace(self.recipe, epochs=1, patience=0)).key()
 
     def settings(self) -> dict[str, Any]:
         """Return every decision as JSON's types, without `OPTIONAL` settings at their default, model and task."""

@@ -40,9 +40,22 @@ def is_lengthened(plan: TrialPlan) -> bool:
     return is_plain and plan.recipe.continues and not plan.recipe.patience
 
 
+def has_siblings(plan: TrialPlan) -> bool:
+    """Return whether there are plans that share its training: other settings of what edits do when training ends."""
+    is_plain = not plan.traits.changes_shapes and not plan.traits.solves and not plan.heads.exits
+    return is_plain and bool(plan.traits.after_training) and not plan.recipe.patience and not plan.data.folds
+
+
+def are_siblings(plan: TrialPlan, other: TrialPlan) -> bool:
+    """Return whether two plans train the same, and differ in what edits do when training ends."""
+    lengths = ((one.recipe.epochs, one.data.share, one.data.refit) for one in (plan, other))
+    return has_siblings(plan) and plan.shape != other.shape and len({*lengths}) == 1 and plan.line() == other.line()
+
+
 def line_of(plan: TrialPlan) -> str:
-    """Return what the plans of a line have in common, however they are judged."""
-    return replace(plan, data=replace(plan.data, folds=0)).line()
+    """Return what the plans of a line have in common, however they are judged; siblings are of different lines."""
+    line = replace(plan, data=replace(plan.data, folds=0)).line()
+    return f"{line} {[edit.settings for edit in plan.shape]}" if has_siblings(plan) else line
 
 
 @dataclass(frozen=True, slots=True)
