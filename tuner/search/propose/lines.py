@@ -20,8 +20,9 @@ Structure = tuple[int, int, tuple[str, ...], str, bool]
 
 def structure_of(plan: TrialPlan) -> Structure:
     """Return a plan's input size and cut, the kinds of what plugins add, its exits, and whether it solves."""
-    added = tuple(part.kind for part in (*plan.shape, *plan.loss, *plan.data.batches))
-    return plan.size, plan.split, added, plan.heads.mode, plan.traits.solves
+    added = [edit.kind for edit in plan.shape] + [term.kind for term in plan.loss]
+    added += [change.kind for change in plan.data.batches]
+    return plan.size, plan.split, tuple(added), plan.heads.mode, plan.traits.solves
 
 
 def is_head(plan: TrialPlan) -> bool:
