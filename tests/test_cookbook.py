@@ -1,6 +1,7 @@
 """`docs/cookbook.md`: each recipe obeys the contracts, is run as a reader runs it, and does what it says."""
 
 import inspect
+import json
 import re
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 
 import tuner
 from tests.plugin.installed import install
+from tuner.backends.batches import Batch
 from tuner.backends.losses import LossInputs
 from tuner.backends.lowering import Tail
 from tuner.backends.torch.features.selection import mixed_selections
@@ -29,7 +31,7 @@ from tuner.bundle.info import BundleInfo
 from tuner.cli.app import call
 from tuner.files import import_file
 from tuner.plan.example import example_model, example_task
-from tuner.plan.parts import LossTerm, RecipePlan
+from tuner.plan.parts import DataEdit, LossTerm, RecipePlan
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
@@ -41,17 +43,19 @@ from tuner.task import inputs, open_task
 from tuner.task.builtin import digits
 from tuner.task.inputs import input_kind
 from tuner_init.prepare import init
-from tuner_testing import DataContract, LossContract, StrategyContract
+from tuner_testing import BatchContract, DataContract, LossContract, OptimiserContract, StrategyContract
 from tuner_testing.models.composing import corners_of
 from tuner_testing.models.libraries import loaded_by
 
 TEXT = (Path(__file__).parent.parent / "docs" / "cookbook.md").read_text(encoding="utf-8")
 *RECIPES, KIND = re.findall(
-    r"^## (\d)\. .*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```\n\nWatch out: ", TEXT, re.MULTILINE | re.DOTALL
+    r"^## (\d+)\. .*?^```python\n(.*?)^```\n\n```toml\n(.*?)^```\n\nWatch out: ", TEXT, re.MULTILINE | re.DOTALL
 )
 PLUGINS = {f"recipe{number}": source for number, source, _ in RECIPES}
 SPACES = {f"recipe{number}": space for number, _, space in RECIPES}
 HEAD = "6."
+#: Checks of each recipe's parts.
+CHECKS = (24, 24, 24, 24, 30, 30, 0, 4, 4, 36, 24, 24)
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +72,12 @@ def module(folder: Path, number: int) -> Any:
     return import_file(folder / f"recipe{number}.py", "cookbook")
 
 
-def test_there_are_nine_short_recipes() -> None:
-    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len([*RECIPES, KIND]) == 9
-    assert [number for number, _, _ in (*RECIPES, KIND)] == list("123456789")
-    assert max(len(source.splitlines()) for _, source, _ in (*RECIPES, KIND)) <= 55
+def test_there_are_thirteen_short_recipes() -> None:
+    assert len(re.findall(r"^## ", TEXT, re.MULTILINE)) == TEXT.count("```python\n") == len([*RECIPES, KIND]) == 13
+    assert [number for number, _, _ in (*RECIPES, KIND)] == list(map(str, range(1, 14)))
+    lines = [len([line for line in source.splitlines() if line]) for source in PLUGINS.values()]
+    assert max(lines) <= 55
+    assert max(lines[8:]) <= 40
 
 
 def test_importing_the_recipes_loads_no_tensor_library(folder: Path) -> None:
@@ -86,19 +92,25 @@ def hosted(folder: Path, name: str) -> Host:
 
 def contracts(host: Host) -> Iterator[type]:
     """Yield the contracts of a recipe's parts."""
-    added, terms = host.extensions("torch"), dict[str, LossTerm]()
+    added, terms, changes = host.extensions("torch"), dict[str, LossTerm](), dict[str, DataEdit]()
     for name, strategy in host.strategies.items():
         if name not in build_host(installed=False).strategies:
             yield type("Strategies", (StrategyContract,), {"strategy": strategy})
             plans = [composed.plan for composed in corners_of(strategy, example_model(4), example_task(), share=0.0)]
             terms |= {term.kind: term for plan in plans for term in plan.loss}
+            changes |= {one.kind: one for plan in plans for one in plan.data.batches}
             asked = {edit.kind for plan in plans for edit in plan.shape} | {*terms}
-            asked |= {plan.data.edit.kind for plan in plans if plan.data.edit is not None}
-            assert asked == {*added.lowerings, *added.losses, *added.selectors}
+            asked |= {edit.kind for plan in plans for edit in (*plan.data.batches, plan.data.edit) if edit is not None}
+            assert asked == {*added.lowerings, *added.losses, *added.selectors, *added.batches}
     for kind in added.losses:
         yield type("Losses", (LossContract,), {"term": terms[kind], "losses": added.losses})
     for selector in added.selectors.values():
         yield type("Selectors", (DataContract,), {"selector": staticmethod(selector)})
+    for kind, function in added.batches.items():
+        given = {"function": staticmethod(function), "settings": dict(changes[kind].settings)}
+        yield type("Batches", (BatchContract,), given)
+    for factory in added.optimisers.values():
+        yield type("Optimisers", (OptimiserContract,), {"factory": staticmethod(factory)})
 
 
 def calls(contract: type) -> Iterator[Callable[[], object]]:
@@ -118,7 +130,7 @@ def called(check: Callable[..., object], given: Mapping[str, Any]) -> None:
             check(**given, **fixtures)
 
 
-@pytest.mark.parametrize(("name", "checks"), list(zip(PLUGINS, (24, 24, 24, 24, 30, 30, 0, 0), strict=True)))
+@pytest.mark.parametrize(("name", "checks"), list(zip(PLUGINS, CHECKS, strict=True)))
 def test_a_recipe_obeys_the_contracts_of_its_parts(name: str, checks: int, folder: Path) -> None:
     seen = [call() for contract in contracts(hosted(folder, name)) for call in calls(contract)]
     assert len(seen) == checks
@@ -153,9 +165,7 @@ class Ran:
 
 
 #: Recipes that are run in one study: a start of a study takes longer than two trials.
-TOGETHER = (5, 7, 8)
-
-
+TOGETHER = ((5, 7, 8), (9, 10))
 Studies = dict[tuple[int, ...], tuple[tuner.Run, Path]]
 
 
@@ -169,7 +179,7 @@ def studies() -> Studies:
 def ran(request: pytest.FixtureRequest, folder: Path, own_cache: Path, studies: Studies) -> Ran:
     """Run a recipe's search space for two trials, as `tuner run` does."""
     number: int = request.param
-    together = TOGETHER if number in TOGETHER else (number,)
+    together = next((several for several in TOGETHER if number in several), (number,))
     if together not in studies:
         out, space = folder / f"run{number}", folder / f"study{number}.toml"
         space.write_text(joined([SPACES[f"recipe{one}"] for one in together]), encoding="utf-8")
@@ -295,6 +305,74 @@ def test_lion_moves_every_weight_by_the_learning_rate(ran: Ran) -> None:
         weight.grad = torch.tensor(gradient)
         lion.step()
         assert torch.allclose(weight.detach(), torch.tensor(expected))
+
+
+@study_of(9)
+def test_sam_moves_by_the_gradient_at_the_point_uphill(ran: Ran) -> None:
+    assert {plan.recipe.optimiser for _, plan, _ in ran.trials()} == {"sam"}
+    weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    sam, seen = ran.module.sam([weight], RecipePlan(learning_rate=0.1)), list[torch.Tensor]()
+
+    def closure() -> torch.Tensor:
+        seen.append(weight.detach().clone())
+        weight.grad = weight.detach().clone()
+        return weight.detach().square().sum() / 2
+
+    assert float(sam.step(closure)) == 12.5
+    assert torch.allclose(torch.stack(seen), torch.tensor([[3.0, 4.0], [3.03, 4.04]]))
+    assert torch.allclose(weight.detach(), torch.tensor([2.9, 3.9]), atol=1e-4)
+
+
+@study_of(10)
+def test_mixup_mixes_samples_and_labels_alike(ran: Ran) -> None:
+    for _, plan, _ in ran.trials():
+        assert [change.kind for change in plan.data.batches] == ["mixup"]
+    values = torch.eye(6)
+    inputs, labels = ran.module.mixup(Batch(values, values, torch.default_generator, None), {"strength": 0.4})
+    assert torch.equal(inputs, labels)
+    assert torch.allclose(labels.sum(1), torch.ones(6))
+    assert not torch.equal(inputs, values)
+
+
+@study_of(11)
+def test_the_head_is_solved_for_on_local_and_mixed_in_samples_and_a_bundle_trains_again(
+    ran: Ran, tmp_path: Path
+) -> None:
+    for record, plan, weights in ran.trials():
+        assert plan.global_samples
+        assert f"head solved again on {plan.train_samples} samples" in record.notes
+        assert moved(weights) >= {name for name in weights if name.startswith(HEAD)}
+    bundle = tmp_path / "bundle"
+    tuner.export(ran.run, bundle, str(ran.run.front[0]), trainable=True, refit=False)
+    assert json.loads((bundle / "bundle.json").read_text())["train"]["left_out"] == ["solve-again"]
+
+
+@study_of(12)
+def test_one_training_gives_a_trial_for_each_share_also_when_it_is_resumed(
+    ran: Ran, folder: Path, own_cache: Path
+) -> None:
+    given, first, second = load(digits()).model.state_dict(), *ran.run.records
+    assert first.plan is not None
+    assert second.plan is not None
+    assert first.plan.line() == second.plan.line()
+    shares = [float(dict(one.plan.shape[0].settings)["share"]) for one in (first, second) if one.plan]
+    assert shares[0] != shares[1]
+    assert first.epochs == second.epochs  # those of one training
+    assert second.values["train_seconds"] >= sum(epoch["seconds"] for epoch in first.epochs)
+    assert set(ran.run.front) == {0, 1}
+    changes = [
+        {name: (value - given[name]) / share for name, value in load_file(ran.weights(own)).items()}
+        for own, share in zip((first, second), shares, strict=True)
+    ]
+    for name, value in given.items():
+        if name in changes[0] and value.is_floating_point() and "running" not in name:
+            assert torch.allclose(changes[0][name], changes[1][name], atol=1e-5)
+    assert max(float(value.abs().max()) for value in changes[0].values()) > 1e-3
+    given_again: dict[str, Any] = {"space": str(folder / "study12.toml"), "plugins": [folder / "recipe12.py"], "out": ran.folder}
+    again = tuner.run("digits", trials=4, store=own_cache / "store", earlier="none", resume=True, **given_again)
+    assert [own.epochs for own in again.records] == [first.epochs] * 4
+    assert len({dict(own.plan.shape[0].settings)["share"] for own in again.records if own.plan}) == 4
+    assert max(own.spent_seconds for own in again.records[1:]) < first.spent_seconds + 1
 
 
 def test_a_kind_reads_rows_and_its_bundle_names_its_distribution(

@@ -151,11 +151,16 @@ def trace_of_cause(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Return where a plugin's function raised, as `` (mine.py, line 14)``; empty where it was not reached.
 
-    The line is the last one in the function's own file; whoever called the function has caught the error.
+    The line is the last one in the function's own file; whoever called the function has caught the error. Decorators of
+    PyTorch, such as `torch.no_grad`, do not count as the function.
     """
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if frame.filename == frames[0].filename]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in list(traceback.walk_tb(error.__traceback__))[1:]
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "torch"
+    ]
+    own = [line for file, line in frames if file == frames[0][0]]
+    return f" ({Path(frames[0][0]).name}, line {own[-1]})" if own else ""
 
 
 def call_extension(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tuner.arrays import Array, Doubles, Flags, Floats
-from tuner.plugin import Completing, CompletingInputs, Tail, UnsupportedError
+from tuner.plugin import Completing, Tail, TrainingSamples, UnsupportedError
 from tuner.plugin.ridge import MOST_FEATURES, Domain, LinearHead, UnionSettings, coded, gate_head, step_of
 
 #: Ridge penalties, in samples, that the gate's is chosen from.
@@ -81,7 +81,7 @@ class BranchedTail(nn.Module, Completing):
         answers: torch.Tensor = empty.index_copy(0, ours, own).index_copy(0, theirs, given)
         return answers
 
-    def complete(self, samples: CompletingInputs) -> tuple[str, ...]:
+    def complete(self, samples: TrainingSamples) -> tuple[str, ...]:
         """Solve for the gate, and set its threshold.
 
         What the trained tail answers to global samples that it has learned says nothing: there it counts as wrong.

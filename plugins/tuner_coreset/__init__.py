@@ -17,7 +17,6 @@ import numpy as np
 from tuner.plugin import (
     Candidates,
     DataEdit,
-    DataPlan,
     Draw,
     ModelInfo,
     Scalar,
@@ -57,7 +56,8 @@ class Coreset(Strategy[Knobs]):
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the fraction, and how its samples are chosen."""
-        return replace(plan, data=DataPlan(alpha=knobs.alpha, edit=DataEdit(HERDING, candidates=knobs.candidates)))
+        edit = DataEdit(HERDING, candidates=knobs.candidates)
+        return replace(plan, data=replace(plan.data, alpha=knobs.alpha, edit=edit))
 
 
 def herding(candidates: Candidates, settings: Mapping[str, Any]) -> Sequence[int]:  # noqa: ARG001 - it has none

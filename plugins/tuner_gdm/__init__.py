@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.plugin import DataPlan, Draw, ModelInfo, Stage, Strategy, TaskInfo, TrialPlan, hookimpl
+from tuner.plugin import Draw, ModelInfo, Stage, Strategy, TaskInfo, TrialPlan, hookimpl
 
 #: The largest fraction of a large global set, which takes long to compute features of.
 MOST_ALPHA = 0.1
@@ -51,7 +51,7 @@ class GlobalDatasetMixing(Strategy[Knobs]):
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the fraction, the weight and the order."""
-        return replace(plan, data=DataPlan(alpha=knobs.alpha, weight=knobs.weight, balance=knobs.balance))
+        return replace(plan, data=replace(plan.data, alpha=knobs.alpha, weight=knobs.weight, balance=knobs.balance))
 
 
 def most_alpha(task: TaskInfo | None, model: ModelInfo) -> float:

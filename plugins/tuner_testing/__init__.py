@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from tuner_testing.objective import MeasureContract, ObjectiveContract
     from tuner_testing.optimiser import OptimiserContract
     from tuner_testing.rules import PluginContract
-    from tuner_testing.selector import DataContract
+    from tuner_testing.selector import BatchContract, DataContract
     from tuner_testing.strategy import StrategyContract
 
 __all__ = [
     "BackendContract",
+    "BatchContract",
     "DataContract",
     "LossContract",
     "LoweringContract",
@@ -34,7 +35,7 @@ __all__ = [
     "example_model",
     "example_task",
 ]
-_HOMES = {"Data": "selector", "Measure": "objective", "Plugin": "rules"}
+_HOMES = {"Batch": "selector", "Data": "selector", "Measure": "objective", "Plugin": "rules"}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tuner.backends.extensions import OptimiserFactory
+from tuner.backends.extensions import OptimiserError, OptimiserFactory
 from tuner.plan.parts import RecipePlan
 
 STEPS, RATE = 3, 1e-2
@@ -88,10 +88,17 @@ class OptimiserContract:
         """Step on the sum of squares, whose gradient is nowhere 0."""
         import torch
 
-        for _ in range(steps):
+        from tuner.backends.torch.step.optimiser import set_rate, update
+
+        def gradients() -> float:
             optimiser.zero_grad()
             loss: Any = torch.stack([value.square().sum() for value in parameters]).sum()
             loss.backward()
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            optimiser.step()
+            return float(loss.detach())
+
+        for _ in range(steps):
+            set_rate(optimiser, rate)
+            try:
+                update(optimiser, "under test", gradients)
+            except OptimiserError as error:
+                pytest.fail(str(error))

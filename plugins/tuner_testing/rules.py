@@ -27,7 +27,7 @@ from tuner_testing.models.libraries import BY_KIND, require_light_import
 from tuner_testing.models.verdict import Verdict
 from tuner_testing.objective import MeasureContract, ObjectiveContract
 from tuner_testing.optimiser import OptimiserContract
-from tuner_testing.selector import DataContract
+from tuner_testing.selector import BatchContract, DataContract
 from tuner_testing.strategy import StrategyContract
 
 #: The rule that a plugin's module obeys, not each of its parts.
@@ -126,6 +126,10 @@ def _rules_of_parts(plugin: object) -> Iterator[Rule]:
     for kind, selector in added.selectors.items():
         given = {"selector": staticmethod(selector), "settings": settings.get(kind, {})}
         yield from _rules(DataContract, f"selector {kind}", selector, **given)
+    settings |= {change.kind: dict(change.settings) for plan in plans[::-1] for change in plan.data.batches}
+    for kind, function in added.batches.items():
+        given = {"function": staticmethod(function), "settings": settings.get(kind, {})}
+        yield from _rules(BatchContract, f"change of batches {kind}", function, **given)
     for objective in offered_by(plugin, "objectives"):
         yield from _rules(ObjectiveContract, f"objective {objective.name}", plugin, objective=objective)
     for name, measure in added.measures.items():

@@ -1,17 +1,27 @@
-"""What every selector obeys."""
+"""What every selector obeys, and every change of batches."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
 
 from tuner.arrays import Floats
+from tuner.backends.batches import BatchError, BatchFunction
 from tuner.backends.selecting import Candidates, Selector, SelectorError, choose
+from tuner.plan.parts import DataEdit
+from tuner.targets import SINGLE_LABEL, MultiLabel, Regression, Targets
 from tuner_testing.models.settings import Reading, require_read
+
+if TYPE_CHECKING:
+    import torch
 
 #: Candidates by class, and how many of them are chosen: some, all, and one of one.
 CLASSES = {0: (40, 10), 3: (7, 7), 4: (1, 1), 9: (25, 1)}
+#: Outputs of a changed batch.
+OUTPUTS = 4
+#: Shapes of what a tail reads: vectors, sequences, maps.
+SHAPES = ((6,), (5, 6), (3, 8, 8))
 
 
 class DataContract:
@@ -82,3 +92,84 @@ def _candidates(features: Floats) -> Candidates:
         read=features.copy,
         read_local=features[:4].copy,
     )
+
+
+class BatchContract:
+    """What every change of batches obeys.
+
+    Attributes:
+        function: The one under test, as the plugin's ``tuner_batches`` returns it for the backend ``torch``.
+        settings: Settings of the edit that names it.
+    """
+
+    function: ClassVar[BatchFunction]
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("targets", [SINGLE_LABEL, MultiLabel(), Regression()])
+    def test_it_returns_finite_inputs_and_labels_of_the_same_shapes(
+        self, targets: Targets, shape: tuple[int, ...]
+    ) -> None:
+        """Of any input and kind of label; probabilities still add up to one, and one sample is a batch."""
+        import torch
+
+        for count in (8, 1):
+            inputs, labels = self._changed(targets, shape, count)
+            if not bool(inputs.isfinite().all() and labels.isfinite().all()):
+                pytest.fail("a change of batches must give finite inputs and labels, but some are not")
+            sums = labels.sum(1)
+            if targets.one_class and not torch.allclose(sums, torch.ones(count), atol=1e-4):
+                worst = float(sums[(sums - 1).abs().argmax()])
+                pytest.fail(
+                    f"labels of one class a sample must stay probabilities that add up to 1, but some to {worst:.3g}: "
+                    "mix labels with weights that add up to 1"
+                )
+
+    def test_the_same_generator_gives_the_same_batch(self) -> None:
+        """A training that continues draws what it would have drawn."""
+        import torch
+
+        first, second = (self._changed(SINGLE_LABEL, SHAPES[-1], 8) for _ in range(2))
+        if not all(map(torch.equal, first, second)):
+            pytest.fail("a change of batches must draw from batch.generator alone, but two calls with one state differ")
+
+    def test_the_given_batch_stays_as_it_is(self) -> None:
+        """Inputs may be shared with what is stored."""
+        import torch
+
+        given = _batch(SINGLE_LABEL, SHAPES[-1], 8)
+        before = [value.clone() for value in given]
+        self._changed(SINGLE_LABEL, SHAPES[-1], 8, given)
+        if not torch.equal(given[0], before[0]):
+            pytest.fail("a change of batches must leave batch.inputs as they are: change a copy")
+
+    def _changed(
+        self,
+        targets: Targets,
+        shape: tuple[int, ...],
+        count: int,
+        given: "tuple[torch.Tensor, torch.Tensor] | None" = None,
+    ) -> "tuple[torch.Tensor, torch.Tensor]":
+        import torch
+
+        from tuner.backends.torch.step.batches import changed_batch
+
+        torch.manual_seed(0)
+        kind, edit = type(self).function, DataEdit("under test", tuple(self.settings.items()))
+        is_local = np.arange(count) % 2 == 0
+        try:
+            return changed_batch(
+                [edit], {edit.kind: kind}, given or _batch(targets, shape, count), is_local, (targets, OUTPUTS)
+            )
+        except BatchError as error:
+            pytest.fail(str(error))
+
+
+def _batch(targets: Targets, shape: tuple[int, ...], count: int) -> "tuple[torch.Tensor, torch.Tensor]":
+    import torch
+
+    draw = torch.Generator().manual_seed(1)
+    labels = torch.arange(count) % OUTPUTS
+    if not targets.one_class:
+        labels = (torch.rand(count, OUTPUTS, generator=draw) > 0.5).float()  # noqa: PLR2004 - half of them
+    return torch.randn(count, *shape, generator=draw), labels

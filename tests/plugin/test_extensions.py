@@ -25,6 +25,7 @@ PLAIN = TrialPlan(example_model(4), example_task())
 USING: Mapping[str, Callable[[str], TrialPlan]] = {
     "tuner_lowerings": lambda kind: replace(PLAIN, shape=(TailEdit(kind),)),
     "tuner_losses": lambda kind: replace(PLAIN, loss=(LossTerm(kind, 1.0),)),
+    "tuner_batches": lambda kind: replace(PLAIN, data=replace(PLAIN.data, batches=(DataEdit(kind),))),
     "tuner_selectors": lambda kind: replace(PLAIN, data=replace(mixed(0.05).data, edit=DataEdit(kind, candidates=2))),
 }
 

@@ -13,7 +13,7 @@ import tuner_branch
 from tests.runtime.bundles import trainable_bundle
 from tests.sessions import opened
 from tuner.backends.base import Trial
-from tuner.backends.lowering import CompletingInputs
+from tuner.backends.lowering import TrainingSamples
 from tuner.backends.torch.backend import TorchBackend
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle
@@ -74,7 +74,10 @@ def test_each_sample_takes_the_tail_of_its_domain_in_onnx_too(tmp_path: Path) ->
     with torch.no_grad():
         own, given = tail.own(inputs).numpy(), lowered.given(inputs).numpy()
         labels = np.where(is_local, own.argmax(1), given.argmax(1))  # each tail is right in its own domain
-        notes = tail.complete(CompletingInputs(lambda module: module.eval()(inputs).numpy(), labels, is_local))
+        run = lambda module: module.eval()(inputs).numpy()  # noqa: E731 - in one place
+        notes = tail.complete(
+            TrainingSamples(run, lambda _: pytest.fail("nothing is read before the head"), labels, is_local)
+        )
     assert "100.0% of the local ones and 0.0% of the global ones" in notes[0]
     wanted = np.where(is_local[:, None], own, given)
     np.testing.assert_allclose(lowered.logits(tail.eval()).numpy()[is_local], wanted[is_local], atol=1e-5)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from tuner.backends.batches import BatchFunction
 from tuner.backends.losses import LossFunction
 from tuner.backends.lowering import Lowering
 from tuner.backends.measuring import Measure
@@ -20,7 +21,7 @@ class OptimiserError(ExtensionError):
 
 
 #: Takes the parameters that train and the recipe, and returns a `torch.optim.Optimizer`; the loop sets ``lr`` of its
-#: groups before a step.
+#: groups before a step. Where its ``step(closure)`` requires a closure, it computes gradients by calling that.
 OptimiserFactory = Callable[[Sequence[Any], RecipePlan], Any]
 #: What an extension is, for people, and its kind.
 What = tuple[str, str]
@@ -35,6 +36,7 @@ class Extensions:
         losses: How terms of the loss are computed.
         optimisers: How optimisers that the backend does not have itself are made.
         selectors: How data edits choose samples.
+        batches: How batches of training are changed.
         measures: How values of objectives are measured, by the objective's name.
         owners: Names of the plugins that realise a kind; one that several realise is not used.
     """
@@ -43,6 +45,7 @@ class Extensions:
     losses: Mapping[str, LossFunction] = field(default_factory=dict)
     optimisers: Mapping[str, OptimiserFactory] = field(default_factory=dict)
     selectors: Mapping[str, Selector] = field(default_factory=dict)
+    batches: Mapping[str, BatchFunction] = field(default_factory=dict)
     measures: Mapping[str, Measure] = field(default_factory=dict)
     owners: Mapping[What, Sequence[str]] = field(default_factory=dict)
 
@@ -75,6 +78,8 @@ class Extensions:
         """Yield what a plan needs: what it is, its kind, and what is offered."""
         if plan.data.edit is not None:
             yield "data edit", plan.data.edit.kind, self.selectors
+        for change in plan.data.batches:
+            yield "change of batches", change.kind, self.batches
         for edit in plan.shape:
             yield "tail edit", edit.kind, self.lowerings
         for term in plan.loss:
@@ -90,5 +95,6 @@ HOOKS: Mapping[str, tuple[str, str]] = {
     "tuner_losses": ("losses", "loss term"),
     "tuner_optimisers": ("optimisers", "optimiser"),
     "tuner_selectors": ("selectors", "data edit"),
+    "tuner_batches": ("batches", "change of batches"),
     "tuner_measures": ("measures", "measure"),
 }

@@ -103,18 +103,23 @@ class Solver:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CompletingInputs:
-    """What completes a trained tail: its training samples, as they are without random changes.
+class TrainingSamples:
+    """The training samples of a trained tail, local and mixed-in ones, each once and without random changes.
+
+    Nothing is computed until `run` or `entering` is called.
 
     Attributes:
         run: Takes a module of the tail's inputs, and returns what it makes of all samples in evaluation mode, float32
             [n, ...].
+        entering: Takes a layer of the tail, and returns what a `Solver` of that layer receives. The layer must be
+            applied once to each sample.
         labels: int64 [n], or float32 [n, outputs] with several labels a sample.
         is_local: Whether a sample is the user's own, bool [n]; the others are global ones that are mixed in.
         targets: What a sample's label is.
     """
 
     run: Callable[[Any], Any]
+    entering: Callable[[Any], SolverInputs]
     labels: Any
     is_local: Any
     targets: Targets = SINGLE_LABEL
@@ -134,7 +139,7 @@ class Completing:
     trained: Any = None
     is_traced: bool = False
 
-    def complete(self, samples: CompletingInputs) -> tuple[str, ...]:
+    def complete(self, samples: TrainingSamples) -> tuple[str, ...]:
         """Set the weights that do not train; return notes for the trial's record. A subclass overrides it."""
         raise NotImplementedError("a module that is completed sets its weights: override `complete`")
 
@@ -209,13 +214,13 @@ class Evolving:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; the weights of that time are loaded already."""
 
-    def finish(self) -> tuple[str, ...]:
-        """Become what is scored, written and exported; return notes for the trial's record."""
+    def finish(self, samples: TrainingSamples) -> tuple[str, ...]:  # noqa: ARG002 - optional
+        """Become what is scored, written and exported, without gradients; return notes for the trial's record."""
         return ()
 
     def record(self, names: Mapping[Any, str]) -> dict[str, Any]:  # noqa: ARG002 - optional
         """Return what a bundle records of the finished change, as JSON takes it; called on a tail with loaded weights.
 
-        `names` are modules' names in the whole model.
+        It is called for edits with ``keeps_weights=False``. `names` are modules' names in the whole model.
         """
         return {}

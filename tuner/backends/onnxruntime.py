@@ -25,6 +25,9 @@ class OrtBackend(TorchBackend):
                 f"backend onnxruntime cannot train a tail that edit {changing!r} changes, as a step is written once "
                 "and keeps its gradients to itself: use --backend torch"
             )
+        if plan.data.batches:
+            change = plan.data.batches[0].kind
+            return f"backend onnxruntime does not make the change of batches {change!r}: use --backend torch"
         if plan.recipe.optimiser not in get_args(Optimiser):
             return f"backend onnxruntime does not have optimiser {plan.recipe.optimiser!r}: use --backend torch"
         if plan.heads.exits and (plan.heads.joint or not plan.heads.ridge):

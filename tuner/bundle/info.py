@@ -67,7 +67,7 @@ class TrainInfo:
         exits: Number of exits; None of other kinds.
         folds: Parts of a round's samples, each of which is judged by a model that was trained on the others; `FOLDS`
             where it is None.
-        left_out: Kinds of the plan's loss terms that the training step does without.
+        left_out: Kinds of the plan's loss terms, changes of batches and evolving edits that a device trains without.
         own_samples: Number of the user's own samples, as features; None of exits.
         own_bytes: Most bytes that these may take in bundles that are trained from this one; 0 where they are left out.
             None where a head is solved for, which needs all of them, and of exits.

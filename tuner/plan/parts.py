@@ -73,10 +73,10 @@ SHARED_STAGES = frozenset({Stage.DATA, Stage.SHAPE, Stage.HEADS, Stage.LOSS})
 
 @dataclass(frozen=True, slots=True)
 class DataEdit(Part):
-    """A plugin's rule for which global samples are mixed in; the selector for `kind` applies it.
+    """A plugin's rule for which global samples are mixed in, by the selector for `kind`; or a change of batches.
 
     Attributes:
-        kind: Selector's name (``tuner_selectors``).
+        kind: Name of the selector (``tuner_selectors``), or of the change of batches (``tuner_batches``).
         settings: Pairs of name and value, sorted by name; a name with anything but a scalar is a `PlanError`.
         candidates: Number of samples that are considered for each one that is chosen. Their features are computed.
     """
@@ -97,6 +97,7 @@ class DataPlan(Part):
         alpha: Fraction of every class of the global data, in [0, 1].
         share: Share of the samples of every partition, in (0, 1]; below 1 on the lower rungs of a search.
         edit: Which samples the fraction takes; None for the first ones in a fixed random order.
+        batches: Changes of the batches of training, such as mixup, in their order.
         folds: Folds of the local training samples that judge the plan too (`TrialPlan.trainings`); 0 for none.
         fold: Fold, from 1, that this training leaves out and is scored on; 0 for a training on all of them.
         weight: Weight of a mixed-in sample in the loss, where a local one has 1; of a head that is solved for, what all
@@ -108,6 +109,7 @@ class DataPlan(Part):
     alpha: float = 0.0
     share: float = field(default=1.0, metadata=OPTIONAL)
     edit: DataEdit | None = field(default=None, metadata=OPTIONAL)
+    batches: tuple[DataEdit, ...] = field(default=(), metadata=OPTIONAL)
     folds: int = field(default=0, metadata=OPTIONAL)
     fold: int = field(default=0, metadata=OPTIONAL)
     weight: float = field(default=1.0, metadata=OPTIONAL)
@@ -141,6 +143,8 @@ class EditTraits(Part):
         solves: Whether its weights are solved for in one pass, without gradients, recipe, random changes and terms.
         keeps_given: Whether the given tail stays next to the trained one, and answers for what the model knew: it takes
             the tail's bytes again, and the trained one may forget.
+        after_training: Names of the edit's settings that act when training ends, and not before (`Evolving.finish`):
+            trials that differ in these alone share one training.
     """
 
     changes_shapes: bool = False
@@ -149,6 +153,7 @@ class EditTraits(Part):
     keeps_weights: bool = True
     solves: bool = False
     keeps_given: bool = field(default=False, metadata=OPTIONAL)
+    after_training: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def trains_again(self) -> bool:
@@ -166,6 +171,7 @@ class EditTraits(Part):
             keeps_weights=all(one.keeps_weights for one in traits),
             solves=any(one.solves for one in traits),
             keeps_given=any(one.keeps_given for one in traits),
+            after_training=tuple(name for one in traits for name in one.after_training),
         )
 
 
@@ -188,6 +194,17 @@ class TailEdit(Part):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", sorted_settings(f"tail edit {self.kind!r}", self.settings))
+        strange = {*self.traits.after_training} - {name for name, _ in self.settings}
+        if strange:
+            rule = f"after_training of tail edit {self.kind!r} must name settings of it"
+            raise PlanError(f"{rule}, got {min(strange)!r}: correct the name")
+
+    @property
+    def while_training(self) -> "TailEdit":
+        """The edit without the settings that act when training ends."""
+        late = self.traits.after_training
+        settings = tuple(pair for pair in self.settings if pair[0] not in late)
+        return replace(self, settings=settings, traits=replace(self.traits, after_training=())) if late else self
 
     @classmethod
     def of(cls, kind: str, traits: EditTraits = STATIC, **settings: Scalar) -> "TailEdit":

@@ -78,6 +78,7 @@ def _data(plan: TrialPlan) -> str:
     if plan.data.share < 1:
         local = f"{plan.local_samples:,} of {plan.task.local_train:,} local"
     balance = ", classes balanced" if plan.data.balance else ""
+    balance += "".join(f", {change.kind}{_settings(change)}" for change in plan.data.batches)
     if not plan.global_samples:
         return f"{local} {plan.task.noun}{balance}"
     realised = plan.global_samples / plan.task.mixed_samples(1.0)

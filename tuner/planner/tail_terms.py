@@ -57,9 +57,9 @@ def worth_planning(plan: TrialPlan) -> bool:
 
     Tracing takes seconds and tens of MB, which do not pay where the eager loop keeps less than `planned_from`. Tails
     that change while they train would have to be traced again and again, and updates of a plugin's optimiser cannot be.
-    Exits in a tail that train with it are not part of a traced step.
+    Exits in a tail that train with it are not part of a traced step, and the labels of changed batches are not either.
     """
-    if plan.heads.joint or not plan.traits.traceable or plan.recipe.optimiser not in STATE_COPIES:
+    if plan.heads.joint or plan.data.batches or not plan.traits.traceable or plan.recipe.optimiser not in STATE_COPIES:
         return False
     return kept_bytes(plan) >= planned_from(plan) and planned_executor() is not None
 

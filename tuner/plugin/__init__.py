@@ -1,11 +1,11 @@
 """What plugin authors import: strategies, knobs, plans, objectives and hooks."""
 
 from tuner.backends.base import Backend, Exported, Filling, Session, Trial
+from tuner.backends.batches import Batch, BatchFunction
 from tuner.backends.extensions import Extensions, OptimiserFactory
 from tuner.backends.losses import LossFunction, LossInputs
 from tuner.backends.lowering import (
     Completing,
-    CompletingInputs,
     Evolving,
     Lowering,
     Solver,
@@ -13,6 +13,7 @@ from tuner.backends.lowering import (
     Tail,
     TailBlock,
     Training,
+    TrainingSamples,
 )
 from tuner.backends.measuring import Answers, Measure, MeasuredTrial
 from tuner.backends.selecting import Candidates, Selector
@@ -53,12 +54,13 @@ __all__ = [
     "Answers",
     "ArraySamples",
     "Backend",
+    "Batch",
+    "BatchFunction",
     "BlockInfo",
     "CachePlan",
     "Candidates",
     "ClassCounts",
     "Completing",
-    "CompletingInputs",
     "DataEdit",
     "DataPlan",
     "Domain",
@@ -107,6 +109,7 @@ __all__ = [
     "TaskReader",
     "TorchBackend",
     "Training",
+    "TrainingSamples",
     "Trial",
     "TrialPlan",
     "TrialRecord",

@@ -12,6 +12,7 @@ from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import (
     SHARED_STAGES,
     CachePlan,
+    DataEdit,
     DataPlan,
     LossTerm,
     RecipePlan,
@@ -40,7 +41,7 @@ _TYPES: Mapping[Stage, type] = {
     Stage.RECIPE: RecipePlan,
     Stage.RUNTIME: RuntimePlan,
 }
-_ENTRIES: Mapping[Stage, type] = {Stage.SHAPE: TailEdit, Stage.LOSS: LossTerm}
+_ENTRIES: Mapping[Stage, type] = {Stage.DATA: DataEdit, Stage.SHAPE: TailEdit, Stage.LOSS: LossTerm}
 #: What a value of a type has to be.
 _FINE: Mapping[type, Callable[[Any], bool]] = {
     int: lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -71,7 +72,7 @@ class Composed:
 
     Attributes:
         values: Value of every knob that was drawn, by name; `knobs` has their ranges.
-        editors: Name of the strategy that wrote a tail edit, a data edit or a loss term, by its kind.
+        editors: Name of the strategy that wrote an edit of the tail, data or batches, or a loss term, by its kind.
         changed: Names of the strategies that changed the plan, in their order.
         notes: How the plan differs from what the values give by themselves, and why.
     """
@@ -141,9 +142,10 @@ def compose(
 
 
 def _added(before: TrialPlan, after: TrialPlan) -> list[str]:
-    """Return the kinds of the tail edits, loss terms and the data edit that a strategy added."""
+    """Return the kinds of the tail edits, loss terms, changes of batches and the data edit that a strategy added."""
     kinds = [edit.kind for edit in after.shape[len(before.shape) :]]
     kinds += [term.kind for term in after.loss[len(before.loss) :]]
+    kinds += [change.kind for change in after.data.batches[len(before.data.batches) :]]
     edit = after.data.edit
     return kinds if edit is None or edit == before.data.edit else [*kinds, edit.kind]
 
@@ -211,11 +213,12 @@ def _check_types(strategy: Strategy[Any], stage: Stage, value: object) -> None:
     if type(value) is not _TYPES[stage]:
         wanted, shown = _TYPES[stage].__name__, _short(value)
         raise StrategyError(strategy.name, f"{stage.value} must be of type {wanted}, got {shown}")
-    for entry in value if isinstance(value, tuple) else ():
+    entries = value if isinstance(value, tuple) else getattr(value, "batches", ())
+    for entry in entries if isinstance(entries, tuple) else (entries,):
         if type(entry) is not _ENTRIES[stage]:
             wanted = _ENTRIES[stage].__name__
             raise StrategyError(strategy.name, f"{stage.value} must hold {wanted} objects, got {_short(entry)}")
-    for part in value if isinstance(value, tuple) else (value,):
+    for part in value if isinstance(value, tuple) else (value, *entries):
         for name, wanted, is_fine in _numbers(type(part)):  # type: ignore[arg-type]  # every class can be hashed
             if not is_fine(own := getattr(part, name)):
                 raise StrategyError(strategy.name, f"{stage.value}.{name} must be of type {wanted}, got {_short(own)}")

@@ -9,6 +9,7 @@ from typing import Any
 import pluggy
 
 from tuner.backends.base import Backend
+from tuner.backends.batches import BatchFunction
 from tuner.backends.extensions import OptimiserFactory
 from tuner.backends.losses import LossFunction
 from tuner.backends.lowering import Lowering
@@ -59,6 +60,11 @@ def tuner_optimisers(backend: str) -> Mapping[str, OptimiserFactory]:  # type: i
 @hookspec
 def tuner_selectors() -> Mapping[str, Selector]:  # type: ignore[empty-body]  # a specification has no body
     """Return how this plugin's data edits choose samples, by kind."""
+
+
+@hookspec
+def tuner_batches(backend: str) -> Mapping[str, BatchFunction]:  # type: ignore[empty-body]  # a specification
+    """Return how `backend` applies this plugin's changes of batches, by kind; it must load no tensor library."""
 
 
 @hookspec

@@ -83,11 +83,10 @@ class Study:
         self._candidates = Candidates(queue, setting, self._compose, self._structures)
         self._outlook, self._checkpoints = Outlook(setting), Checkpoints(self._weights)
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._where, self._asleep = "", CLOCK.asleep
+        self._where, self.ended, self._asleep = "", "", CLOCK.asleep
         self._composed: dict[int, Composed] = {}
         self._ladder = Ladder(setting, self._seconds_at)
         self._finals = Finals(setting, self._seconds_at, self._least_known)
-        self.ended = ""
 
     def prepare(self) -> None:
         """Put the first plans in the queue and fill the store for all that may follow, as far as the limits allow."""
@@ -332,8 +331,7 @@ class Study:
             return unfilled_record(base, error)
         self._where = f" on rung {rung}" if rung > 0 else ""
         self._ladder.floor, given, training = self._given.floor(rung), self._given.on(rung), CLOCK.now()
-        tries = TRYING if promoted is None else PROMOTING
-        self._listener.phase(CROSS_VALIDATING if rung == FINAL else tries)
+        self._listener.phase(CROSS_VALIDATING if rung == FINAL else TRYING if promoted is None else PROMOTING)
         self._outlook.begin(plan, expected.estimate, rung, self.records)
         session, names = self._sessions[plan.runtime.backend], setting.objective_names
         whole = self._checkpoints.whole(self.records, promoted) if rung == FINAL else None
@@ -381,6 +379,8 @@ class Study:
             self._weights(record.trial).unlink(missing_ok=True)
             return
         self._note(record)
+        if self._checkpoints.has_siblings(record) and not self._queue.is_shared:
+            self._candidates.enqueue_siblings(self._full(record), record.rung)
         finals = [one.trial for one in self.records if one.rung == FINAL and eligible(one)]
         members = [*self.front(), *(finals if len(finals) == 1 else ())]  # one alone is on the front with the next one
         for other in self._queue.unwanted(self.records, members):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from tuner.backends.lowering import Evolving, Training
+from tuner.backends.lowering import Evolving, Training, TrainingSamples
 from tuner.backends.torch.model.graph.blocks import saved_bytes
 from tuner.backends.torch.model.resize import BATCH_NORMS, CONVOLUTIONS, install, resize
 from tuner.planner.device import FLOAT_BYTES, state_copies
@@ -225,7 +225,7 @@ class GrowingTail(Evolving, nn.Module):
         self._stride = self._windows_apart()
         self._settle(0)
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self, samples: TrainingSamples) -> tuple[str, ...]:  # noqa: ARG002 - the widths are what they are
         """Return the final widths, and the widths that cannot grow."""
         sizes = zip(self.widths.items(), self._caps, strict=True)
         final = ", ".join(f"{name} {size} of {cap}" for (name, size), cap in sizes)

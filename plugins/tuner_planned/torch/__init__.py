@@ -35,6 +35,8 @@ def planned_or_eager(training: TailTraining) -> TrialSteps:
             reason = str(error)
     elif not plan.traits.traceable:
         reason = "the tail changes while it trains"
+    elif plan.data.batches:
+        reason = f"{plan.data.batches[0].kind} changes batches and their labels"
     elif plan.recipe.optimiser not in STATE_COPIES:
         reason = f"the planned executor does not have optimiser {plan.recipe.optimiser}"
     else:

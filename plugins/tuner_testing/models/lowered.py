@@ -25,7 +25,7 @@ from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
-from tuner.backends.torch.trial.edits.completed import complete
+from tuner.backends.torch.trial.edits.completed import complete, training_samples
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
@@ -126,7 +126,8 @@ class LoweredTail:
             steps.evolve(number + 1, None)
         here = Saved(self.state(), copy.deepcopy(loop.state() or {}), torch.get_rng_state(), pause or EPOCHS)
         if not pause:
-            steps.finish()
+            samples = training_samples(self._task.targets, self.tail, self.plan, self._inputs)
+            steps.finish(samples)
         return here
 
     def finish(self) -> nn.Module:
@@ -138,7 +139,8 @@ class LoweredTail:
         if not any(isinstance(module, Completing) for module in self.tail.modules()):
             return True
         before = self.state()
-        complete(self._task, self.tail, self.plan, replace(self._inputs, local_rows=TRAIN // 2))
+        mixed = replace(self._inputs, local_rows=TRAIN // 2)
+        complete(training_samples(self._task.targets, self.tail, self.plan, mixed), self.tail, self.plan)
         return bool(self.changes(before))
 
     def reopened(self, state: Mapping[str, torch.Tensor]) -> nn.Module:

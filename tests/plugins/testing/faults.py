@@ -342,4 +342,8 @@ FAULTS = {
         kit={SAVED: "each weight must be saved once, but 'layer.weight' is 'inner.5.weight'"},
         trial="Some tensors share memory",
     ),
+    "says that a setting acts after training": Fault(
+        {TRAITS: 'TRAITS = EditTraits(after_training=("full",))'},
+        kit={"its traits are true": "full must act in `finish` alone, but .* trains differently with it"},
+    ),
 }

@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.optim import SGD, Optimizer
+from torch.optim import LBFGS, SGD, Optimizer
 
+from tuner.backends.batches import Batch
 from tuner.backends.losses import LossInputs
 from tuner.backends.measuring import MeasuredTrial
 from tuner.backends.selecting import Candidates
 from tuner.files import import_file
 from tuner.plan.parts import LossTerm, RecipePlan
 from tuner.results.scores.objectives import Objective
-from tuner_testing import DataContract, LossContract, MeasureContract, ObjectiveContract, OptimiserContract
+from tuner.targets import SINGLE_LABEL
+from tuner_testing import (
+    BatchContract,
+    DataContract,
+    LossContract,
+    MeasureContract,
+    ObjectiveContract,
+    OptimiserContract,
+)
 from tuner_testing.rules import rules_of
 
 CALLS = itertools.count()
@@ -202,7 +211,21 @@ MEASURES = [
     measure(lambda: zeroing, "it_leaves_the_trial_as_it_is", "must leave trial.tail as it is, but '.*weight' changed"),
     measure(only_once(), "it_can_be_taken_again", "the counter is open"),
 ]
-BAD = [*OBJECTIVES, *SELECTORS, *LOSSES, *OPTIMISERS, *MEASURES]
+
+
+def batch(function: Callable[[Batch, Any], Any], check: str, message: str) -> Bad:
+    return BatchContract, {"function": staticmethod(function)}, check, message
+
+
+CHANGES, DRAWS = "it_returns_finite_inputs_and_labels_of_the_same_shapes", "the_same_generator_gives_the_same_batch"
+BATCHES = [
+    batch(lambda own, _: (own.inputs * float("nan"), own.labels), CHANGES, "finite inputs and labels, but some"),
+    batch(lambda own, _: (own.inputs, own.labels * 2), CHANGES, "add up to 1, but some to 2"),
+    batch(lambda own, _: (own.inputs[:1], own.labels[:1]), CHANGES, "of the shapes and types that it was given"),
+    batch(lambda own, _: (own.inputs + float(np.random.default_rng().random()), own.labels), DRAWS, "generator alone"),
+    batch(lambda own, _: (own.inputs.add_(1), own.labels), "the_given_batch_stays_as_it_is", "change a copy"),
+]
+BAD = [*BATCHES, *OBJECTIVES, *SELECTORS, *LOSSES, *OPTIMISERS, *MEASURES]
 
 
 def momentum(parameters: Iterable[Any], recipe: RecipePlan) -> Optimizer:
@@ -211,6 +234,14 @@ def momentum(parameters: Iterable[Any], recipe: RecipePlan) -> Optimizer:
 
 class TestMomentum(OptimiserContract):
     factory = momentum
+
+
+def lbfgs(parameters: Iterable[Any], recipe: RecipePlan) -> Optimizer:
+    return LBFGS(parameters, recipe.learning_rate, max_iter=3)
+
+
+class TestLBFGS(OptimiserContract):
+    factory = lbfgs
 
 
 def seconds() -> Callable[[MeasuredTrial], float]:
@@ -240,14 +271,14 @@ def check_of(contract: type, part: Mapping[str, Any], check: str) -> Callable[..
 
 @pytest.mark.parametrize(("contract", "part", "check", "message"), BAD)
 def test_a_bad_part_fails_its_contract(contract: type, part: Mapping[str, Any], check: str, message: str) -> None:
-    channels = [4] if check == CHOOSES else []
+    channels = [4] if check == CHOOSES else [SINGLE_LABEL, (6,)] if check == CHANGES else []
     with pytest.raises(pytest.fail.Exception, match=message):
         check_of(contract, part, check)(*channels)
 
 
 def test_every_check_has_been_seen_to_fail() -> None:
     elsewhere = {"importing_the_plugin_loads_no_tensor_library"}  # a rule of the module that every part is in
-    for contract in (ObjectiveContract, DataContract, LossContract, OptimiserContract, MeasureContract):
+    for contract in {contract for contract, *_ in BAD}:
         checks = {name.removeprefix("test_") for name in dir(contract) if name.startswith("test_")}
         assert checks - elsewhere == {check for of, _, check, _ in BAD if of is contract}
 

@@ -55,7 +55,7 @@ def test_columns_are_found_by_the_names_of_the_training_table(tmp_path: Path, ki
     train = Subset(entry.build(entry.targets), [0, 1])
     spec = samples.standardised(InputSpec(kind), {"local.train": train})
     assert spec.columns == ("q", "r")
-    assert _input(spec.to_dict(), Section(spec.to_dict(), "")) == spec, "a bundle keeps them"
+    assert _input(spec.to_dict(), Section(spec.to_dict(), ""), "") == spec, "a bundle keeps them"
     assert "columns" not in InputSpec(kind).to_dict(), "where there are none, all is as it was"
     other = written(tmp_path / "other.csv", "kind,r,q\na,2,1\n")  # in another order, and with a label
     np.testing.assert_array_equal(samples.read(other, spec).flatten(), [1, 2])

@@ -35,9 +35,15 @@ class TorchBackend(Backend):
             )
         if reason := _too_few_for_norms(plan):
             return reason
-        if plan.heads.exits and (plan.data.weight != 1 or plan.data.balance):
+        if plan.heads.exits and (plan.data.weight != 1 or plan.data.balance or plan.data.batches):
             return (
-                "exits train with all samples alike: set data.weight to 1 and data.balance to false, or leave exits out"
+                "exits train with all samples alike, and as they are: set data.weight to 1 and data.balance to false, "
+                "and leave changes of batches out, or leave exits out"
+            )
+        if plan.data.batches and plan.loss:
+            return (
+                f"loss term {plan.loss[0].kind!r} reads samples and labels as they are, but "
+                f"{plan.data.batches[0].kind!r} changes them: leave one of both out"
             )
         if not plan.task.labelled and plan.heads.mode != "exits-only":
             return "the local samples have no labels, so only exits can be trained: set exits.mode to 'exits-only'"

@@ -47,7 +47,7 @@ def format_bundle(folder: Path, info: BundleInfo, scored: Mapping[str, int], fol
         licence = "; the licence of the global samples also applies to the bundle" if _known(info.train) else ""
         lines.append(f"  can be trained further without PyTorch: {_features(info.train)}{licence}")
         if info.train.left_out:
-            lines.append(f"  when it trains again, its loss is the task's, without {', '.join(info.train.left_out)}")
+            lines.append(f"  it trains again by the task's loss, without {', '.join(info.train.left_out)}")
     return "\n".join(lines)
 
 

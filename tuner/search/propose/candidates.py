@@ -14,16 +14,16 @@ from tuner.errors import TunerError
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
-from tuner.plugin.sources import random_values
+from tuner.plugin.sources import preferred_values, random_values
 from tuner.process_memory import return_freed
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
 from tuner.results.scores.pareto import front
-from tuner.search.propose.lines import can_continue, is_head, structure_of
+from tuner.search.propose.lines import are_siblings, can_continue, is_head, structure_of
 from tuner.search.propose.structures import EPOCHS, RATE, Admits, Compose, Structures
 from tuner.search.propose.surrogate import Coordinates, Surrogate, expected_gain
 from tuner.search.setting import Setting
 from tuner.search.trials.compact import add_copies
-from tuner.search.trials.journal import optuna_values
+from tuner.search.trials.journal import RUNG, optuna_values
 from tuner.search.trials.queue import Queue
 from tuner.search.trials.samplers import sampler_of
 from tuner.search.trials.seeds import seeded
@@ -109,6 +109,20 @@ class Candidates:
             return None
         finally:  # matrices of the surrogate, which are larger from trial to trial
             return_freed()
+
+    def enqueue_siblings(self, composed: Composed, rung: int) -> None:
+        """Put the plans in the queue that share a trained one's training: with other values of a knob.
+
+        The knob has the name of the setting that acts when training ends, and a choice of values.
+        """
+        late = [(edit.kind, name) for edit in composed.plan.shape for name in edit.traits.after_training]
+        for name in (f"{composed.editors.get(kind)}.{setting}" for kind, setting in late):
+            knob = composed.knobs.get(name)
+            for value in knob.options if isinstance(knob, Choice) else ():
+                with suppress(TunerError, StrategyError):
+                    other = self._compose(preferred_values({**composed.values, name: value}))
+                    if are_siblings(other.plan, composed.plan):
+                        self._queue.enqueue(other, {RUNG: rung})
 
     def _suggested(self, number: int, count: int, records: Sequence[TrialRecord]) -> list[Composed]:
         """Return what the sampler suggests, which sees the trials of one rung."""

@@ -9,7 +9,7 @@ from tuner.backends.base import CHECKPOINT
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.results.records.trial import HEAD_SOLVED, SCORED, TrialRecord, plan_of
-from tuner.search.propose.lines import can_continue, structure_of
+from tuner.search.propose.lines import are_siblings, can_continue, has_siblings, structure_of
 from tuner.training.schedule import DECAY_SHARE, epochs_done
 
 #: A checkpoint takes about so many times the bytes of the weights: with the two means that Adam keeps of gradients.
@@ -24,6 +24,8 @@ def epochs_left(plan: TrialPlan, before: TrialPlan) -> int:
     """Return how many epochs are left of a plan that continues another one's training."""
     stable = 1 - DECAY_SHARE if plan.recipe.schedule == "wsd" else 1.0  # it continues from before the decay
     done, epochs = math.floor(stable * before.recipe.epochs), plan.recipe.epochs
+    if are_siblings(plan, before):
+        return epochs - done
     return epochs - epochs_done(done, before.train_samples, plan.train_samples, epochs)
 
 
@@ -53,7 +55,7 @@ class Checkpoints:
     def ended(self, record: TrialRecord) -> None:
         """Note a trial that ended; a checkpoint that nobody may continue is removed."""
         path, plan = self._path(record), record.plan
-        if plan is not None and record.state in SCORED and can_continue(plan) and path.exists():
+        if plan is not None and record.state in SCORED and _may_continue(plan) and path.exists():
             self._of[plan.line()] = record
         else:
             path.unlink(missing_ok=True)
@@ -84,9 +86,15 @@ class Checkpoints:
         return replace(plan, recipe=replace(plan.recipe, epochs=epochs))
 
     def has_room(self, plan: TrialPlan, storage_left: int | None) -> bool:
-        """Return whether a plan's trial may leave a checkpoint, by what ``--storage`` leaves."""
+        """Return whether a plan's trial may leave a checkpoint, by what ``--storage`` leaves; siblings share one."""
         fits = storage_left is None or COPIES * weight_bytes(plan) <= STORAGE_SHARE * storage_left
-        return fits and can_continue(plan)
+        record = self._continued(plan)
+        return fits and _may_continue(plan) and not (record and record.plan and are_siblings(plan, record.plan))
+
+    def has_siblings(self, record: TrialRecord) -> bool:
+        """Return whether other plans may share the training of a trial, which has just ended."""
+        own = record.plan is not None and record.state == "done" and has_siblings(record.plan)
+        return own and self._of.get(plan_of(record).line()) is record
 
     def prune(self, records: Sequence[TrialRecord], front: Collection[int]) -> None:
         """Remove the checkpoints of trials whose plans are neither on the front nor the best of their structure."""
@@ -99,23 +107,31 @@ class Checkpoints:
                 best[at] = record
         on_front = {record.config for record in records if record.trial in front}  # cross-validated on another rung
         kept = {record.trial for record in best.values()} | {one.trial for one in records if one.config in on_front}
+        latest = records[-1].plan.line() if records and records[-1].plan else ""  # its siblings are tried next
         for line, record in list(self._of.items()):
-            if record.trial not in kept:
+            if record.trial not in kept and (line != latest or not has_siblings(plan_of(record))):
                 self._path(record).unlink(missing_ok=True)
                 del self._of[line]
 
     def _continued(self, plan: TrialPlan) -> TrialRecord | None:
-        """Return the trial that a plan continues: of its line, of fewer epochs, on no more samples."""
-        if not can_continue(plan) or not self._of:
+        """Return the trial that a plan continues: of its line, of fewer epochs, on no more samples; or a sibling."""
+        if not _may_continue(plan) or not self._of:
             return None
         record = self._of.get(plan.line())
         if record is None or record.plan is None or not self._path(record).exists():
             return None
+        if are_siblings(plan, record.plan):
+            return record if record.state == "done" else None
         fewer = record.plan.recipe.epochs < plan.recipe.epochs or record.plan.data.share < plan.data.share
-        return record if fewer and record.plan.data.share <= plan.data.share else None
+        return record if can_continue(plan) and fewer and record.plan.data.share <= plan.data.share else None
 
     def _path(self, record: TrialRecord) -> Path:
         return self._weights(record.trial).with_name(CHECKPOINT)
+
+
+def _may_continue(plan: TrialPlan) -> bool:
+    """Return whether a trial may go on from another one's checkpoint, and leave one."""
+    return can_continue(plan) or has_siblings(plan)
 
 
 def _accuracy(record: TrialRecord) -> float:

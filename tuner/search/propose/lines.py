@@ -19,9 +19,10 @@ Structure = tuple[int, int, tuple[str, ...], str, bool]
 
 
 def structure_of(plan: TrialPlan) -> Structure:
-    """Return a plan's input size and cut, the kinds of its edits and loss terms, its exits, and whether it solves."""
-    added = (*(edit.kind for edit in plan.shape), *(term.kind for term in plan.loss))
-    return plan.size, plan.split, added, plan.heads.mode, plan.traits.solves
+    """Return a plan's input size and cut, the kinds of what plugins add, its exits, and whether it solves."""
+    added = [edit.kind for edit in plan.shape] + [term.kind for term in plan.loss]
+    added += [change.kind for change in plan.data.batches]
+    return plan.size, plan.split, tuple(added), plan.heads.mode, plan.traits.solves
 
 
 def is_head(plan: TrialPlan) -> bool:
@@ -41,9 +42,22 @@ def is_lengthened(plan: TrialPlan) -> bool:
     return is_plain and plan.recipe.continues and not plan.recipe.patience
 
 
+def has_siblings(plan: TrialPlan) -> bool:
+    """Return whether there are plans that share its training: other settings of what edits do when training ends."""
+    is_plain = not plan.traits.changes_shapes and not plan.traits.solves and not plan.heads.exits
+    return is_plain and bool(plan.traits.after_training) and not plan.recipe.patience and not plan.data.folds
+
+
+def are_siblings(plan: TrialPlan, other: TrialPlan) -> bool:
+    """Return whether two plans train the same, and differ in what edits do when training ends."""
+    lengths = ((one.recipe.epochs, one.data.share, one.data.refit) for one in (plan, other))
+    return has_siblings(plan) and plan.shape != other.shape and len({*lengths}) == 1 and plan.line() == other.line()
+
+
 def line_of(plan: TrialPlan) -> str:
-    """Return what the plans of a line have in common, however they are judged."""
-    return replace(plan, data=replace(plan.data, folds=0)).line()
+    """Return what the plans of a line have in common, however they are judged; siblings are of different lines."""
+    line = replace(plan, data=replace(plan.data, folds=0)).line()
+    return f"{line} {[edit.settings for edit in plan.shape]}" if has_siblings(plan) else line
 
 
 @dataclass(frozen=True, slots=True)

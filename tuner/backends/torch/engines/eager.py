@@ -1,7 +1,7 @@
 """Training steps by PyTorch, operator by operator."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from tuner.arrays import RowNumbers
-from tuner.backends.lowering import Training
+from tuner.backends.lowering import Training, TrainingSamples
 from tuner.backends.torch.model.graph.kinds import NORMS
 from tuner.backends.torch.model.graph.layout import channels_last, spatial
+from tuner.backends.torch.step.batches import changed_batch
 from tuner.backends.torch.step.losses import ExtendedLoss
-from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_rate
+from tuner.backends.torch.step.optimiser import clip_gradients, optimiser, set_rate, takes_closure, update
 from tuner.backends.torch.threads import ThreadChoice
 from tuner.backends.torch.trial.edits.evolving import begin_evolving, call, evolving
 from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
@@ -21,6 +22,8 @@ from tuner.training.schedule import batches_of
 
 #: Training samples on which an evolving tail compares losses.
 PROBE = 128
+#: What is in memory of a batch at once: what the tail reads, labels, row numbers.
+Part = tuple[torch.Tensor, torch.Tensor, RowNumbers]
 
 
 class EagerSteps(TrialSteps):
@@ -38,6 +41,9 @@ class EagerSteps(TrialSteps):
         self._loss = loss.own if isinstance(loss, ExtendedLoss) else loss
         trained = [value for value in tail.parameters() if value.requires_grad]
         self._optimiser = optimiser(trained, recipe, training.extensions)
+        self._is_added = recipe.optimiser in training.extensions.optimisers
+        self._changes, self._functions = training.plan.data.batches, training.extensions.batches
+        self._kind = training.task.targets, len(training.task.labels)
         self._probe = np.sort(np.random.default_rng((training.seed, 2)).permutation(samples)[:PROBE])
         self.example = spatial(self._inputs.read(self._probe[:1]))
         self.evolving = evolving(tail)
@@ -59,12 +65,14 @@ class EagerSteps(TrialSteps):
         """Train on one batch; return its mean loss."""
         with self.threads:
             set_rate(self._optimiser, rate)
-            self._optimiser.zero_grad(set_to_none=True)
-            loss = sum(self._backward(part, rows) for part in batches_of(rows, self._recipe.part_size))
-            for module in self.evolving:
-                call(module, "before_update", loss)
-            clip_gradients((own for group in self._optimiser.param_groups for own in group["params"]), self._recipe)
-            self._optimiser.step()
+            parts: Iterable[Part] = map(self._read, batches_of(rows, self._recipe.part_size))
+            if not self._is_added:
+                loss = self._gradients(parts, rows)
+                self._optimiser.step()
+            else:
+                if takes_closure(self._optimiser):  # which may ask for the gradients of the same batch again
+                    parts = list(parts)
+                loss = update(self._optimiser, self._recipe.optimiser, lambda: self._gradients(parts, rows))
             for module in self.evolving:
                 call(module, "after_update")
             return loss
@@ -94,20 +102,32 @@ class EagerSteps(TrialSteps):
             call(module, "restore", own)
         self._follow_changes()
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self, samples: TrainingSamples) -> tuple[str, ...]:
         """Let the tail become what is scored and written; return its notes."""
-        return tuple(note for module in self.evolving for note in call(module, "finish"))
+        with torch.no_grad():
+            return tuple(note for module in self.evolving for note in call(module, "finish", samples))
 
     def _follow_changes(self) -> None:
         """Let the rate fall only after every module has changed for the last time."""
         self.constant_until = max((module.constant_until for module in self.evolving), default=0.0)
 
-    def _backward(self, part: RowNumbers, batch: RowNumbers) -> float:
-        """Add the gradients of a part of a batch; return its share of the batch's mean loss."""
-        labels = self._inputs.labels_of(part)
-        loss = self._part_loss(spatial(self._inputs.read(part)), labels, part) * self._inputs.share(part, batch)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return float(loss.detach())
+    def _read(self, rows: RowNumbers) -> Part:
+        batch, is_local = (self._inputs.read(rows), self._inputs.labels_of(rows)), self._inputs.is_local[rows]
+        inputs, labels = changed_batch(self._changes, self._functions, batch, is_local, self._kind)
+        return spatial(inputs), labels, rows
+
+    def _gradients(self, parts: Iterable[Part], batch: RowNumbers) -> float:
+        """Compute what the optimiser moves by, from the parts of a batch; return the batch's mean loss."""
+        self._optimiser.zero_grad(set_to_none=True)
+        total = 0.0
+        for features, labels, rows in parts:
+            loss = self._part_loss(features, labels, rows) * self._inputs.share(rows, batch)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            total += float(loss.detach())
+        for module in self.evolving:
+            call(module, "before_update", total)
+        clip_gradients((own for group in self._optimiser.param_groups for own in group["params"]), self._recipe)
+        return total
 
     def _part_loss(self, features: torch.Tensor, labels: torch.Tensor, rows: RowNumbers) -> torch.Tensor:
         return self._tail_loss(self._tail(features), features, labels, rows)

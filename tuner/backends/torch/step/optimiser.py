@@ -1,13 +1,14 @@
 """The optimisers of a recipe: PyTorch's, those that plugins add, and updates as part of a traced step."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
 
 from tuner.backends.extensions import NOTHING_ADDED, Extensions, OptimiserError
-from tuner.errors import TrainingError, first_line, place_of
+from tuner.errors import TrainingError, call_extension
 from tuner.plan.parts import RecipePlan
 
 #: Optimiser state by recipe, one tensor of the parameter's shape each.
@@ -22,10 +23,8 @@ def optimiser(
 ) -> torch.optim.Optimizer:
     """Return the recipe's optimiser of what trains."""
     if recipe.optimiser in extensions.optimisers:
-        try:
-            made = extensions.optimisers[recipe.optimiser](parameters, recipe)
-        except Exception as error:  # a plugin's factory may raise anything
-            raise OptimiserError(recipe.optimiser, f"raised {first_line(error)}{place_of(error)}") from error
+        factory = extensions.optimisers[recipe.optimiser]
+        made: object = call_extension(OptimiserError, recipe.optimiser, factory, parameters, recipe, did="raised ")
         if not isinstance(made, torch.optim.Optimizer):
             rule = f"its factory must return a torch.optim.Optimizer, but it returned {made!r}"
             raise OptimiserError(recipe.optimiser, rule)
@@ -42,6 +41,40 @@ def optimiser(
     if recipe.optimiser == "adamw":
         return torch.optim.AdamW(parameters, **shared)
     raise TrainingError(f"no installed plugin realises optimiser {recipe.optimiser!r}: see `tuner plugins`")
+
+
+def takes_closure(target: torch.optim.Optimizer) -> bool:
+    """Return whether an optimiser computes gradients itself: its `step` cannot be called without a closure."""
+    parameters = signature(target.step).parameters.values()
+    return any(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+
+
+def update(target: torch.optim.Optimizer, kind: str, gradients: Callable[[], float]) -> float:
+    """Let a plugin's optimiser step once; return the mean loss of the weights before.
+
+    `gradients` computes those of the batch anew, and returns its mean loss. Dropouts draw the same whenever it is
+    called.
+
+    Raises:
+        OptimiserError: The optimiser raised, or took a closure and did not call it.
+    """
+    losses, noise = list[float](), torch.get_rng_state()
+
+    @torch.enable_grad()
+    def closure() -> torch.Tensor:
+        if losses:
+            torch.set_rng_state(noise)
+        losses.append(gradients())
+        return torch.tensor(losses[-1])
+
+    if takes_closure(target):
+        call_extension(OptimiserError, kind, target.step, closure, did="step raised ")
+    else:
+        closure()
+        call_extension(OptimiserError, kind, target.step, did="step raised ")
+    if not losses:
+        raise OptimiserError(kind, "its step takes a closure, so it must call it: no gradient is computed otherwise")
+    return losses[0]
 
 
 def set_rate(target: torch.optim.Optimizer, rate: float) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from tuner.arrays import Floats, Labels
 from tuner.backends.base import silent
 from tuner.backends.extensions import NOTHING_ADDED, Extensions
+from tuner.backends.lowering import TrainingSamples
 from tuner.backends.torch.features.access import Access
 from tuner.backends.torch.features.selection import Selection
 from tuner.backends.torch.model.open.load import OpenModel
@@ -58,7 +59,7 @@ class TrialSteps(Steps):
     metadata: Mapping[str, str] = MappingProxyType({})
     left_out: tuple[Floats, Labels] | None = None
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self, samples: TrainingSamples) -> tuple[str, ...]:  # noqa: ARG002 - optional
         """Let the tail become what is scored and written; return notes for the trial's record."""
         return ()
 

@@ -21,7 +21,7 @@ from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.checkpoint import Checkpoint, restore
 from tuner.backends.torch.trial.choice import chosen_selections, mixed_metadata
-from tuner.backends.torch.trial.edits.completed import complete
+from tuner.backends.torch.trial.edits.completed import complete, training_samples
 from tuner.backends.torch.trial.edits.edited import edited, probe_of
 from tuner.backends.torch.trial.edits.evolving import room
 from tuner.backends.torch.trial.edits.solve_again import ALONE, solve_again
@@ -163,7 +163,8 @@ class TailProcedure:
         )
         log = train_epochs(loop, trial.report, between, start)
         checkpoint.end(tail, loop, changes, log)
-        notes = (*steps.notes, *steps.finish())
+        samples = training_samples(task.targets, tail, plan, fixed)
+        notes = (*steps.notes, *steps.finish(samples))
         for name, value in tail.state_dict().items():  # the last step, or half an epoch, may have broken it unseen
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 rate = plan.recipe.learning_rate
@@ -175,7 +176,7 @@ class TailProcedure:
             if plan.data.refit and self.again.solved is None:
                 raise TrainingError("; ".join(self.again.notes))
         if plan.traits.keeps_given:
-            notes = (*self.again.notes, *complete(task, tail, plan, fixed))
+            notes = (*self.again.notes, *complete(training_samples(task.targets, tail, plan, fixed), tail, plan))
             self.again = replace(self.again, outputs=None, notes=notes)
         self.trained, self.example, self.checkpoint = tail.eval(), steps.example, checkpoint
         self.metadata = steps.metadata

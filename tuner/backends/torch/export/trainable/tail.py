@@ -62,7 +62,7 @@ def write_trainable(
     """Write a traced step and the tail's inference next to a model that was exported for it; check the step.
 
     The step trains what the plan's edits leave to train, and by the adapters that they make. It minimises the task's
-    loss alone: a device has neither the plugins' terms nor the given model as a teacher.
+    loss alone: a device has neither the plugins' terms nor the given model as a teacher, and no edit is called.
 
     Args:
         opened: The task, its model, and what plugins add.
@@ -88,6 +88,7 @@ def write_trainable(
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
+    left_out = [term.kind for term in plan.loss] + [change.kind for change in plan.data.batches]
     try:
         write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
         given = trained_part(tail)
@@ -96,6 +97,7 @@ def write_trainable(
             edits = edited(opened.model, plan, opened.extensions, probe_of(read, loss, seed=0))
             tail = trained_part(edits.tail)
             given = tail if edits.given is None else edits.given
+            left_out += edits.evolving
         step = trace(tail, recipe, loss=loss, input_shape=shape, outputs=outputs, batch_size=recipe.batch_size)
         write(named_as(given, tail, step), folder / STEP)
         adapted = write_adapters(given, folder)
@@ -122,7 +124,7 @@ def write_trainable(
         cut=plan.split,
         own_samples=len(own),
         own_bytes=own_bytes,
-        left_out=tuple(term.kind for term in plan.loss),
+        left_out=tuple(left_out),
     )
 
 

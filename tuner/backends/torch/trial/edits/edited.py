@@ -70,7 +70,7 @@ class EditedTail:
             raise LoweringError(
                 self.kinds,
                 f"after training, the model's own layers must compute what the edited tail does, but logits differ by "
-                f"{difference:.2g}: change weights by torch.nn.utils.parametrize, or give the edit "
+                f"{difference:.2g}: change weights in place or by torch.nn.utils.parametrize, or give the edit "
                 "EditTraits(keeps_weights=False)",
             )
         return self.given
@@ -106,11 +106,10 @@ def edited(
             by_kind[edit.kind] = (*by_kind.get(edit.kind, ()), *added)
         if not any(value.requires_grad for value in tail.parameters()):
             raise LoweringError(edit.kind, "some weight must train, but all are frozen: leave some as they are")
-        if not by_kind and EditTraits.of(plan.shape[:number]).keeps_weights:
+        if EditTraits.of(plan.shape[:number]).keeps_weights:
             _require_own_weights(edit.kind, tail, given, names, own)
     kinds = ", ".join(edit.kind for edit in plan.shape)
-    keeps = not by_kind and plan.traits.keeps_weights
-    return EditedTail(tail, given if keeps else None, by_kind, kinds)
+    return EditedTail(tail, given if plan.traits.keeps_weights else None, by_kind, kinds)
 
 
 def fuse(module: nn.Module) -> None:

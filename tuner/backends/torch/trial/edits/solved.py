@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats, RowNumbers
-from tuner.backends.lowering import LoweringError, Solver, SolverInputs
+from tuner.backends.lowering import LoweringError, Solver, SolverInputs, TrainingSamples
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
@@ -71,7 +71,7 @@ class SolvedSteps(TrialSteps):
             own = samples.labels[samples.is_local]
             self.left_out = self._checked(np.asarray(self._solver.left_out, np.float32), len(own)), own
 
-    def finish(self) -> tuple[str, ...]:
+    def finish(self, samples: TrainingSamples) -> tuple[str, ...]:  # noqa: ARG002 - it has solved from them
         """Return what the solver has chosen."""
         return self._solver.notes
 
