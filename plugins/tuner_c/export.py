@@ -133,7 +133,7 @@ class Head:
         size = len(sums.gram)
         moved = np.diag(np.append(np.full(size - 1, sums.step), 1.0))
         moved[:-1, -1] = -self._centre
-        inverse: Doubles = np.linalg.inv(
+        inverse: Array = np.linalg.inv(
             moved @ sums.gram @ moved.T + np.diag(np.append(np.full(size - 1, penalty), 0.0))
         )
         return inverse[np.tril_indices(size)].astype(np.float64)
@@ -198,7 +198,7 @@ class Head:
 
     def memory_bytes(self, samples: int) -> int:
         """Return the size of the struct."""
-        outputs, features = self._given.weight.shape
+        outputs, features = len(self._given.weight), len(self._centre)
         row, gate = features + 1, int(self._gate is not None)
         systems = gate + int(self._scores != "means")
         reals = systems * row * (row + 1) // 2 + (outputs + gate + 2) * row
