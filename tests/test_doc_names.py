@@ -116,6 +116,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
         "tuner.run_html",
         "tuner.run_letters",
         "tuner.run_pages",
+        "tuner.sources",
         "tuner.without_torch",
     }
     named = [(where, name) for where, name in named if not files.search(name) and name not in metadata]

@@ -2,7 +2,7 @@
 
 Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a page, and come with files to ask about:
 ``photos`` and ``solved-photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``,
-where it has numbers.
+where it has numbers. Those of ``sounds`` have a model that cuts a sound into patches.
 Digits cover the ways a bundle trains, and ``int8`` frozen blocks in 8 bits; ``values`` is a regression with exits.
 ``tail`` and ``adapters`` come with samples of a label that they do not have, and what `tuner labels add` makes of them.
 FOLDER/codes.safetensors has features in every width.
@@ -112,6 +112,32 @@ def tags_task(folder: Path) -> Task:
     return load_task(str(folder / "task.toml"))
 
 
+def sounds_task(folder: Path) -> Task:
+    """Write a task of tones: the model knows low and middle ones, the user adds high ones, and chirps."""
+    import soundfile  # the extra audio
+
+    generator, time = np.random.default_rng(SEED), np.arange(8_000) / 16_000
+    pitches = {"low": (300, 0), "middle": (900, 0), "high": (2500, 0), "chirp": (600, 4000)}
+
+    def tone(path: Path, pitch: float, rise: float) -> None:
+        wave = np.sin(2 * np.pi * (pitch * generator.uniform(0.8, 1.25) + rise * time) * time)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sound = generator.uniform(0.2, 0.9) * wave + generator.normal(0, 0.02, len(time))
+        soundfile.write(path, sound.astype(np.float32), 16_000)
+
+    for domain, names in (("global", ("low", "middle")), ("local", ("high", "chirp"))):
+        for part, count in (("train", 20), ("val", 8)):
+            for name in names:
+                for number in range(count):
+                    tone(folder / domain / part / name / f"{number}.wav", *pitches[name])
+    (folder / "net.py").write_text(NET.replace("unit(3, 8)", "unit(1, 8)"))
+    task = TASK.replace('"colours"', '"sounds"').replace('kind = "images"', 'kind = "audio"')
+    task = task.replace("size = 48", "window = 20\nhop = 10")
+    task = task.replace("mean = [0.5]\nstd = [0.25]", "mean = [-4]\nstd = [3]")
+    (folder / "task.toml").write_text(task.replace('ops = ["flip"]', 'ops = ["time-shift"]'))
+    return load_task(str(folder / "task.toml"))
+
+
 def sizes_task(folder: Path) -> Task:
     """Write a regression: the size and the brightness of a disc. The user's new pictures are dark."""
     generator = np.random.default_rng(SEED)
@@ -205,8 +231,9 @@ def main(out: Path) -> None:
     joint = TailEdit.of("closed-form", EditTraits(solves=True), joint=True)
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
     names = "tail", "int8", "adapters", "solved", "joint", "exits", "values"
+    sounds = ("sounds",)
     pictures = "photos", "solved-photos", "tags", "solved-tags", "sizes"
-    folders = {name: out / "bundles" / name for name in names + pictures}
+    folders = {name: out / "bundles" / name for name in names + sounds + pictures}
     for folder in folders.values():
         folder.mkdir(parents=True)
     digits = known_digits()
@@ -221,6 +248,7 @@ def main(out: Path) -> None:
         trainable_exits(
             load_task(str(write_task(folders["values"]))), folders["values"], HeadsPlan("exits-only", distilled=1.0)
         ),
+        trainable_bundle(sounds_task(folders["sounds"]), folders["sounds"], 3, shape=(solve,)),
         trainable_bundle(photos_task(folders["photos"]), folders["photos"], 1, learning_rate=1e-2),
         trainable_bundle(photos_task(folders["solved-photos"]), folders["solved-photos"], 3, shape=(solve,)),
         trainable_bundle(tags_task(folders["tags"]), folders["tags"], 1, learning_rate=1e-2),

@@ -139,8 +139,9 @@ def log_mel(waveform: Array, patch: int = PATCH) -> Floats:
     frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME)[::STEP]
     bands = np.empty((BANDS, len(frames)), np.float32)
     for at in range(0, len(frames), _FRAMES_AT_ONCE):
-        part = frames[at : at + _FRAMES_AT_ONCE] * _hann()
-        magnitudes = np.abs(np.fft.rfft(part, FFT)).astype(np.float32)  # [frames, 257]
+        part = frames[at : at + _FRAMES_AT_ONCE] * hann()
+        # in float32, what a loud tone leaves in silent bands by rounding would be larger than the offset
+        magnitudes = np.abs(np.fft.rfft(part.astype(np.float64), FFT)).astype(np.float32)  # [frames, 257]
         bands[:, at : at + len(part)] = np.log(magnitudes @ mel_weights() + np.float32(OFFSET)).T
     return bands
 
@@ -157,7 +158,8 @@ def mel_weights() -> Floats:
 
 
 @cache
-def _hann() -> Floats:
+def hann() -> Floats:
+    """Return the window of a frame, float32 [400]."""
     window: Doubles = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME) / FRAME)  # periodic
     return window.astype(np.float32)
 

@@ -79,6 +79,12 @@ class Sounds(InputKind):
         patches: Array = cut_windows(bands, spec, name)[:, np.newaxis]
         return window_begins(bands.shape[1], spec), patches
 
+    def graph(self, spec: InputSpec) -> bytes:
+        """Return the model from a sound, mono at 16 kHz, float32 [samples], to its patches."""
+        from tuner_audio.graph import log_mel_graph  # a device that predicts does without
+
+        return log_mel_graph(spec.window or PATCH, spec.hop or spec.window or PATCH)
+
     def seconds(self, begins: range, spec: InputSpec) -> list[float]:
         """Return the second in the middle of each patch."""
         half = seconds_of(spec.window or PATCH) / 2

@@ -15,7 +15,7 @@ import onnxruntime
 from safetensors.numpy import save_file
 
 from tuner.arrays import Array
-from tuner.bundle.format import CONFORMANCE, Bundle
+from tuner.bundle.format import CONFORMANCE, INPUT, Bundle
 from tuner.bundle.table import Table
 from tuner.bundle.tensors import read_tensors
 from tuner.distribution import installed_version
@@ -25,7 +25,7 @@ from tuner.ort.parity import TOLERANCE
 from tuner.reading import read_bytes
 from tuner.untrusted import inside, read_json, reason_of
 from tuner_conformance.gate_cases import decided, gate_cases
-from tuner_conformance.inputs import made_files, made_samples
+from tuner_conformance.inputs import made_files, made_samples, made_sound
 from tuner_conformance.measure import Inputs, made_features, measured, step_batches
 
 FORMAT = 1
@@ -36,6 +36,7 @@ TOLERANCES = {
     "normalised": 1e-5,
     "logits": TOLERANCE,
     "left_at": 0.0,
+    "pieces": 1e-4,
     "probabilities": TOLERANCE,
     "image": 1.0,  # of 255
     "unknown": TOLERANCE,
@@ -80,15 +81,16 @@ def write_set(bundle: Bundle, folder: Path) -> None:
         TunerError: The bundle cannot be used, or the folder not be written.
     """
     files = made_files(bundle) if bundle.input.kind == "images" else {}
-    inputs = Inputs(made_samples(bundle), files, step_batches(bundle), made_features(bundle))
+    sound = made_sound() if INPUT in bundle.info.files else None
+    inputs = Inputs(made_samples(bundle), files, step_batches(bundle), made_features(bundle), sound)
     results = measured(bundle, inputs)
     private_folder(folder, BundleError)
     if files:
         private_folder(folder / IMAGES, BundleError)
         for name, image in files.items():
             write_private(folder / IMAGES / name, image)
-    given = {"samples": inputs.samples, **({} if inputs.features is None else {"features": inputs.features})}
-    tensors = {_GIVEN + name: value for name, value in given.items()}
+    given = {"samples": inputs.samples, "features": inputs.features, "content": inputs.content}
+    tensors = {_GIVEN + name: value for name, value in given.items() if value is not None}
     tensors |= {_EXPECTED + name: value for name, value in results.items()}
     with private_file(folder / TENSORS) as part:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, part)
@@ -128,7 +130,8 @@ def compared(bundle: Bundle, folder: Path) -> list[Check]:
     rows = bundle.info.train.replay_samples if bundle.info.train else 0
     if any(row >= rows for batch in batches for row in batch):
         raise BundleError(f"{folder / FILE} names samples that the bundle does not have: write the set again")
-    results = measured(bundle, Inputs(samples, files, batches, tensors.get(_GIVEN + "features")))
+    given = (tensors.get(_GIVEN + name) for name in ("features", "content"))
+    results = measured(bundle, Inputs(samples, files, batches, *given))
     checks = [_check(name, expected.get(name), value) for name, value in results.items()]
     return [*checks, Check("gate", float(sum(not one for one in gate)), 0.0, len(gate))]
 

@@ -25,6 +25,13 @@ def made_samples(bundle: Bundle) -> Array:
     return np.ascontiguousarray(np.stack(pictures))
 
 
+def made_sound() -> Floats:
+    """Return two and a half seconds of a loud rising tone with a little noise, float32 [samples], at 16 kHz."""
+    seconds = np.arange(40_000) / 16_000
+    noise = np.random.default_rng(0).normal(0, 1e-4, len(seconds))
+    return (0.9 * np.sin(2 * np.pi * (150 + 1200 * seconds) * seconds) + noise).astype(np.float32)
+
+
 def made_picture(width: int, height: int, number: int) -> Array:
     """Return a picture of waves and noise, uint8 [height, width, 3]."""
     generator = np.random.default_rng(number)

@@ -55,12 +55,14 @@ class Inputs:
         files: Content of image files by name; none unless the bundle takes images.
         batches: Rows of the replay that each training step takes; none unless the bundle trains by steps.
         features: What the frozen blocks give of samples, float32 [n, ...]; None unless the bundle stores any.
+        content: What a file decodes to, where a bundle has a model that cuts it (``input.onnx``): a sound.
     """
 
     samples: Array
     files: Mapping[str, bytes] = field(default_factory=dict)
     batches: tuple[tuple[int, ...], ...] = ()
     features: Floats | None = None
+    content: Array | None = None
 
 
 def step_batches(bundle: Bundle) -> tuple[tuple[int, ...], ...]:
@@ -87,7 +89,7 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
 
     Returns:
         Arrays by name: ``normalised``, ``logits`` [exits, n, labels], ``left_at``, ``probabilities``, ``image.NAME``,
-        ``unknown``, ``rates``, ``losses``, ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
+        ``unknown``, ``pieces``, ``rates``, ``losses``, ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
 
     Raises:
         TunerError: The bundle cannot be used.
@@ -104,6 +106,8 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
     if bundle.info.unknown is not None:
         told = Personaliser(bundle, threads, unknown=True).predict_batch(inputs.samples)
         values["unknown"] = np.array([one.unknown for one in told])
+    if inputs.content is not None:
+        values["pieces"] = bundle.kind.pieces(inputs.content, bundle.input, "the sound")[1]
     train = bundle.info.train
     return values if train is None else values | _trained(bundle, train, inputs, threads)
 

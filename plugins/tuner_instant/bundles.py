@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from tuner.bundle.format import MODEL, PLAN, WEIGHTS, seal
+from tuner.bundle.format import MODEL, PLAN, WEIGHTS, seal, write_input
 from tuner.bundle.info import BundleInfo, RunTrial, Section, TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import Scores
@@ -62,6 +62,7 @@ def write(
     save_file({WEIGHT: head.weight.astype(np.float32), BIAS: head.bias.astype(np.float32)}, folder / WEIGHTS)
     plan = replace(plan, data=replace(plan.data, refit=refit))
     (folder / PLAN).write_text(to_toml(plan), encoding="utf-8")
+    write_input(folder, gathered.info.input)
     noise = np.random.default_rng(0).standard_normal((CHECKED, *gathered.info.input_shape), np.float32)
     features, logits = Session(folder / MODEL, 1).run(noise, FEATURES, LOGITS)
     require_parity("the written model", "numpy", largest_difference(logits, head.scores(features).astype(np.float32)))

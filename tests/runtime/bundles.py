@@ -8,7 +8,7 @@ from typing import Any
 from tests.sessions import opened
 from tuner.backends.base import Backend, Trial
 from tuner.backends.torch.backend import TorchBackend
-from tuner.bundle.format import PLAN, new_folder, seal
+from tuner.bundle.format import PLAN, new_folder, seal, write_input
 from tuner.bundle.info import FORMAT
 from tuner.plan.heads import Exit, HeadsPlan
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
@@ -93,6 +93,7 @@ def exported_bundle(
     with new_folder(out) as part:
         exported = opened(backend, task).export(plan, weights, part, trainable=trainable)
         (part / PLAN).write_text(to_toml(plan), encoding="utf-8")
+        write_input(part, task.at(plan.size).input)
         content = {
             "format": FORMAT,
             "name": task.name,

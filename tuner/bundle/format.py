@@ -41,6 +41,8 @@ CONFORMANCE = "conformance"
 #: Values that are shares; a plugin's own values may be anything.
 ACCURACIES = ("local_accuracy", "global_accuracy", "test_accuracy", "local_loo_accuracy")
 MODEL, WEIGHTS, PLAN = "model.onnx", "weights.safetensors", "plan.toml"
+#: The model from a decoded file to samples, of kinds where that is more than cutting (`InputKind.graph`).
+INPUT = "input.onnx"
 #: Nodes that are appended to the model where the distance to the user's samples is asked for.
 UNKNOWN = "unknown.onnx"
 #: Largest file, as of ONNX; and largest sum of all, which are hashed whenever a bundle is opened.
@@ -287,6 +289,12 @@ def successor(
                 shutil.copyfile(parent.folder / name, part / name)
         yield part
         seal(part, info.to_dict())
+
+
+def write_input(part: Path, spec: InputSpec) -> None:
+    """Write the model of a kind from a decoded file to samples, if it has one (`InputKind.graph`)."""
+    if (graph := input_kind(spec.kind).graph(spec)) is not None:
+        (part / INPUT).write_bytes(graph)
 
 
 def seal(part: Path, content: Mapping[str, Any]) -> BundleInfo:

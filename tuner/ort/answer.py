@@ -32,7 +32,7 @@ PROBABILITIES, LABEL, PROBABILITY, CONFIDENCE = ANSWER = (
 DISTANCE = "answer.distance"
 _TEMPERATURE, _SCALED, _ONE = "answer.temperature", "answer.scaled", "answer.one"
 _GRAPH, _NODE, _INITIALISER, _OUTPUT = 7, 1, 5, 12  # of ModelProto; of GraphProto
-_TYPES = {"float32": 1, "int64": 7}  # of TensorProto.DataType
+_TYPES = {"float32": 1, "int64": 7, "float64": 11}  # of TensorProto.DataType
 #: From a ValueInfoProto to its shape: the numbers of fields.
 SHAPE = (2, 1, 2)
 _INT = 2  # of AttributeProto.AttributeType

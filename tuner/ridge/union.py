@@ -206,7 +206,7 @@ def _scored(local: Domain, known: Domain, settings: UnionSettings) -> tuple[Line
     """Return the head that scores, and its scores of both domains' samples: those that it is solved from left out."""
     sums, weights = local.sums(), local.weights
     if settings.scores == "joint":
-        ours, theirs = _scales(local, known, settings.local_weight)
+        ours, theirs = domain_scales(local, known, settings.local_weight)
         both = sums.weighted(ours) + known.sums().weighted(theirs)
         solved = solve(both, settings.ridge * (spread(both) or 1.0))
         rows = both_rows(local, known, settings.local_weight)
@@ -229,7 +229,7 @@ def _scored(local: Domain, known: Domain, settings: UnionSettings) -> tuple[Line
 def both_rows(local: Domain, known: Domain, local_weight: float) -> tuple[Doubles, Labels, Doubles]:
     """Return the samples of both domains, local ones first: features, labels, and what each counts, float64 [n]."""
     parts = (local, known)
-    weights = [one.weights * scale for one, scale in zip(parts, _scales(local, known, local_weight), strict=True)]
+    weights = [one.weights * scale for one, scale in zip(parts, domain_scales(local, known, local_weight), strict=True)]
     features, labels = [one.features for one in parts], [one.labels for one in parts]
     return np.concatenate(features), np.concatenate(labels), np.concatenate(weights)
 
@@ -239,7 +239,7 @@ def gate_targets(local: Domain, known: Domain) -> Doubles:
     return np.repeat([1.0, -1.0], [len(local), len(known)])[:, None]
 
 
-def _scales(local: Domain, known: Domain, local_weight: float) -> tuple[float, float]:
+def domain_scales(local: Domain, known: Domain, local_weight: float) -> tuple[float, float]:
     """Return the factors of both domains' weights by which local ones count `local_weight` times the known ones."""
     if not len(known):
         return 1.0, 1.0
@@ -254,8 +254,8 @@ def gate_head(local: Domain, known: Domain, settings: UnionSettings) -> tuple[Li
     """
     if not len(known) or settings.gate == "none" or settings.scores == "joint":
         return None, np.zeros(len(local)), np.zeros(len(known))
-    ours, theirs = _scales(local, known, settings.local_weight)
-    sums = _signed(local.sums(), 1).weighted(ours) + _signed(known.sums(), -1).weighted(theirs)
+    ours, theirs = domain_scales(local, known, settings.local_weight)
+    sums = gate_sums(local, known, settings.local_weight)
     solved = solve(sums, settings.gate_ridge * (spread(sums) or 1.0))
     del sums
     weights = np.concatenate([local.weights * ours, known.weights * theirs])
@@ -264,6 +264,12 @@ def gate_head(local: Domain, known: Domain, settings: UnionSettings) -> tuple[Li
     left = left_out(scores, leverages, gate_targets(local, known), weights)[:, 0]
     head = LinearHead(solved.head.weight[0], solved.head.bias)
     return head, left[: len(local)], left[len(local) :]
+
+
+def gate_sums(local: Domain, known: Domain, local_weight: float) -> Sums:
+    """Return the sums that a gate is solved from: both domains' samples, with `gate_targets`."""
+    ours, theirs = domain_scales(local, known, local_weight)
+    return _signed(local.sums(), 1).weighted(ours) + _signed(known.sums(), -1).weighted(theirs)
 
 
 def _signed(sums: Sums, sign: int) -> Sums:
@@ -284,7 +290,7 @@ def regression_head(
         ridge: λ in samples: it weighs as much as so many samples do.
         local_weight: What all local samples count where those of the global data count one.
     """
-    ours, theirs = _scales(local, known, local_weight)
+    ours, theirs = domain_scales(local, known, local_weight)
     sums = local.sums().weighted(ours) + known.sums().weighted(theirs)
     solved = solve(sums, ridge * (spread(sums) or 1.0), given)
     return solved.head, solved.left_out(local.features, local.labels, local.weights * ours)

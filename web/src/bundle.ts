@@ -9,6 +9,8 @@ export interface InputSpec {
   readonly kind: string;
   readonly size?: number | null;
   readonly resize?: number | null;
+  /** Of windows: how far one begins after the other. */
+  readonly hop?: number | null;
   readonly mean: readonly number[];
   readonly std: readonly number[];
 }

@@ -4,6 +4,7 @@ import { ADAPTERS, type Bundle, EXITS, SOLVED } from "./bundle.ts";
 import type { ExitingTrainer } from "./exiting.ts";
 import { type Bytes, decode, TunerError } from "./bytes.ts";
 import { judgeCheck, judgeEarlier, judgeSamples } from "./gate.ts";
+import { Hearing } from "./hearing.ts";
 import { fit, type Pixels } from "./image.ts";
 import { Model, type Sample } from "./model.ts";
 import { Replay } from "./codec.ts";
@@ -100,6 +101,12 @@ export async function conformance(
     for (const sample of samples) found.push((await told.predict(sample)).unknown!);
     compare("unknown", found);
     await told.release();
+  }
+  if (set.tensors.has("expected.pieces")) {
+    const hearing = await Hearing.open(bundle, runtime);
+    const patches = await hearing.patches(tensorOf(set, "given.content").data as Float32Array);
+    compare("pieces", patches.flatMap((patch) => [...patch]));
+    await hearing.release();
   }
   compare("normalised", inputs);
   compare("logits", exits.flat(2));

@@ -4,6 +4,7 @@ export { Bundle, type BundleInfo, type InputSpec } from "./bundle.ts";
 export { TunerError } from "./bytes.ts";
 export { Client } from "./client.ts";
 export { judgeCheck, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
+export { type Heard, Hearing, RATE } from "./hearing.ts";
 export { decodePhoto, fit, normalise, type Pixels } from "./image.ts";
 export { type Change, Learner, type Status } from "./learner.ts";
 export { Model, type Prediction, type Sample } from "./model.ts";

@@ -10,7 +10,7 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers", "labels", "resize", "rows", "step"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers", "labels", "resize", "rows", "step", "hearing"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
@@ -486,4 +486,35 @@ test("threads are as many as work at once", async () => {
   const helpers = (delay) => async (count) => Array.from({ length: count }, () => () => new Promise((resolve) => setTimeout(resolve, delay)));
   assert.equal(await own.measuredThreads(2, helpers(500)), 1); // the other core is busy
   assert.equal(await own.measuredThreads(1, helpers(0)), 1);
+});
+
+test("a bundle of sounds hears by the second, and learns a sound from ten clips", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/sounds/bundle`));
+  const hearing = await own.Hearing.open(bundle, ort);
+  const sound = (pitch, seed, warble = 0) => {
+    const random = own.randomOf(seed);
+    return Float32Array.from({ length: 16000 }, (_, i) => {
+      const at = i / own.RATE;
+      return 0.5 * Math.sin(2 * Math.PI * pitch * at + warble * Math.sin(2 * Math.PI * 7 * at)) + 0.07 * (random() - 0.5);
+    });
+  };
+  const { heard, label } = await hearing.hear(Float32Array.of(...sound(300, 1), ...sound(2500, 2), ...sound(2500, 3)));
+  assert.equal(label, "high");
+  assert.deepEqual([heard[0], heard.at(-1)].map(({ prediction }) => prediction.label), ["low", "high"]);
+  assert.ok(Math.abs(heard[1].second - heard[0].second - 0.1) < 1e-9); // ten frames of 10 ms
+  assert.equal((await hearing.patches(new Float32Array(10))).length, 1);
+
+  const wider = await own.withLabels(bundle, ["siren"]);
+  const trainer = await own.openTrainer(wider, ort, await own.Model.open(wider, ort));
+  const clips = await Promise.all(Array.from({ length: 11 }, (_, i) => hearing.patches(sound(1200 + 20 * i, i, 40))));
+  const patches = clips.slice(1).flat();
+  const began = performance.now();
+  const { features, labels } = await trainer.prepare(patches, patches.map(() => "siren"));
+  await trainer.train({ features, labels, places: patches.map(() => 0) });
+  assert.ok(performance.now() - began < 2000);
+  const asked = (await trainer.prepare(clips[0], clips[0].map(() => "siren"))).features;
+  const answers = await trainer.answers(asked);
+  const right = answers.filter(({ logits }) => logits.indexOf(Math.max(...logits)) === wider.info.labels.indexOf("siren"));
+  assert.ok(right.length > 0.8 * answers.length, `${right.length} of ${answers.length}`);
+  await hearing.release();
 });

@@ -11,9 +11,15 @@ from scipy.signal.windows import hann
 
 from tests.plugins.audio.sounds import soundfile, tone, write
 from tests.task.conftest import Load
+from tuner.bundle.onnx_check import check_model
 from tuner.errors import TaskError
+from tuner.ort.session import open_session
 from tuner.task.data.samples import content_id, wholes
+from tuner.task.spec import InputSpec
 from tuner_audio.bands import BANDS, RATE, log_mel, mel_weights, read_clip, read_header
+from tuner_audio.graph import PATCHES, SOUND
+from tuner_audio.kind import AUDIO as SOUNDS
+from tuner_conformance.inputs import made_sound
 
 
 def reference(waveform: np.ndarray) -> np.ndarray:
@@ -44,6 +50,19 @@ def test_the_bands_are_those_of_an_independent_computation() -> None:
     assert bands.dtype == np.float32
     assert np.abs(bands - expected).max() < 2e-3
     assert bands.max() - bands.min() > 5  # the tones stand out
+
+
+def test_the_graph_gives_the_same_patches_as_python(tmp_path: Path) -> None:
+    (path := tmp_path / "input.onnx").write_bytes(SOUNDS.graph(InputSpec("audio", window=20, hop=7)))
+    check_model(path)  # as of a bundle
+    session = open_session(path, 1)
+    silence = np.zeros(900, np.float32)
+    loud = tone(1000.0) * np.float32(1.9)  # in float32, the FFT would differ by 5e-3 here
+    for sound in (made_sound(), silence, loud, np.concatenate([silence, loud]), loud[: 400 + 160 * 19 - 1]):
+        patches = SOUNDS.pieces(sound, InputSpec("audio", window=20, hop=7), "a sound")[1]
+        (found,) = session.run([PATCHES], {SOUND: sound})
+        assert found.shape == patches.shape
+        assert np.abs(found - patches).max() < 2e-6
 
 
 def test_the_triangles_cover_the_band_and_nothing_else() -> None:

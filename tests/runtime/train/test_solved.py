@@ -30,6 +30,9 @@ from tuner.task import Domain as TaskDomain
 from tuner.task import InputSpec, Samples
 from tuner.task.builtin import digits
 from tuner.task.data.samples import ArraySamples
+from tuner_c import write
+from tuner_c.program import Action, compiler, program
+from tuner_conformance.files import write_set
 from tuner_store.store import forget
 from tuner_watch.ring import RingSample
 from tuner_watch.round import local_training, run_round, trainer_of
@@ -56,6 +59,18 @@ def photos(count: int) -> tuple[list[Array], list[str]]:
 
 def content(bundle: Path) -> bytes:
     return (bundle / SOLVED).read_bytes()
+
+
+@pytest.mark.skipif(compiler() is None, reason="compiles C")
+def test_its_head_in_c_answers_as_a_round_does(bundle: Path, tmp_path: Path) -> None:
+    opened, folder = Bundle.open(bundle), tmp_path / "c"
+    assert write(opened, folder).lines[0].endswith("compiled and checked")
+    write_set(opened, tmp_path / "set")
+    solved = load_file(tmp_path / "set" / "conformance.safetensors")["expected.solved"]
+    rows = replay_of(opened, REPLAY).read(np.arange(len(solved)))
+    with program(folder, rows.shape[1], solved.shape[1]) as run:
+        answers = run([Action.answer(row) for row in rows])
+    assert np.abs(np.stack([one.logits for one in answers]) - solved).max() < 1e-4 * np.abs(solved).max()
 
 
 def test_a_round_is_the_solution_of_all_samples(bundle: Path, tmp_path: Path) -> None:

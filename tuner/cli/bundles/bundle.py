@@ -8,7 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tuner.cli.options import Json, LocalPlugins, Memory, Time, document, note, print_line, progress
+from tuner.distribution import offered
 from tuner.errors import UsageError
+
+#: Entry points, by option, of what writes a bundle as source code into its folder.
+SOURCES = "tuner.sources"
 
 
 def export(
@@ -24,6 +28,7 @@ def export(
     drop_unreached: bool = False,
     web: bool = False,
     web_runtime: Path | None = None,
+    c: Annotated[bool, Parameter(name="--c")] = False,
     task: str | None = None,
     plugin: LocalPlugins = (),
     artifacts: str | None = None,
@@ -60,6 +65,8 @@ def export(
         Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
     web_runtime
         With --web: the folder dist of the npm package onnxruntime-web, if tuner was installed without it.
+    c
+        With --trainable and a head in closed form: add the head as C for small boards, OUT/c/head.h and head.c.
     task
         The run's task, if its file has moved or the run was made on another device.
     artifacts
@@ -78,9 +85,15 @@ def export(
 
     if web_runtime is not None and not web:
         raise UsageError("--web-runtime is for the page: give --web too")
+    writer = offered(SOURCES).get("c") if c else None
+    if c and (writer is None or not trainable):
+        raise UsageError("--c writes a head that learns: give --trainable, and leave the plugin c switched on")
     limits = CommandLimits.read(time, memory)
     exporting = run_to_export(run, pick, artifacts)
     with exporting as result, closing(progress()) as listener, ended_by(limits.end):
+        record = pick_trial(result, pick)
+        if c and not (record.plan and record.plan.traits.solves):
+            raise UsageError(f"--c is for heads in closed form, and trial {record.trial} has none: pick another trial")
         folder = write(
             result,
             out,
@@ -100,13 +113,15 @@ def export(
             listener=listener,
             warn=_warn,
         )
-        record = pick_trial(result, pick)
+        written = [] if writer is None else writer.load()(folder).lines
         verdicts, beaten = list(baselines.verdicts(result, [record.trial])), baselines.not_better_than(result, record)
     print_bundle(folder, json_output=json_output, not_better_than=beaten)
     for line in verdicts if not json_output else ():
         print_line(f"  {line}")
     if web and not json_output:
         print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
+    for line in written if not json_output else ():
+        print_line(f"  {line}")
 
 
 def print_bundle(folder: Path, *, json_output: bool, not_better_than: Sequence[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from time import gmtime, strftime
 from typing import Any
 
 from tuner.backends.base import Exported
-from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal
+from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal, write_input
 from tuner.bundle.info import FORMAT, BundleInfo, Section
 from tuner.bundle.scores import BYTES
 from tuner.commands.bundles.held import note_bundle
@@ -287,6 +287,7 @@ def write_bundle(
         check_room(part, SPARE_BYTES + weights.stat().st_size)
         raise
     write_private(part / PLAN, to_toml(plan))
+    write_input(part, task.input)
     scores = dict(origin.get("scores", {}))
     if before is not None:
         exported, scores["refit_samples"] = _judged_by(before, exported), task.info.local_val

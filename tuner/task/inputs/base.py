@@ -105,6 +105,13 @@ class InputKind(ABC):
         """
         return range(1), content[np.newaxis]
 
+    def graph(self, spec: InputSpec) -> bytes | None:  # noqa: ARG002 - for others
+        """Return an ONNX model that does the same as `pieces` for runtimes without Python; None where that is simple.
+
+        Its input is what a file decodes to everywhere; its output, float32 [n, ...], are samples, not normalised.
+        """
+        return None
+
     def seconds(self, begins: range, spec: InputSpec) -> list[float]:  # noqa: ARG002 - for others
         """Return the second in the middle of each sample that `pieces` returns, where the kind is `timed`."""
         return []

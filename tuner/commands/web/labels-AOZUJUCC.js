@@ -1,0 +1,1 @@
+import{b as a,c as b,d as c}from"./chunk-42MV2IH5.js";import"./chunk-5YRBC7XU.js";import"./chunk-BLYF23B6.js";import"./chunk-TKGNF3EG.js";import"./chunk-HH7AX6XE.js";export{b as headOf,a as newLabel,c as withLabels};

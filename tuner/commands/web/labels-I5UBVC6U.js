@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c}from"./chunk-FP5V6NML.js";import"./chunk-LRBSJZ2S.js";import"./chunk-BLYF23B6.js";import"./chunk-TKGNF3EG.js";import"./chunk-HH7AX6XE.js";export{b as headOf,a as newLabel,c as withLabels};
