@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -24,6 +24,7 @@ def export(
     drop_unreached: bool = False,
     web: bool = False,
     web_runtime: Path | None = None,
+    tflite: Literal["float32", "int8", "uint8"] | None = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
     artifacts: str | None = None,
@@ -53,13 +54,15 @@ def export(
     int8
         Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
     int8_loss
-        With --int8: refuse if an accuracy falls by more than this many points [default: 1].
+        With --int8, or --tflite int8: refuse if an accuracy falls by more than this many points [default: 1].
     drop_unreached
         With exits: drop all blocks behind the first exit by which every calibration sample has left.
     web
         Add a page that predicts, and with --trainable learns, in a browser; tuner serve OUT shows it.
     web_runtime
         With --web: the folder dist of the npm package onnxruntime-web, if tuner was installed without it.
+    tflite
+        Add tflite/model.tflite with these numbers in and out, and compare its answers; it is in int8 for the last two.
     task
         The run's task, if its file has moved or the run was made on another device.
     artifacts
@@ -91,6 +94,7 @@ def export(
             int8_loss=int8_loss,
             drop_unreached=drop_unreached,
             web=web_runtime or web,
+            tflite=tflite,
             task=task,
             plugins=plugin,
             time=time,
@@ -105,6 +109,8 @@ def export(
     print_bundle(folder, json_output=json_output, not_better_than=beaten)
     for line in verdicts if not json_output else ():
         print_line(f"  {line}")
+    if tflite and not json_output:
+        print_line((folder / "tflite" / "report.txt").read_text(encoding="utf-8").rstrip())
     if web and not json_output:
         print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
 
