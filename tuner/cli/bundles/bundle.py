@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -29,6 +29,7 @@ def export(
     web: bool = False,
     web_runtime: Path | None = None,
     c: Annotated[bool, Parameter(name="--c")] = False,
+    tflite: Literal["float32", "int8", "uint8"] | None = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
     artifacts: str | None = None,
@@ -58,7 +59,7 @@ def export(
     int8
         Quantise the frozen blocks to int8: a smaller bundle that predicts faster. What that costs is measured.
     int8_loss
-        With --int8: refuse if an accuracy falls by more than this many points [default: 1].
+        With --int8, or --tflite int8: refuse if an accuracy falls by more than this many points [default: 1].
     drop_unreached
         With exits: drop all blocks behind the first exit by which every calibration sample has left.
     web
@@ -67,6 +68,8 @@ def export(
         With --web: the folder dist of the npm package onnxruntime-web, if tuner was installed without it.
     c
         With --trainable and a head in closed form: add the head as C for small boards, OUT/c/head.h and head.c.
+    tflite
+        Add tflite/model.tflite with these numbers in and out, and compare its answers; it is in int8 for the last two.
     task
         The run's task, if its file has moved or the run was made on another device.
     artifacts
@@ -104,6 +107,7 @@ def export(
             int8_loss=int8_loss,
             drop_unreached=drop_unreached,
             web=web_runtime or web,
+            tflite=tflite,
             task=task,
             plugins=plugin,
             time=time,
@@ -118,6 +122,8 @@ def export(
     print_bundle(folder, json_output=json_output, not_better_than=beaten)
     for line in verdicts if not json_output else ():
         print_line(f"  {line}")
+    if tflite and not json_output:
+        print_line((folder / "tflite" / "report.txt").read_text(encoding="utf-8").rstrip())
     if web and not json_output:
         print_line(f"  a page in {folder / 'web'}: tuner serve {folder}")
     for line in written if not json_output else ():

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from time import gmtime, strftime
-from typing import Any
+from typing import Any, cast
 
 from tuner.backends.base import Exported
 from tuner.bundle.format import PLAN, WEIGHTS, new_folder, seal, write_input
@@ -60,6 +60,7 @@ def export(
     int8_loss: float | None = None,
     drop_unreached: bool = False,
     web: Path | bool = False,
+    tflite: str | None = None,
     task: str | PathLike[str] | None = None,
     plugins: Iterable[Path | str] = (),
     time: str | None = None,
@@ -89,6 +90,7 @@ def export(
         drop_unreached: Whether a bundle with exits ends with the first one at which all calibration samples left.
         web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
             package onnxruntime-web for it, where tuner was installed without that.
+        tflite: Numbers of a TFLite file that is added, ``"float32"``, ``"int8"`` or ``"uint8"``; None for no file.
         task: The run's task, if its file has moved or the run was made on another device.
         plugins: Files of local plugins of the run, likewise.
         time: Limit on the whole call, such as ``"5m"``.
@@ -121,10 +123,11 @@ def export(
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):
         warn(f"{share}{'; the refit trains it on all' if refit else ''}")
-    plan = _in_precision(record.plan, int8=int8, int8_loss=int8_loss)
+    plan = _in_precision(record.plan, int8=int8, int8_loss=None if tflite else int8_loss)
     plan = _dropping(plan, record.trial, trainable=trainable) if drop_unreached else plan
     kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
+    file = {} if tflite is None else _file_asked(plan, record.trial, tflite, int8_loss, solved=solver is not None)
     if solver is not None:
         given = {"task": task, "plugins": plugins, "time": time, "memory": memory, "page": page}
         return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, **given))
@@ -172,8 +175,7 @@ def export(
                 f"{record.trial}"
             )
         _require_own_score(record, info, 0 if changed else session.task.info.local_val)
-        if page is not None:
-            add_page(page, part, info)
+        _add_other(session, part, info, page, {**file, "plan": plan, "test": test} if file else {})
     tested = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
     samples = sum(one.samples for name, one in session.task.contents.partitions.items() if name == TEST_SAMPLES)
     noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
@@ -195,6 +197,25 @@ def _require_own_score(record: TrialRecord, info: BundleInfo, samples: int) -> N
             f"the weights of trial {record.trial} have {percent(now, samples)} on the samples that judged it, and had "
             f"{percent(then, samples)} in the trial: they are not what it trained; run it again"
         )
+
+
+def _file_asked(plan: TrialPlan, trial: int, numbers: str, int8_loss: float | None, *, solved: bool) -> dict[str, Any]:
+    """Return what is asked of a TFLite file, once it is known that it can be written."""
+    if solved:
+        raise UsageError("--tflite is for runs of networks, and this one solved for heads alone: leave it out")
+    if (point := offered("tuner.formats").get("tflite")) is None:
+        raise UsageError("no plugin that is on writes TFLite files: switch on tflite")
+    return cast("dict[str, Any]", point.load()(plan, trial, numbers, int8_loss))
+
+
+def _add_other(
+    session: RemoteSession, part: Path, info: BundleInfo, page: Mapping[str, Path] | None, file: Mapping[str, Any]
+) -> None:
+    """Add what is next to a bundle's own files: a TFLite file, and a page."""
+    if file:
+        session.ask("TFLite file", folder=part, **file)
+    if page is not None:
+        add_page(page, part, info)
 
 
 def _dropping(plan: TrialPlan, trial: int, *, trainable: bool) -> TrialPlan:

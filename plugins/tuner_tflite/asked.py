@@ -1,0 +1,46 @@
+"""What is asked of a TFLite file, checked before anything is trained: an entry point of the group `tuner.formats`."""
+
+from importlib.util import find_spec
+from typing import Any
+
+from tuner.distribution import install_command
+from tuner.errors import UnsupportedError, UsageError
+from tuner.plan.parts import RuntimePlan
+from tuner.plan.trial import TrialPlan
+
+#: Numbers of a file: those of its input and its output; inside, both of the last are int8.
+KINDS = ("float32", "int8", "uint8")
+EXTRA = "tflite"
+_MOST_POINTS = 100
+
+
+def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None) -> dict[str, Any]:
+    """Return what `tuner_tflite.torch.write` is told of a trial's file.
+
+    Args:
+        plan: The trial's plan, in the precision of its bundle.
+        trial: Its number.
+        kind: One of `KINDS`.
+        int8_loss: Points that an accuracy may fall by; None for what ``--int8`` allows.
+
+    Raises:
+        UsageError: There is no such kind, or the trial's bundle has no ONNX model in float32.
+        UnsupportedError: LiteRT is not installed.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"--tflite must be {', '.join(KINDS)}, got {kind}")
+    if plan.heads.exits:
+        raise UsageError(f"--tflite is for one graph, and trial {trial} has exits: pick a trial without exits")
+    if plan.runtime.precision == "int8":
+        raise UsageError(
+            "--tflite begins with a bundle in float32, and this one is in int8: --tflite int8 quantises by itself; "
+            "leave out --int8, or pick a trial in float32"
+        )
+    if int8_loss is not None and (kind == KINDS[0] or not 0 <= int8_loss <= _MOST_POINTS):
+        raise UsageError(
+            f"--int8-loss must be 0 to {_MOST_POINTS} points, and is for --tflite int8 and uint8; "
+            f"got {int8_loss:g} with --tflite {kind}"
+        )
+    if find_spec("ai_edge_litert") is None:
+        raise UnsupportedError(f"--tflite needs LiteRT, which is not installed: {install_command(EXTRA)}")
+    return {"kind": kind, "most_loss": RuntimePlan().int8_loss if int8_loss is None else int8_loss / _MOST_POINTS}

@@ -1,0 +1,121 @@
+"""An ONNX graph for one sample: its nodes, its constants, and the shape of every value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.arrays import Floats
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator of ONNX.
+
+    Attributes:
+        kind: Name of the operator.
+        inputs: Names of the values it reads; empty for one that is left out.
+        outputs: Names of the values it writes.
+        attributes: Its attributes.
+    """
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What is computed of one sample.
+
+    Attributes:
+        nodes: In the order they run in.
+        constants: Weights, and all that does not depend on the sample.
+        shapes: Shape of each value.
+        input: Name of the input.
+        output: Name of the output.
+    """
+
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    shapes: Mapping[str, tuple[int, ...]]
+    input: str
+    output: str
+
+
+def read_graph(model: Any, output: str, sample: Floats) -> Graph:
+    """Return what a model computes of one sample, as ONNX Runtime simplifies it.
+
+    Whole numbers are sizes and positions here. Of one sample they are constants, and so is what is computed of them:
+    the values are taken from a run.
+
+    Args:
+        model: ONNX model with one input.
+        output: Name of the output that is wanted.
+        sample: A normalised sample, float32 [1, ...].
+    """
+    import onnx
+
+    simple = _simplified(model, len(sample))
+    graph = simple.graph
+    constants: dict[str, Array] = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+    name = next(one.name for one in graph.input if one.name not in constants)
+    values = _run(simple, sample)
+    nodes = []
+    for node in graph.node:
+        inputs, outputs = tuple(node.input), tuple(node.output)
+        is_sized = all(values[one].dtype.kind in "iub" for one in outputs if one)
+        if is_sized or all(one in constants or not one for one in inputs):
+            constants |= {one: values[one] for one in outputs if one}
+            continue
+        attributes = {one.name: _attribute(one) for one in node.attribute}
+        nodes.append(Node(node.op_type, inputs, outputs, attributes))
+    shapes = {one: value.shape for one, value in (values | constants).items()} | {name: sample.shape}
+    return Graph(tuple(nodes), constants, shapes, name, output)
+
+
+def _attribute(attribute: Any) -> Any:
+    from onnx.helper import get_attribute_value
+
+    value = get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _simplified(model: Any, batch: int) -> Any:
+    """Return a model as ONNX Runtime folds it before it looks at the processor: norms are in convolutions then."""
+    import onnx
+    import onnxruntime
+
+    with TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(Path(folder) / "simple.onnx")
+        for dimension in model.graph.input[0].type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                options.add_free_dimension_override_by_name(dimension.dim_param, batch)
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnx.load(options.optimized_model_filepath)
+
+
+def _run(model: Any, sample: Floats) -> dict[str, Array]:
+    """Return every value of a graph."""
+    import onnx
+
+    from tuner.ort.session import open_session
+
+    every = onnx.ModelProto()
+    every.CopyFrom(model)
+    del every.graph.output[:]
+    names: Sequence[str] = [one for node in model.graph.node for one in node.output if one]
+    every.graph.output.extend(onnx.ValueInfoProto(name=one) for one in names)
+    session = open_session(every.SerializeToString(), 1, as_written=True)
+    found = session.run(list(names), {session.get_inputs()[0].name: sample})
+    return {one: np.asarray(value) for one, value in zip(names, found, strict=True)}

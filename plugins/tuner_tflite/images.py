@@ -1,0 +1,148 @@
+"""Operators on images, [1, channels, height, width]: convolutions, pools, resizing. A signal is an image of one row."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tuner_tflite.graph import Node
+from tuner_tflite.layout import Array, Values, channels_last
+from tuner_tflite.refusal import refused
+
+_SAME, _VALID = 0, 1
+
+
+def conv(values: Values, node: Node) -> None:
+    """Write a convolution; one with a filter of its own for each channel is depthwise."""
+    image = _Image(values, node)
+    weights = values.constant(node.inputs[1])
+    if weights is None:
+        raise refused("Conv with computed weights")
+    outputs, inside = weights.shape[:2]
+    sizes = [*[1] * (4 - weights.ndim), *weights.shape[2:]]
+    weights = weights.reshape(outputs, inside, *sizes)
+    bias = values.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None  # noqa: PLR2004
+    groups, dilations = node.attributes.get("group", 1), image.both("dilations", 1)
+    given, padding = image.padded(sizes, dilations, 0.0)
+    depthwise = groups > 1 and inside == 1 and groups == image.channels
+    kind, axes = ("DEPTHWISE_CONV_2D", (1, 2, 3, 0)) if depthwise else ("CONV_2D", (0, 2, 3, 1))
+    options: dict[str, Any] = {"padding": padding, "strideH": image.strides[0], "strideW": image.strides[1]}
+    options |= {"dilationHFactor": dilations[0], "dilationWFactor": dilations[1]}
+    if depthwise:
+        options["depthMultiplier"] = outputs // groups
+    tensors = [
+        values.model.constant(weights.transpose(axes).astype(np.float32), node.inputs[1]),
+        values.model.constant(np.zeros(outputs, np.float32) if bias is None else bias.astype(np.float32), "bias"),
+    ]
+    image.put(values.model.add(kind, (given, *tensors), image.written, node.outputs[0], **options))
+
+
+def pool(values: Values, node: Node) -> None:
+    """Write a pool; what an average leaves out of its count at the edges is made up for by a factor."""
+    image = _Image(values, node)
+    sizes = [*[1] * (2 - len(node.attributes["kernel_shape"])), *node.attributes["kernel_shape"]]
+    is_mean = node.kind == "AveragePool"
+    lowest = 0.0 if is_mean else float(np.finfo(np.float32).min)
+    given, padding = image.padded(sizes, image.both("dilations", 1), lowest, same=not is_mean)
+    options: dict[str, Any] = {"padding": padding, "strideH": image.strides[0], "strideW": image.strides[1]}
+    options |= {"filterHeight": sizes[0], "filterWidth": sizes[1]}
+    if image.both("dilations", 1) != [1, 1]:
+        raise refused(f"{node.kind} with dilations")
+    kind = "AVERAGE_POOL_2D" if is_mean else "MAX_POOL_2D"
+    pooled = values.model.add(kind, (given,), image.written, node.outputs[0], **options)
+    if is_mean and (factor := image.count_factor(sizes)) is not None:
+        pooled = values.model.add("MUL", (pooled, values.model.constant(factor)), image.written)
+    image.put(pooled)
+
+
+def resize(values: Values, node: Node) -> None:
+    """Write a change of the height and the width by the nearest or by linear interpolation."""
+    mode = str(node.attributes.get("mode", "nearest"))
+    place = str(node.attributes.get("coordinate_transformation_mode", "half_pixel"))
+    kinds = {"nearest": "RESIZE_NEAREST_NEIGHBOR", "linear": "RESIZE_BILINEAR"}
+    known = {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"}
+    if mode not in kinds or place not in known or len(values.shape(node.inputs[0])) != 4:  # noqa: PLR2004
+        raise refused(f"Resize ({mode}, {place})")
+    image = _Image(values, node)
+    half = place.endswith("half_pixel")
+    options = {"alignCorners": place == "align_corners", "halfPixelCenters": half}
+    sizes = values.whole_numbers(image.written[1:3])
+    image.put(values.model.add(kinds[mode], (image.tensor, sizes), image.written, node.outputs[0], **options))
+
+
+class _Image:
+    """A node's input as an image with its channels last, and what the node's attributes say of it."""
+
+    def __init__(self, values: Values, node: Node) -> None:
+        self._values, self._node = values, node
+        shape, out = values.shape(node.inputs[0]), values.shape(node.outputs[0])
+        if len(shape) not in (3, 4):
+            raise refused(f"{node.kind} of {len(shape) - 2} dimensions")
+        self.channels = shape[1]
+        self._rank = len(shape)
+        tensor = values.get(node.inputs[0], channels_last(self._rank))
+        rows = [1] * (4 - self._rank)
+        self._size = [*rows, *shape[2:]]
+        self.written = (out[0], *rows, *out[2:], out[1])
+        self.tensor = values.reshaped(tensor, (shape[0], *self._size, shape[1]))
+        self.strides = self.both("strides", 1)
+        pads = list(node.attributes.get("pads", [0] * 2 * (self._rank - 2)))
+        half = len(pads) // 2
+        self._pads = [*[(0, 0)] * (4 - self._rank), *zip(pads[:half], pads[half:], strict=True)]
+        if node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+            raise refused(f"{node.kind} with auto_pad")
+
+    def both(self, name: str, default: int) -> list[int]:
+        """Return an attribute of the height and the width."""
+        own = list(self._node.attributes.get(name, [default] * (self._rank - 2)))
+        return [*[1] * (2 - len(own)), *own]
+
+    def padded(
+        self, sizes: Sequence[int], dilations: Sequence[int], value: float, *, same: bool = True
+    ) -> tuple[int, int]:
+        """Return the image with its edges, and the padding that is left to the operator.
+
+        TFLite's own padding counts from the size of what is written; where strides make it another one than ONNX's, the
+        edges are written. A pool with rounding up reads beyond them.
+        """
+        reach = [(size - 1) * dilation + 1 for size, dilation in zip(sizes, dilations, strict=True)]
+        wants = [
+            max(0, (out - 1) * stride + own - size)
+            for out, stride, own, size in zip(self.written[1:3], self.strides, reach, self._size, strict=True)
+        ]
+        pads = [(first, max(last, want - first)) for (first, last), want in zip(self._pads, wants, strict=True)]
+        if not any(map(sum, pads)):
+            return self.tensor, _VALID
+        outs = [-(-size // stride) for size, stride in zip(self._size, self.strides, strict=True)]
+        is_same = all(
+            pair == (want // 2, want - want // 2) and out == own
+            for pair, want, out, own in zip(pads, wants, self.written[1:3], outs, strict=True)
+        )
+        if same and is_same:
+            return self.tensor, _SAME
+        model, shape = self._values.model, self._values.model.tensors[self.tensor].shape
+        edges = np.array([(0, 0), *pads, (0, 0)], np.int32)
+        inputs = (self.tensor, model.constant(edges, "edges"))
+        wide = [size + sum(edge) for size, edge in zip(shape, edges.tolist(), strict=True)]
+        if value == 0:
+            return model.add("PAD", inputs, wide), _VALID
+        return model.add("PADV2", (*inputs, model.constant(np.array(value, np.float32), "edge")), wide), _VALID
+
+    def count_factor(self, sizes: Sequence[int]) -> Array | None:
+        """Return by what a mean over all of a window is multiplied, float32 [1, height, width, 1]; None for nothing."""
+        counts_edges = bool(self._node.attributes.get("count_include_pad", 0))
+        shares = []
+        for axis in range(2):
+            first, last = self._pads[axis] if counts_edges else (0, 0)
+            begins = np.arange(self.written[1 + axis]) * self.strides[axis] - self._pads[axis][0]
+            ends = np.minimum(begins + sizes[axis], self._size[axis] + last)
+            shares.append(ends - np.maximum(begins, -first))
+        factor = prod(sizes) / np.outer(*shares).astype(np.float32)
+        return None if np.all(factor == 1) else factor[None, :, :, None].astype(np.float32)
+
+    def put(self, tensor: int) -> None:
+        """Say that a tensor is what the node writes."""
+        out = self._values.shape(self._node.outputs[0])
+        shape = [out[axis] for axis in channels_last(self._rank)]
+        self._values.put(self._node.outputs[0], self._values.reshaped(tensor, shape), channels_last(self._rank))

@@ -1,0 +1,159 @@
+"""Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from tuner.arrays import Floats
+from tuner.backends.torch.clock import in_turns
+from tuner.backends.torch.export.check import CHECK_BATCH, scored_partitions
+from tuner.backends.torch.features.int8 import calibration_batches
+from tuner.backends.torch.onnx.quantise import PERCENTILE, part_of
+from tuner.backends.torch.trial.opened import OpenTask
+from tuner.bundle.format import MODEL
+from tuner.errors import BundleError
+from tuner.metrics import percent
+from tuner.ort.parity import largest_difference, require_parity
+from tuner.ort.session import LOGITS, Session
+from tuner.plan.trial import TrialPlan
+from tuner.task import Samples, Task
+from tuner.training.schedule import batches_of
+from tuner.units import format_bytes
+from tuner_tflite.graph import read_graph
+from tuner_tflite.interpreter import Interpreter
+from tuner_tflite.model import TfliteModel, to_bytes
+from tuner_tflite.quantise import quantised, ranges_of
+from tuner_tflite.write import WHITE, Interface, float_model, interface
+
+#: Folder in the bundle's, and the files in it.
+FOLDER, FILE, LABELS, REPORT = "tflite", "model.tflite", "labels.txt", "report.txt"
+
+
+def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss: float, *, test: bool) -> None:
+    """Write the folder ``tflite`` next to a bundle's ONNX model: the model, its labels, and how the two compare.
+
+    Args:
+        opened: The task, with the samples that calibrate and compare.
+        plan: The bundle's plan.
+        folder: The bundle's folder.
+        kind: One of `tuner_tflite.asked.KINDS`.
+        most_loss: Share that an accuracy may fall by.
+        test: Whether test samples are compared too.
+
+    Raises:
+        BundleError: An operator is not written, float32 answers otherwise than the ONNX model, or int8 loses too much.
+    """
+    own = opened.described_by(plan)
+    task = (own if test else own.without_test()).task
+    sample = task.batch(task.local.val, [0])
+    graph = read_graph(part_of(folder / MODEL, [LOGITS]), LOGITS, sample)
+    ending = "" if not task.targets.has_classes else "SOFTMAX" if task.targets.one_class else "LOGISTIC"
+    face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
+    model = float_model(graph, face)
+    content = to_bytes(model, _description(face, "float32"))
+    if kind != "float32":
+        model = in_int8(model, content, face, list(calibration_batches(task)), kind)
+        content = to_bytes(model, _description(face, kind))
+    compared = _compared(task, folder / MODEL, content, face)
+    _require(compared, kind, most_loss)
+    before, after = Session(folder / MODEL, 1), Interpreter(content)
+    runs = [partial(before.logits, sample), partial(after.answers, face.raw(sample))]
+    seconds = [median(own) for own in in_turns(runs)]
+    target = folder / FOLDER
+    target.mkdir()
+    (target / FILE).write_bytes(content)
+    (target / LABELS).write_text("".join(f"{label}\n" for label in task.labels), encoding="utf-8")
+    sizes = [(folder / MODEL).stat().st_size, len(content)]
+    (target / REPORT).write_text("\n".join(_lines(compared, kind, model, sizes, seconds)) + "\n", encoding="utf-8")
+
+
+def in_int8(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats], dtype: str) -> TfliteModel:
+    """Return a model in int8, whose ranges come from normalised samples, float32 [n, ...] each.
+
+    Pixels go in as they are: the scale of the input is 1.
+    """
+    count = sum(map(len, batches))
+    ranges = dict(ranges_of(model, content, map(face.raw, batches), count, PERCENTILE))
+    if face.takes_pixels:
+        ranges[model.input] = (0.0, WHITE)
+    return quantised(model, ranges, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The two models' answers to a partition; `same` is the share of equal classes, None where there is none."""
+
+    samples: int
+    before: float
+    after: float
+    same: float | None
+    difference: float
+
+
+def _compared(task: Task, onnx: Path, content: bytes, face: Interface) -> dict[str, Compared]:
+    """Return how the answers compare on the samples that an export is scored on, by the accuracy's name."""
+    original, written = Session(onnx), Interpreter(content)
+    found = {}
+    for name, samples in scored_partitions(task).items():
+        logits, answers = _answers(task, samples, original, written, face)
+        theirs = task.targets.probabilities(logits) if face.ending else logits
+        same = float(np.mean(logits.argmax(1) == answers.argmax(1))) if task.targets.one_class else None
+        before, after = (task.targets.score(own, samples.labels) for own in (logits, answers))
+        difference = largest_difference(answers, theirs.astype(np.float32))
+        found[name] = Compared(len(samples), before, after, same, difference)
+    return found
+
+
+def _answers(
+    task: Task, samples: Samples, original: Session, written: Interpreter, face: Interface
+) -> tuple[Floats, Floats]:
+    """Return the ONNX model's logits and the TFLite model's answers, float32 [n, outputs] each."""
+    parts = []
+    for rows in batches_of(np.arange(len(samples)), CHECK_BATCH):
+        batch = task.batch(samples, rows)
+        parts.append((original.logits(batch), written.answers(face.raw(batch))))
+    logits, answers = (np.concatenate(own) for own in zip(*parts, strict=True))
+    return logits, answers
+
+
+def _require(compared: Mapping[str, Compared], kind: str, most_loss: float) -> None:
+    """Refuse a file in float32 that answers otherwise, and one in int8 that loses too much."""
+    if kind == "float32":
+        require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
+        return
+    for name, own in compared.items():
+        if not own.before - own.after <= most_loss:
+            raise BundleError(
+                f"--tflite {kind} lowers {name.replace('_', ' ')} by {100 * (own.before - own.after):.1f} points, from "
+                f"{percent(own.before)} to {percent(own.after)} of {own.samples:,} samples, more than --int8-loss "
+                f"{100 * most_loss:g}: allow more, or take --tflite float32"
+            )
+
+
+def _lines(
+    compared: Mapping[str, Compared], kind: str, model: TfliteModel, sizes: list[int], seconds: list[float]
+) -> list[str]:
+    """Return what is said of a file."""
+    computed = [model.tensors[one.output].dtype for one in model.operators if one.kind != "DEQUANTIZE"]
+    onnx, file = map(format_bytes, sizes)
+    slow, fast = (f"{1e3 * own:.3g} ms" for own in seconds)
+    lines = [f"TFLite, {kind}: {file} (ONNX: {onnx}), {fast} a sample on one thread (ONNX Runtime: {slow})"]
+    if kind != "float32" and (floats := computed.count("float32")):
+        lines.append(f"  {floats} of {len(computed)} operators stay in float32: they have no kernel in int8")
+    for name, own in compared.items():
+        same = "" if own.same is None else f", the same class for {percent(own.same)}"
+        lines.append(
+            f"  {name.replace('_', ' ')} {percent(own.before)} → {percent(own.after)} of {own.samples:,} samples{same}"
+        )
+    return lines
+
+
+def _description(face: Interface, kind: str) -> str:
+    """Return what a file says of itself."""
+    given = "RGB pixels from 0 to 255, channels last" if face.takes_pixels else "a sample as the ONNX model takes it"
+    out = "probabilities by row of labels.txt" if face.ending else "values by row of labels.txt"
+    return f"{kind} in: {given}; out: {out}"

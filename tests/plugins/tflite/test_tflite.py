@@ -1,0 +1,98 @@
+"""TFLite files: LiteRT answers as ONNX Runtime does, in float32 and in int8."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.pretrained import with_weights
+from tuner.cli.app import call
+from tuner.errors import BundleError
+from tuner.ort.session import Session
+from tuner_tflite.graph import read_graph
+from tuner_tflite.model import to_bytes
+from tuner_tflite.write import float_model, interface
+
+pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
+
+RUN = Path(__file__).parents[2] / "fixtures" / "digits" / "run"
+SIDE = 16
+
+
+def network(*middle: onnx.NodeProto) -> onnx.ModelProto:
+    """Return a small network with what TFLite has otherwise: edges, channels, groups, a squeeze, a shuffle."""
+    draw = np.random.default_rng(0)
+    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 1, 3, 3), "w3": (8, 4, 1, 1), "w4": (8, 8, 1, 1), "w5": (3, 8)}
+    held = {name: draw.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    held |= {"b1": draw.normal(0, 0.5, 8).astype(np.float32), "b5": np.zeros(3, np.float32)}
+    sizes = {"flat": [-1, 8], "pairs": [-1, 2, 4, 8, 8], "whole": [-1, 8, 8, 8]}
+    ends = {"low": np.array(0, np.float32), "high": np.array(6, np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Clip", ["a", "low", "high"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["c"], pads=[1, 1, 1, 1], group=8),
+        helper.make_node("Conv", ["c", "w3"], ["d"], group=2),
+        helper.make_node("Reshape", ["d", "pairs"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["f"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Reshape", ["f", "whole"], ["g"]),
+        helper.make_node("GlobalAveragePool", ["g"], ["h"]),
+        helper.make_node("Conv", ["h", "w4"], ["i"]),
+        helper.make_node("Sigmoid", ["i"], ["j"]),
+        helper.make_node("Mul", ["g", "j"], ["k"]),
+        helper.make_node("Add", ["k", "b"], ["l"]),
+        *(middle or [helper.make_node("Identity", ["l"], ["m"])]),
+        helper.make_node("MaxPool", ["m"], ["n"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["n"], ["o"]),
+        helper.make_node("Reshape", ["o", "flat"], ["p"]),
+        helper.make_node("Gemm", ["p", "w5", "b5"], ["logits"], transB=1),
+    ]
+    own = [numpy_helper.from_array(value, name) for name, value in (held | ends).items()]
+    own += [numpy_helper.from_array(np.array(value), name) for name, value in sizes.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])]
+    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 3])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, own)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
+    torch_part = pytest.importorskip("tuner_tflite.torch")
+    from tuner_tflite.interpreter import Interpreter
+
+    model, draw = network(), np.random.default_rng(1)
+    face = interface("images", (0.5, 0.4, 0.3), (0.2,), 3, "SOFTMAX")
+    pixels = draw.integers(0, 256, (24, SIDE, SIDE, 3)).astype(np.float32)
+    normal = ((pixels / 255 - (0.5, 0.4, 0.3)) / 0.2).transpose(0, 3, 1, 2).astype(np.float32)
+    assert (face.raw(normal) == pixels).all()
+    logits = Session(model.SerializeToString()).logits(normal)
+    truth = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    written = float_model(read_graph(model, "logits", normal[:1]), face)
+    content = to_bytes(written, "float32")
+    assert np.abs(Interpreter(content).answers(pixels) - truth).max() < 1e-5
+    for kind in ("int8", "uint8"):
+        small = torch_part.in_int8(written, content, face, [normal[:12], normal[12:]], kind)
+        answers = Interpreter(to_bytes(small, kind)).answers(pixels)
+        assert np.abs(answers - truth).max() < 0.04
+        assert {one.dtype for one in small.tensors} <= {"int8", "uint8", "int32"}
+
+
+def test_an_operator_that_is_not_written_is_named() -> None:
+    model, sample = network(helper.make_node("Erf", ["l"], ["m"])), np.zeros((1, 3, SIDE, SIDE), np.float32)
+    with pytest.raises(BundleError, match="does not write Erf: export without --tflite"):
+        float_model(read_graph(model, "logits", sample), interface("arrays", (), (), 3, ""))
+
+
+@pytest.mark.slow
+def test_an_export_adds_a_file_that_answers_alike(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_weights(own_cache)
+    shutil.copytree(RUN, tmp_path / "run")
+    asked = ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-refit", "--pick", "3", "--tflite"]
+    assert call([*asked, "uint8", "--int8-loss", "2"]) == 0
+    assert "the same class for" in capsys.readouterr().out
+    assert (tmp_path / "out" / "tflite" / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
+    assert call([*asked, "int8", "--int8"]) == 2
+    assert "leave out --int8" in " ".join(capsys.readouterr().err.split())
