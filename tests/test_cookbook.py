@@ -358,7 +358,11 @@ def test_one_training_gives_a_trial_for_each_share_also_when_it_is_resumed(
         if name in changes[0] and value.is_floating_point() and "running" not in name:
             assert torch.allclose(changes[0][name], changes[1][name], atol=1e-5)
     assert max(float(value.abs().max()) for value in changes[0].values()) > 1e-3
-    given_again = {"space": str(folder / "study12.toml"), "plugins": [folder / "recipe12.py"], "out": ran.folder}
+    given_again: dict[str, Any] = {
+        "space": str(folder / "study12.toml"),
+        "plugins": [folder / "recipe12.py"],
+        "out": ran.folder,
+    }
     again = tuner.run("digits", trials=4, store=own_cache / "store", earlier="none", resume=True, **given_again)
     assert [own.epochs for own in again.records] == [first.epochs] * 4
     assert len({dict(own.plan.shape[0].settings)["share"] for own in again.records if own.plan}) == 4
