@@ -27,7 +27,8 @@ def structure_of(plan: TrialPlan) -> Structure:
 
 def is_head(plan: TrialPlan) -> bool:
     """Return whether a plan comes to a head that is solved for on the given features, whatever trains before."""
-    return plan.traits.solves or (plan.trainable == 1 and plan.recipe.solve_again and not plan.shape)
+    is_plain = not plan.shape and not plan.heads.exits
+    return plan.traits.solves or (plan.trainable == 1 and plan.recipe.solve_again and is_plain)
 
 
 def can_continue(plan: TrialPlan) -> bool:
