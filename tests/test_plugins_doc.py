@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -140,8 +141,9 @@ def test_the_loss_terms_plugin_obeys_its_contracts() -> None:
 
     checks = [name for name in dir(Contract) if name.startswith("test_") and "importing" not in name]
     for name in checks:
-        getattr(Contract(), name)()
-    assert len(checks) == 5
+        with suppress(pytest.skip.Exception):  # a rule that does not apply
+            getattr(Contract(), name)()
+    assert len(checks) == 6
 
 
 def test_the_selectors_block_obeys_both_contracts() -> None:
