@@ -144,9 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     import tuner.backends.torch.session  # noqa: F401 - once, in the process that the others are copies of
     import tuner_testing.rules  # noqa: F401 - likewise
-    from tuner_testing.models import edited_plans
+    from tuner_testing.models import edited_plans  # noqa: F401 - likewise
+    from tuner_testing.models.lowered import made_up_model
 
-    edited_plans.made_up_model()
+    made_up_model()
     torch.set_num_threads(1)
     every = [place for place in places() if asked.plugin in {None, place.plugin}]
     chosen = every[:: QUICK if asked.quick else 1][part::of]
