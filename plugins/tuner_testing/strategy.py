@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tuner.plan.example import example_model, example_task
+from tuner.plan.info import ModelInfo, Sized
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan, Scalar, Stage
 from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
@@ -208,11 +209,17 @@ class StrategyContract:
         return f"strategy {self.strategy.name!r}"
 
     def _compose(self, source: ValueSource, blocks: int) -> Composed:
-        return composed_by(self.strategy, source, example_model(blocks), example_task())
+        return composed_by(self.strategy, source, self._model(blocks), example_task())
+
+    def _model(self, blocks: int) -> ModelInfo:
+        """Return a model; for a strategy of the input's size, one that takes another size too."""
+        model = example_model(blocks)
+        smaller = tuple(replace(block, in_shape=(8, 2, 2), flops=block.flops // 4) for block in model.blocks)
+        return replace(model, sizes=(Sized(2, smaller),)) if self.strategy.stage is Stage.SIZE else model
 
     def _composed(self, blocks: int) -> Iterator[Composed]:
         """Yield the plans at the corners of the knobs, for a model of which the first half is frozen."""
-        return corners_of(self.strategy, example_model(blocks), example_task())
+        return corners_of(self.strategy, self._model(blocks), example_task())
 
     def _knobs(self, blocks: int) -> dict[str, list[Knob]]:
         """Return the knobs of its own and of all other strategies, by name; one may have several ranges."""
