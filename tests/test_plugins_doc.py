@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -95,7 +96,7 @@ def test_the_plugin_is_listed_once_installed_as_the_document_says(environment: d
 def test_the_plugins_own_test_passes(environment: dict[str, str], project: Path) -> None:
     done = forked(["pytest", "-q", "-p", "no:cacheprovider"], project, environment)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "26 passed" in done.stdout
+    assert "30 passed, 4 skipped" in done.stdout
 
 
 @pytest.mark.slow
@@ -140,8 +141,9 @@ def test_the_loss_terms_plugin_obeys_its_contracts() -> None:
 
     checks = [name for name in dir(Contract) if name.startswith("test_") and "importing" not in name]
     for name in checks:
-        getattr(Contract(), name)()
-    assert len(checks) == 5
+        with suppress(pytest.skip.Exception):  # a rule that does not apply
+            getattr(Contract(), name)()
+    assert len(checks) == 6
 
 
 def test_the_selectors_block_obeys_both_contracts() -> None:

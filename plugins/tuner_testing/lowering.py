@@ -104,6 +104,9 @@ class LoweringContract:
             if not plan.traits.changes_shapes and frozen.intersection(moved):
                 name = min(frozen.intersection(moved))
                 self._fail(plan, f"what requires_grad froze must stay, but {name!r} moved: write to no weight in place")
+            idle = [] if plan.traits.solves or lowered.evolves()[0] else lowered.without_gradient()
+            if idle:
+                self._fail(plan, f"what requires a gradient must get one, but {idle[0]!r} gets none: freeze it")
             with self._naming(plan, "the trained tail must be completed"):
                 sets = lowered.completed()
             if not sets:
@@ -257,6 +260,12 @@ class LoweringContract:
             evolves, trains_norms = lowered.evolves()
             if trains_norms and not traits.trains_norms:
                 self._fail(plan, "its norms train whatever the recipe says: give it EditTraits(trains_norms=True)")
+            if lowered.completes() and (traits.keeps_weights or not traits.keeps_given):
+                self._fail(
+                    plan,
+                    "what a `Completing` sets would be left out: give it EditTraits(keeps_weights=False, "
+                    "keeps_given=True)",
+                )
             if evolves and traits.traceable:
                 self._fail(plan, "a traced step calls no `Evolving` module: give it EditTraits(traceable=False)")
             reason = lowered.why_not_traced() if traits.traceable else ""

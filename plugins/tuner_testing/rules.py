@@ -225,6 +225,18 @@ class _Loading:
                 "its knobs: correct the kind"
             )
 
+    def test_its_selectors_are_in_plans(self) -> None:
+        """A strategy of the plugin asks for them, under the kinds that `tuner_selectors` has."""
+        selectors = hosting(self.plugin).extensions("torch").selectors
+        if not selectors:
+            pytest.skip("not applicable: it has no selector")
+        plans = _plans(self.plugin)
+        unused = sorted({*selectors} - {edit.kind for plan in plans if (edit := plan.data.edit) is not None})
+        if unused and plans:
+            pytest.fail(
+                f"selector {unused[0]!r} must be the kind of a data edit, but no strategy asks for it: rename it"
+            )
+
     def test_importing_it_is_quick_and_loads_no_tensor_library(self) -> None:
         """Every command that looks at plugins imports all of them, on devices that have no tensor library too."""
         require_light_import(self.plugin)

@@ -2,14 +2,16 @@
 
 import random
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, ClassVar
 
 import pytest
 
 from tuner.plan.example import example_model, example_task
+from tuner.plan.info import ModelInfo, Sized
 from tuner.plan.parts import CachePlan, RecipePlan, RuntimePlan, Scalar, Stage
 from tuner.plan.toml import from_toml, to_toml
 from tuner.plan.trial import TrialPlan
@@ -177,10 +179,10 @@ class StrategyContract:
         known = {*installed_host().strategies, *self.siblings}
         for attribute in ("excludes", "after"):
             for name in sorted({*getattr(self.strategy, attribute)} - known):
-                if alike := get_close_matches(name, known, n=1, cutoff=ALIKE):
+                if alike := _alike(name, known):
                     pytest.fail(
                         f"{self._who}: {attribute} must name strategies, but there is no {name!r}: did you mean "
-                        f"{alike[0]!r}?"
+                        f"{alike!r}?"
                     )
 
     def test_sampling_and_applying_need_no_tensor_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,24 +209,24 @@ class StrategyContract:
         return f"strategy {self.strategy.name!r}"
 
     def _compose(self, source: ValueSource, blocks: int) -> Composed:
-        return composed_by(self.strategy, source, example_model(blocks), example_task())
+        return composed_by(self.strategy, source, self._model(blocks), example_task())
+
+    def _model(self, blocks: int) -> ModelInfo:
+        """Return a model; for a strategy of the input's size, one that takes another size too."""
+        model = example_model(blocks)
+        smaller = tuple(replace(block, in_shape=(8, 2, 2), flops=block.flops // 4) for block in model.blocks)
+        return replace(model, sizes=(Sized(2, smaller),)) if self.strategy.stage is Stage.SIZE else model
 
     def _composed(self, blocks: int) -> Iterator[Composed]:
         """Yield the plans at the corners of the knobs, for a model of which the first half is frozen."""
-        return corners_of(self.strategy, example_model(blocks), example_task())
+        return corners_of(self.strategy, self._model(blocks), example_task())
 
     def _knobs(self, blocks: int) -> dict[str, list[Knob]]:
         """Return the knobs of its own and of all other strategies, by name; one may have several ranges."""
-        model, task, knobs = example_model(blocks), example_task(), dict[str, list[Knob]]()
-        for strategy in (*installed_host().strategies.values(), self.strategy):
-
-            def sample(source: ValueSource, strategy: Strategy[Any] = strategy) -> None:
-                with limited(CALL_SECONDS):
-                    strategy.sample(Draw(source, strategy.name, task=task), model)
-
-            for drawn in corners(sample, most=MOST_CORNERS):
-                for name, knob in drawn.items():
-                    knobs.setdefault(name, []).append(knob)
+        knobs = {name: [*ranges] for name, ranges in _installed_knobs(blocks).items()}
+        for composed in self._composed(blocks):
+            for name, knob in composed.knobs.items():
+                knobs.setdefault(name, []).append(knob)
         return knobs
 
     def _check_anchor(self, anchor: object, knobs: Mapping[str, list[Knob]]) -> None:
@@ -233,9 +235,9 @@ class StrategyContract:
         scopes = {name.partition(".")[0] for name in knobs}
         for name, value in anchor.items():
             scope, _, knob = str(name).partition(".")
-            alike = get_close_matches(str(name), knobs, n=1, cutoff=ALIKE)
+            alike = _alike(str(name), knobs)
             if name not in knobs and not knob.startswith("by") and (scope in scopes or alike):
-                meant = f": did you mean {alike[0]!r}?" if alike else ": correct the name"
+                meant = f": did you mean {alike!r}?" if alike else ": correct the name"
                 pytest.fail(f"{self._who}: anchors must name knobs, but there is no {name!r}{meant}")
             ranges = [own.legal or own if isinstance(own, Choice) else own for own in knobs.get(name, ())]
             if ranges and not any(is_legal(own, value) for own in ranges):
@@ -262,6 +264,27 @@ class StrategyContract:
 
         for _ in corners(sample, most=MOST_CORNERS):
             yield plan, drawn[-1]
+
+
+@cache
+def _installed_knobs(blocks: int) -> Mapping[str, Sequence[Knob]]:
+    """Return the knobs of all strategies that are installed, by name."""
+    model, task, knobs = example_model(blocks), example_task(), dict[str, list[Knob]]()
+    for strategy in installed_host().strategies.values():
+
+        def sample(source: ValueSource, strategy: Strategy[Any] = strategy) -> None:
+            strategy.sample(Draw(source, strategy.name, task=task), model)
+
+        for drawn in corners(sample, most=MOST_CORNERS):
+            for name, knob in drawn.items():
+                knobs.setdefault(name, []).append(knob)
+    return knobs
+
+
+def _alike(name: str, known: Collection[str]) -> str:
+    """Return a known name for which another one is misspelt: its letters in another order, or nearly the same."""
+    ordered = [one for one in known if sorted(one) == sorted(name)]
+    return next(iter([*ordered, *get_close_matches(name, known, n=1, cutoff=ALIKE)]), "")
 
 
 def _ends(knob: Knob) -> tuple[Scalar, ...]:

@@ -134,9 +134,17 @@ class LoweredTail:
         """Return what is scored and exported."""
         return self.edits.finish(self.example[:1])
 
+    def without_gradient(self) -> list[str]:
+        """Return the names of what requires a gradient, and got none in training."""
+        return [name for name, own in self.tail.named_parameters() if own.requires_grad and own.grad is None]
+
+    def completes(self) -> bool:
+        """Return whether any module of the tail is completed when training ends."""
+        return any(isinstance(module, Completing) for module in self.tail.modules())
+
     def completed(self) -> bool:
         """Complete the trained tail, of which half of the samples are the user's; return whether weights are set."""
-        if not any(isinstance(module, Completing) for module in self.tail.modules()):
+        if not self.completes():
             return True
         before = self.state()
         mixed = replace(self._inputs, local_rows=TRAIN // 2)

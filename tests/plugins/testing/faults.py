@@ -328,6 +328,18 @@ FAULTS = {
         },
         kit={"something trains and what it froze stays": "must set weights when training ends, but none moved"},
     ),
+    "a completing that says that it keeps the weights": Fault(
+        {
+            "EditTraits, Stage": "Completing, EditTraits, Stage",
+            TRAITS: "TRAITS = EditTraits(keeps_given=True)",
+            RETURN: around(SAME).replace("(torch.nn.Module)", "(torch.nn.Module, Completing)"),
+        },
+        kit={"its traits are true": "what a `Completing` sets would be left out: give it EditTraits.keeps_weights=Fal"},
+    ),
+    "a weight that gets no gradient": Fault(
+        {TRAITS: OWN, RETURN: around(SAME, "self.idle = torch.nn.Parameter(torch.zeros(3))")},
+        kit={"something trains and what it froze stays": "requires a gradient must get one, but 'idle' gets none"},
+    ),
     "a solver that registers its layer twice": Fault(
         {
             "EditTraits, Stage": "EditTraits, Solver, Stage",
