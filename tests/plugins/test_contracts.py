@@ -27,5 +27,5 @@ def test_no_rule_is_broken_or_left_unchecked(name: str, monkeypatch: pytest.Monk
 
 
 def test_all_plugins_are_seen() -> None:
-    assert len(PLUGINS) == 41
+    assert len(PLUGINS) == 42
     assert len(MODULES) == 17
