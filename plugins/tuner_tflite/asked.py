@@ -1,4 +1,4 @@
-"""What is asked of a TFLite file, checked before anything is trained: an entry point of the group `tuner.formats`."""
+"""What is asked of a TFLite file, checked before anything is trained: an entry point of the group ``tuner.formats``."""
 
 from importlib.util import find_spec
 from typing import Any

@@ -1,0 +1,97 @@
+"""Train a model of Frigate's: search, refit, int8, and what is found in the photos."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.commands.bundles.export import export
+from tuner.commands.tune.run import run
+from tuner.errors import TaskError
+from tuner.files import write_private
+from tuner.results.run import Run
+from tuner.search.listener import Listener
+from tuner_frigate.layout import LABELS, MODEL, SIDE, FrigateModel, install, stretched
+
+#: What is weighed: all plans of one network take the same time for a prediction, which is measured of the int8 file.
+OBJECTIVES = "local_accuracy,bundle_bytes"
+#: Points that int8 may cost: of a few dozen photos, one is two or three points.
+MOST_LOSS = 5.0
+#: What is trained on: photos as Frigate's model sees them, normalised as MobileNetV2's weights were trained.
+TASK = """\
+name = "frigate-{name}"
+
+[model]
+factory = "torchvision.models:mobilenet_v2"
+weights = {weights}
+
+[local]
+kind = "images"
+train = "photos"
+
+[input]
+size = {side}
+mean = [0.485, 0.456, 0.406]
+std = [0.229, 0.224, 0.225]
+
+[augment]
+ops = ["flip", "crop", "shift"]
+"""
+#: Weights that torchvision fetches once.
+FETCHED = "IMAGENET1K_V1"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A trained model of Frigate's.
+
+    Attributes:
+        run: What was tried.
+        task: The task file.
+        file: The lines on the TFLite file.
+        unread: Photos that cannot be read.
+        kept: Frigate's files from before.
+        target: Folder of the new ones.
+    """
+
+    run: Run
+    task: Path
+    file: tuple[str, ...]
+    unread: tuple[Path, ...]
+    kept: tuple[Path, ...]
+    target: Path
+
+
+def train(
+    model: FrigateModel, work: Path, time: str | None, memory: str | None, weights: str, listener: Listener
+) -> Trained:
+    """Search, export the best plan in int8, and write Frigate's two files.
+
+    Args:
+        model: The model.
+        work: A folder for what is trained on and the run; it must be empty or not exist yet.
+        time: Limit on the search, such as ``2m``.
+        memory: Limit on the memory of a trial.
+        weights: File of MobileNetV2's weights, or the name of those that torchvision fetches.
+        listener: Receives progress.
+
+    Raises:
+        TunerError: The photos or the weights cannot be used, a limit leaves no room, or int8 loses too much.
+    """
+    photos = model.photos()
+    unread = tuple(stretched(photos, work / "photos"))
+    task = work / "task.toml"
+    file = Path(weights)
+    if weights != FETCHED and not file.is_file():
+        raise TaskError(f"--weights {weights}: no such file: give MobileNetV2's state_dict, or {FETCHED}")
+    place = json.dumps(weights if weights == FETCHED else str(file.resolve()))
+    write_private(task, TASK.format(name=model.name, weights=place, side=SIDE))
+    result = run(
+        str(task), objectives=OBJECTIVES, time=time, memory=memory, out=work / "run", earlier="none", listener=listener
+    )
+    bundle = export(result, work / "bundle", tflite="uint8", int8_loss=MOST_LOSS, listener=listener)
+    files = bundle / "tflite"
+    kept = install(
+        {MODEL: (files / "model.tflite").read_bytes(), LABELS: (files / "labels.txt").read_bytes()}, model.target
+    )
+    lines = tuple((files / "report.txt").read_text(encoding="utf-8").splitlines())
+    return Trained(result, task, lines, unread, tuple(kept), model.target)

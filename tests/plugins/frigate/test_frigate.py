@@ -1,0 +1,45 @@
+"""Frigate's folders: what is read, how photos are seen, and what is kept of the files from before."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tuner.errors import TaskError, UsageError
+from tuner_frigate.layout import BACKUP, LABELS, MODEL, SIDE, install, model_of, stretched
+
+
+def photo(path: Path, color: tuple[int, int, int], size: tuple[int, int] = (60, 20)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, color).save(path)
+
+
+def test_classes_are_read_and_stretched_and_files_from_before_are_kept(tmp_path: Path) -> None:
+    porch = tmp_path / "clips" / "porch"
+    photo(porch / "dataset" / "none" / "a.webp", (255, 0, 0))
+    photo(porch / "dataset" / "cat" / "b.JPG", (0, 0, 255))
+    photo(porch / "dataset" / "temp" / "c.png", (0, 255, 0))
+    (porch / "dataset" / "cat" / "broken.png").write_bytes(b"no photo")
+    (tmp_path / "model_cache").mkdir()
+    model = model_of(porch, None)
+    assert model == model_of(porch / "dataset", tmp_path / "model_cache")
+    assert [*model.photos()] == ["cat", "none"]
+    assert [path.name for path in stretched(model.photos(), tmp_path / "squares")] == ["broken.png"]
+    pixels = np.array(Image.open(tmp_path / "squares" / "none" / "a.webp.png"))
+    assert pixels.shape == (SIDE, SIDE, 3)
+    assert np.ptp(pixels, axis=(0, 1)).max() < 4  # no edge is left black
+    assert install({MODEL: b"first", LABELS: b"cat\nnone\n"}, model.target) == []
+    (kept,) = install({MODEL: b"second"}, model.target)
+    assert kept == tmp_path / "model_cache" / "porch" / f"{MODEL}{BACKUP}"
+    assert (kept.read_bytes(), (model.target / MODEL).read_bytes()) == (b"first", b"second")
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no folder dataset"):
+        model_of(tmp_path, None)
+    photo(tmp_path / "clips" / "porch" / "dataset" / "none" / "a.png", (1, 2, 3))
+    with pytest.raises(UsageError, match="name it by --model-cache"):
+        model_of(tmp_path / "clips" / "porch", None)
+    with pytest.raises(TaskError, match="two classes or more, got none"):
+        model_of(tmp_path / "clips" / "porch", tmp_path).photos()
