@@ -4,9 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
 from importlib import import_module
-from inspect import Signature, signature, unwrap
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
@@ -164,42 +162,19 @@ def call(arguments: list[str]) -> int:
 def _run(arguments: Sequence[str]) -> None:
     """Run a command; plugins are asked for an option that it lacks, and for help: looking for them takes its time."""
     if {"--help", "-h"} & {*arguments}:
-        add_options(arguments)
+        _with_options(arguments)
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except UnknownOptionError:
-        if not add_options(arguments):
+        if not _with_options(arguments):
             raise
         app(arguments, exit_on_error=False, print_error=False)
 
 
-def add_options(arguments: Sequence[str]) -> bool:
-    """Add the options of plugins to the command that is called; return whether there are any.
+def _with_options(arguments: Sequence[str]) -> bool:
+    from tuner.cli.added import add_options
 
-    They are the keyword arguments of a function, which is called before the command where one of them is given.
-    """
-    path, apps, _ = app.parse_commands([word for word in arguments if not word.startswith("-")])
-    points = offered("tuner.options").items()
-    functions = [_loaded(point) for name, point in points if name.rpartition(" ")[0] == " ".join(path)]
-    if not (functions and path and (command := apps[-1].default_command)):
-        return False
-    command = unwrap(command)
-    parameters = signature(command).parameters
-    every = [one for function in functions for one in signature(function, eval_str=True).parameters.values()]
-    added = {one.name: one for one in every if one.name not in parameters}
-
-    @wraps(command)
-    def extended(*arguments: Any, **given: Any) -> Any:
-        for function in functions:
-            names = signature(function).parameters.keys() & added.keys() & given.keys()
-            if names:
-                function(**{name: given.pop(name) for name in names})
-        return command(*arguments, **given)
-
-    extended.__annotations__ = command.__annotations__ | {name: one.annotation for name, one in added.items()}
-    extended.__dict__["__signature__"] = Signature([*parameters.values(), *added.values()])  # read by `signature`
-    apps[-1].default_command = extended
-    return True
+    return add_options(app, arguments, _loaded)
 
 
 def add_commands(arguments: Sequence[str] = ()) -> None:
