@@ -132,6 +132,14 @@ def test_samplers_that_are_not_weighed_are_taken_at_their_word(
     assert choosing("random").best(second, always, tried, 0) is not None
 
 
+@pytest.mark.parametrize("rung", [-1, 0, 2])
+def test_the_first_choice_may_be_on_any_rung(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord], rung: int
+) -> None:
+    here = [replace(one, rung=rung) for one in tried]
+    assert choosing().best(second, always, here, rung) is not None
+
+
 def test_a_choice_on_another_rung_is_that_of_a_study_that_was_resumed_there(
     choosing: Callable[..., Candidates], tried: list[TrialRecord]
 ) -> None:

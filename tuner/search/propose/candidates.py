@@ -67,7 +67,7 @@ class Candidates:
         self._accuracies = [one for one in setting.objectives if one.direction == "maximise" and not one.domain]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self.weighs, self.gain = setting.sampler == WEIGHED and local and setting.foreseen, math.inf
-        self._rung, self._asked, self._knobs = -1, 0, dict[str, Knob]()
+        self._rung, self._asked, self._knobs = 0, MOST_ASKED, dict[str, Knob]()
         self._surrogate: Surrogate | None = None
 
     def best(
