@@ -45,8 +45,7 @@ def fecam(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:
                 away = (x - self.means[y])[(y == row) | (len(self.roots) == 1)]
                 spread = away.T @ away / max(1, len(away))
                 spread.diagonal().add_(settings["shrinkage"] * spread.diagonal().mean() + 1e-6)
-                sizes = spread.diagonal().sqrt()  # of a correlation matrix, so that classes have one scale
-                root[:] = torch.linalg.cholesky(torch.linalg.inv(spread / sizes / sizes[:, None]))
+                root[:] = torch.linalg.cholesky(torch.linalg.inv(spread / spread.diag().outer(spread.diag()).sqrt()))
 
     path = next(path for path, module in tail.module.named_modules() if module is tail.head).rpartition(".")
     setattr(tail.module.get_submodule(path[0]), path[2], Distances(*tail.head.weight.shape[:2]))

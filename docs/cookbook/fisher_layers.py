@@ -31,7 +31,9 @@ def chosen(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:
     for number in range(4 if layers else 0):
         gradients = iter(torch.autograd.grad(tail.probe(number), [one for weights in layers for one in weights]))
         for place, weights in enumerate(layers):
-            scores[place] += sum(float((next(gradients) * weight).sum().square()) for weight in weights) / sizes[place]
+            scores[place] += (
+                sum(float((next(gradients) * weight.detach()).sum().square()) for weight in weights) / sizes[place]
+            )
     left = settings["share"] * sum(sizes)
     for place in sorted(range(len(layers)), key=lambda place: -scores[place]):
         trains, left = sizes[place] <= left, left - sizes[place] * (sizes[place] <= left)

@@ -1,9 +1,10 @@
-"""A uniform model soup: the mean of several trainings from the same weights, at different learning rates.
+"""A uniform model soup: the mean of several trainings from the same weights.
 
 Source: Wortsman et al., Model soups: averaging weights of multiple fine-tuned models improves accuracy without
-increasing inference time, ICML 2022. Here each takes its part of the epochs, at the rate that the schedule has there.
+increasing inference time, ICML 2022. Here each takes its part of the epochs; they differ in the order of the samples.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,38 +19,36 @@ class ModelSoup(plugin.Strategy[float]):
         return draw.choice("models", (2, 3, 4), start=3)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(
-            plan,
-            shape=(*plan.shape, plugin.TailEdit.of("model_soup", plugin.EditTraits(traceable=False), models=knobs)),
-        )
+        edit = plugin.TailEdit.of("model_soup", plugin.EditTraits(traceable=False), models=knobs)
+        return replace(plan, shape=(*plan.shape, edit))
 
 
 def soup(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:
     import torch
 
-    given = [(weight, weight.detach().clone()) for weight in tail.module.parameters()]
+    given, load = copy.deepcopy(tail.module.state_dict()), tail.module.load_state_dict
 
     class Soup(plugin.Evolving, torch.nn.Sequential):
-        members: tuple[list[torch.Tensor], ...] = ()
+        def begin(self, training: plugin.Training) -> None:
+            self.optimiser, self.members = training.optimiser, list[dict[str, torch.Tensor]]()
 
-        @torch.no_grad()
         def after_epoch(self, epoch: int, room: int | None = None) -> dict[str, float]:
             if epoch * settings["models"] >= (len(self.members) + 1) * tail.plan.recipe.epochs:
-                self.members += ([weight.detach().clone() for weight, _ in given],)
-                for weight, start in given:
-                    weight.copy_(start)
+                self.members.append(copy.deepcopy(tail.module.state_dict()))
+                load(given)
+                self.optimiser.state.clear()
             return {}
 
         def state(self) -> dict[str, Any]:
-            return {"members": list(self.members)}
+            return {"members": self.members}
 
         def restore(self, state: Mapping[str, Any]) -> None:
-            self.members = tuple(state["members"])
+            self.members = state["members"]
 
         def finish(self, samples: plugin.TrainingSamples) -> tuple[str, ...]:
-            for (weight, _), *several in zip(given, *self.members, strict=True):
-                weight.copy_(torch.stack([*several, weight]).mean(0))
-            return (f"mean of {len(self.members) + 1} trainings",)
+            every = [*self.members, tail.module.state_dict()]
+            load({name: torch.stack([one[name] for one in every]).float().mean(0) for name in given})
+            return (f"mean of {len(every)} trainings",)
 
     return Soup(tail.module)
 
