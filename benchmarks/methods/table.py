@@ -93,6 +93,7 @@ def page(cells: Cells, seconds: float, every: Sequence[str]) -> str:
     unmeasured = ", ".join(method.title for method in METHODS if not cells.get(method.name))
     return "\n".join([
         *TOP,
+        "",
         f"Held now: {held or 'nothing'}; {seconds:g} seconds for the choice of a setting."
         + (f" Tasks that are not measured yet: {', '.join(left)}." if left else "")
         + (f" Methods that are not measured yet: {unmeasured}." if unmeasured else ""),
@@ -101,7 +102,8 @@ def page(cells: Cells, seconds: float, every: Sequence[str]) -> str:
         f"|---|{'---|' * len(tasks)}---|---|---|",
         *lines,
         *MIDDLE,
-        "| method | the paper says | found here | lines |",
+        "",
+        "| method | the paper says | found here, points | lines |",
         "|---|---|---|---|",
         *(_claimed(cells, method, tasks) for method in METHODS if method.source),
         *END,
@@ -112,7 +114,7 @@ def _claimed(cells: Cells, method: Method, tasks: Sequence[str]) -> str:
     found = gain(cells, method.name, tasks)
     per_task = [(task, gain(cells, method.name, [task])) for task in tasks]
     said = ", ".join(f"{task} {one[0]:+.1f}" for task, one in per_task if one is not None)
-    here = "not measured yet" if found is None else f"{said}: {told(found)} points"
+    here = "not measured yet" if found is None else f"{said}; all {told(found)}" if len(tasks) > 1 else said
     name = method.title if method.file is None else f"[{method.title}]({ADDRESS}/{method.file.name})"
     plugin = ", ".join(f"`tuner_{one}`" for one in method.strategies)
     lines = plugin if method.file is None else str(lines_of(method.file))
