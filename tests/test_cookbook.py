@@ -90,8 +90,8 @@ def contracts(host: Host) -> Iterator[type]:
             yield type("Strategies", (StrategyContract,), {"strategy": strategy})
             plan = compose([strategy], preferred_values({}), example_model(4), example_task()).plan
             terms |= {term.kind: term for term in plan.loss}
-            edits = (*plan.shape, *plan.data.batches, *([plan.data.edit] if plan.data.edit else []))
-            asked = {*(edit.kind for edit in edits), *terms}
+            data = (*plan.data.batches, *([plan.data.edit] if plan.data.edit else []))
+            asked = {*(edit.kind for edit in plan.shape), *(edit.kind for edit in data), *terms}
             assert asked == {*added.lowerings, *added.losses, *added.selectors, *added.batches}
     for kind in added.losses:
         yield type("Losses", (LossContract,), {"term": terms[kind], "losses": added.losses})
@@ -338,7 +338,9 @@ def test_the_head_is_solved_for_on_local_and_mixed_in_samples_and_a_bundle_train
 
 
 @study_of(12)
-def test_one_training_gives_a_trial_for_each_share(ran: Ran) -> None:
+def test_one_training_gives_a_trial_for_each_share_also_when_it_is_resumed(
+    ran: Ran, folder: Path, own_cache: Path
+) -> None:
     given, first, second = load(digits()).model.state_dict(), *ran.run.records
     assert first.plan is not None
     assert second.plan is not None
@@ -356,3 +358,12 @@ def test_one_training_gives_a_trial_for_each_share(ran: Ran) -> None:
         if name in changes[0] and value.is_floating_point() and "running" not in name:
             assert torch.allclose(changes[0][name], changes[1][name], atol=1e-5)
     assert max(float(value.abs().max()) for value in changes[0].values()) > 1e-3
+    given_again: dict[str, Any] = {
+        "space": str(folder / "study12.toml"),
+        "plugins": [folder / "recipe12.py"],
+        "out": ran.folder,
+    }
+    again = tuner.run("digits", trials=4, store=own_cache / "store", earlier="none", resume=True, **given_again)
+    assert [own.epochs for own in again.records] == [first.epochs] * 4
+    assert len({dict(own.plan.shape[0].settings)["share"] for own in again.records if own.plan}) == 4
+    assert max(own.spent_seconds for own in again.records[1:]) < first.spent_seconds + 1

@@ -197,4 +197,4 @@ def test_every_public_name_is_listed() -> None:
 def test_every_hook_is_documented_with_its_signature() -> None:
     known = signatures()
     assert re.findall(r"^### `(tuner_.*)`$", TEXT, re.MULTILINE) == known
-    assert len(known) == 12
+    assert len(known) == 13

@@ -14,7 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from tuner.plugin import Candidates, DataEdit, Draw, ModelInfo, Selector, Stage, Strategy, TrialPlan, hookimpl
+from tuner.plugin import (
+    Candidates,
+    DataEdit,
+    Draw,
+    ModelInfo,
+    Scalar,
+    Selector,
+    Stage,
+    Strategy,
+    TrialPlan,
+    hookimpl,
+)
 
 HERDING = "herding"
 MOST_ALPHA = 0.1
@@ -38,6 +49,10 @@ class Coreset(Strategy[Knobs]):
     def sample(self, draw: Draw, model: ModelInfo) -> Knobs:  # noqa: ARG002 - the same for every model
         """Draw α in [0, 0.1], and the number of candidates."""
         return Knobs(draw.number("alpha", 0.0, MOST_ALPHA, start=0.05), draw.choice("candidates", (2, 4)))
+
+    def anchors(self, model: ModelInfo) -> Sequence[Mapping[str, Scalar]]:  # noqa: ARG002 - the same for every model
+        """Return a head that is solved for over both domains: of all that may be mixed, it shows the choice soonest."""
+        return ({"split.by": "closed_form", "closed_form.joint": True},)
 
     def apply(self, plan: TrialPlan, knobs: Knobs) -> TrialPlan:
         """Set the fraction, and how its samples are chosen."""

@@ -198,6 +198,13 @@ class LoweringContract:
                 lowered.train()
             if not traits.changes_shapes and before != {name: one.shape for name, one in lowered.state().items()}:
                 self._fail(plan, "shapes change while it trains: give it EditTraits(changes_shapes=True)")
+            for other in [one for one in self._plans if one.shape != plan.shape and one.line() == plan.line()]:
+                one, two = self._lower(plan), self._lower(other)
+                for each in (one, two):  # up to the end, but `finish` is not called
+                    each.train(pause=each.plan.recipe.epochs)
+                if wrong := two.changes(one.state()):
+                    late = ", ".join(traits.after_training)
+                    self._fail(plan, f"{late} must act in `finish` alone, but {wrong[0]!r} trains differently with it")
 
     def test_its_export_computes_the_same(self, tmp_path: Path) -> None:
         """As ONNX, the trained tail gives the same logits, and is about as large as the given one."""

@@ -212,10 +212,7 @@ class TrialPlan(Part):
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def line(self) -> str:
-        """Return a hash that is equal for plans of which one may continue the other's training.
-
-        They differ in epochs, share and refit, and in settings of edits that act when training ends.
-        """
+        """Return a hash of all but epochs, share, refit and late settings: of equal ones, one may continue another."""
         whole, shape = replace(self.data, share=1.0, refit=False), tuple(edit.while_training for edit in self.shape)
         return replace(self, data=whole, shape=shape, recipe=replace(self.recipe, epochs=1, patience=0)).key()
 
@@ -299,13 +296,11 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     heads = effective_heads(given, plan.split, plan.task)
     plan = replace(plan, heads=heads)
     if heads.mode == "exits-only":  # no tail trains, and the teacher answers to samples without random changes
-        data, cache = replace(plan.data, batches=()), replace(plan.cache, augment=0.0)
-        plan = replace(plan, data=data, split=plan.model.num_blocks, shape=(), loss=(), cache=cache)
+        plan = replace(plan, split=plan.model.num_blocks, shape=(), loss=(), cache=replace(plan.cache, augment=0.0))
     if plan.traits.solves or (heads.ridge and heads.mode == "exits-only"):
         steps = bool(heads.exits) and not heads.ridge  # of the exits, which learn from a head that is solved for
         recipe = replace(plan.recipe, solve_again=False) if steps else RecipePlan(epochs=1)
-        data = replace(plan.data, batches=())
-        plan = replace(plan, data=data, loss=(), cache=replace(plan.cache, augment=0.0), recipe=recipe)
+        plan = replace(plan, loss=(), cache=replace(plan.cache, augment=0.0), recipe=recipe)
     if plan.split == 0 or not plan.cached:  # nothing is frozen, or nothing is stored
         plan = replace(plan, cache=CachePlan(augment=plan.cache.augment, left_out=plan.cache.left_out))
     if not plan.can_augment:
@@ -320,6 +315,8 @@ def normal_form(plan: TrialPlan) -> TrialPlan:
     is_solved = plan.traits.solves or (heads.ridge > 0 and heads.mode == "exits-only")
     if is_solved or not plan.task.labelled:  # where all is solved for, each class counts alike anyway
         plan = replace(plan, data=replace(plan.data, balance=False))
+    if plan.traits.solves or heads.mode == "exits-only":  # no step of a tail has a batch
+        plan = replace(plan, data=replace(plan.data, batches=()))
     if not plan.chooses:
         plan = replace(plan, data=replace(plan.data, edit=None))
     norms = plan.traits.trains_norms or (heads.joint > 0 and heads.trains_norms)

@@ -243,6 +243,10 @@ FAULTS = {
         {RETURN: around("return self.inner(value) * (1 if value.sum() > 0 else 1)")},
         kit={"its traits are true": "step must be traceable, but .* or give it EditTraits.traceable=False"},
     ),
+    "says that a setting acts after training": Fault(
+        {TRAITS: 'TRAITS = EditTraits(after_training=("full",))'},
+        kit={"its traits are true": "full must act in `finish` alone, but .* trains differently with it"},
+    ),
     "exports much": Fault(
         {TRAITS: OWN, RETURN: around(f"{SAME} + self.much.sum()", "self.register_buffer('much', torch.zeros(10000))")},
         kit={"its export computes the same": "export must take at most 1.2 × .* merge what was trained"},

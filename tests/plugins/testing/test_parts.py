@@ -217,8 +217,12 @@ class TestMomentum(OptimiserContract):
     factory = momentum
 
 
+def lbfgs(parameters: Iterable[Any], recipe: RecipePlan) -> Optimizer:
+    return LBFGS(parameters, recipe.learning_rate, max_iter=3)
+
+
 class TestLBFGS(OptimiserContract):
-    factory = staticmethod(lambda parameters, recipe: LBFGS(parameters, recipe.learning_rate, max_iter=3))
+    factory = lbfgs
 
 
 def seconds() -> Callable[[MeasuredTrial], float]:

@@ -143,7 +143,7 @@ def test_trials_after_a_cross_validation_are_counted_as_they_are_not_in_the_tabl
     assert plan is not None
     judged = replace(KNOWN.records[0], rung=FINAL, plan=at_rung(plan, FINAL))
     run = replace(KNOWN, records=(judged, replace(judged, trial=1), *KNOWN.records[2:]), front=(0, 1), best=0)
-    assert not_judged(run).startswith("2 later trials are not in the table, as not cross-validated: --resume")
+    assert not_judged(run).startswith("2 trials were not cross-validated for lack of time, so not compared: --resume")
     assert not_judged(replace(run, records=run.records[:2])) == ""
 
 

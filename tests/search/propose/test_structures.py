@@ -11,16 +11,22 @@ import pytest
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.backends.base import CHECKPOINT
+from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
+from tuner.plugin.compose import compose as compose_of
+from tuner.plugin.core import build_host
 from tuner.plugin.knobs import Choice, Knob, Numeric, ValueSource
 from tuner.plugin.sources import preferred_values
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord
+from tuner.search.propose.anchors import anchors
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.lines import UNKNOWN_PACE, can_continue, is_head, structure_of
 from tuner.search.propose.structures import DIVERGED, KEEPING, Structures
+from tuner.search.setting import participants
+from tuner.search.space import load_space
 
 DEPTH, EPOCHS, RATE, ALPHA = "freeze.trainable_blocks", "recipe.epochs", "recipe.learning_rate", "mix.alpha"
 KNOBS: dict[str, Knob] = {
@@ -213,6 +219,21 @@ def test_a_structure_may_bring_less_the_more_often_it_was_tried_and_a_new_one_an
     assert once == pytest.approx(0.5 * 0.1), "half of the errors, at the global accuracy that is known"
     assert often == pytest.approx(0.5 * 0.2 * (1 - 0.5**0.25))
     assert ladder.most(composed(2).plan, tried) == math.inf
+
+
+def test_exits_and_a_coreset_are_among_the_first_plans_of_a_study() -> None:
+    space = load_space("every-strategy")
+    strategies = participants(build_host(), space)[0]
+    given = replace(setting(), strategies=strategies, model=example_model(4))
+
+    def made(source: ValueSource) -> Composed:
+        return compose_of(strategies, source, example_model(4), example_task(), space.knobs)
+
+    ladder = Structures(given, made, lambda _one, _rung: 1.0, lambda _rung: 0.0)
+    ladder.begin(list(anchors(given, made, climbs=True)))
+    plans = [one.plan for one in ladder.anchors]
+    assert any(plan.heads.exits for plan in plans)
+    assert any(plan.data.edit is not None for plan in plans)
 
 
 def test_what_a_head_and_a_structure_are() -> None:

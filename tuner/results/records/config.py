@@ -71,7 +71,7 @@ class RunRequest:
         deterministic: Make the run repeatable: one thread, costs computed from FLOPs; it ends after --trials only.
         folds: Cross-validate on local.train with this many folds. Use it when there are few samples.
         plugins: A Python file or package with a plugin that is not installed; may be repeated.
-        models: A network in place of the task's, such as mobilenet_v2@160; repeated: one is chosen, see docs/models.md.
+        models: A network in place of the task's, such as mobilenet_v2@160; of several, the best one (docs/models.md).
         earlier: A run whose front is tried first, or none [default: the newest run of this task and model].
         prior: A file from `tuner prior build`, or shipped: try plans from it first, if they suit the task.
         out: The run's folder [default: runs/TASK].

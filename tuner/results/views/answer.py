@@ -77,8 +77,8 @@ def not_judged(run: Run) -> str:
     later = sum(one.rung == 0 and one.same_as is None and eligible(one) for one in run.records if one.trial > last)
     if not later or not run.folds:
         return ""
-    which = "1 later trial is" if later == 1 else f"{later:,} later trials are"
-    return f"{which} not in the table, as not cross-validated: --resume with --time cross-validates the best of them."
+    which = "1 trial was" if later == 1 else f"{later:,} trials were"
+    return f"{which} not cross-validated for lack of time, so not compared: --resume with --time goes on with them."
 
 
 def known(run: Run) -> str:

@@ -20,13 +20,15 @@ Structure = tuple[int, int, tuple[str, ...], str, bool]
 
 def structure_of(plan: TrialPlan) -> Structure:
     """Return a plan's input size and cut, the kinds of what plugins add, its exits, and whether it solves."""
-    added = tuple(part.kind for part in (*plan.shape, *plan.loss, *plan.data.batches))
-    return plan.size, plan.split, added, plan.heads.mode, plan.traits.solves
+    added = [edit.kind for edit in plan.shape] + [term.kind for term in plan.loss]
+    added += [change.kind for change in plan.data.batches]
+    return plan.size, plan.split, tuple(added), plan.heads.mode, plan.traits.solves
 
 
 def is_head(plan: TrialPlan) -> bool:
     """Return whether a plan comes to a head that is solved for on the given features, whatever trains before."""
-    return plan.traits.solves or (plan.trainable == 1 and plan.recipe.solve_again and not plan.shape)
+    is_plain = not plan.shape and not plan.heads.exits
+    return plan.traits.solves or (plan.trainable == 1 and plan.recipe.solve_again and is_plain)
 
 
 def can_continue(plan: TrialPlan) -> bool:

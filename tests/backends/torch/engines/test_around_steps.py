@@ -74,7 +74,7 @@ def steps_of(
         nn.Flatten(), nn.Linear(6, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, len(task.labels))
     )
     samples = np.random.default_rng(0).normal(size=(len(ROWS), 6)).astype(np.float32)
-    labels = np.arange(len(ROWS), dtype=np.int64) % len(task.labels)
+    labels: Any = np.arange(len(ROWS), dtype=np.int64) % len(task.labels)
     if targets is not None:
         task, labels = SimpleNamespace(targets=targets, labels=task.labels), np.eye(5, dtype=np.float32)[labels]
     inputs = TailInputs(lambda rows: torch.from_numpy(read(samples[rows])), labels)

@@ -28,6 +28,8 @@ def evolving(finish: Finish, *, copies: bool = False) -> LoweredTail:
     """Return a tail in a module that is called when training ends."""
 
     class Ending(Evolving, nn.Sequential):
+        handle: Any
+
         def finish(self, samples: TrainingSamples) -> tuple[str, ...]:
             finish(self.handle, samples)
             return ("ended",)

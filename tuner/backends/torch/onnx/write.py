@@ -22,7 +22,7 @@ def writer() -> Callable[[Step, Path], None]:
     point = offered(WRITERS).get("onnx")
     if point is None:
         raise PluginError(
-            "no plugin that writes training steps as ONNX is switched on: see `tuner plugins`, and TUNER_PLUGINS"
+            "the plugin onnx-steps writes training steps, and is off: see `tuner plugins` and TUNER_PLUGINS"
         )
     write_step: Callable[[Step, Path], None] = point.load()
     return write_step

@@ -87,7 +87,7 @@ def write_trainable(
     shape, check = codec.shape, features.check(codec.shape)
     seen = drawn(whole_partition(task, "local.train"), recipe.batch_size)
     inputs = features.of(seen)
-    left_out = [part.kind for part in (*plan.loss, *plan.data.batches)]
+    left_out = [term.kind for term in plan.loss] + [change.kind for change in plan.data.batches]
     try:
         write(trace_inference(tail, input_shape=shape, outputs=outputs, batch_size=BATCH), folder / TAIL)
         given = tail
