@@ -26,7 +26,7 @@ def answers(batch: plugin.LossInputs, settings: Mapping[str, Any]) -> Any:
     if not batch.known:  # it knows none of the classes
         return batch.logits.sum(1) * 0
     apart = (batch.logits - batch.teacher)[:, : batch.known].square().mean(1)
-    return apart * (batch.labels < batch.known)
+    return apart * (batch.labels < batch.known) if batch.targets.one_class else apart
 
 
 @plugin.hookimpl
