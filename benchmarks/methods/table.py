@@ -40,11 +40,11 @@ def accuracies(cells: Cells, name: str, task: str) -> str:
 
 
 def told(found: tuple[float, float, int] | None) -> str:
-    """Return a difference with its interval; of a single pair, which has none, alone."""
+    """Return a difference with its interval; of fewer than three pairs alone."""
     if found is None:
         return ""
     mean, half, pairs = found
-    return f"{mean:+.1f} ± {half:.1f}" if pairs > 1 else f"{mean:+.1f}"
+    return f"{mean:+.1f} ± {half:.1f}" if pairs > 2 else f"{mean:+.1f}"
 
 
 def mean_of(cells: Cells, name: str, value: str) -> float:
