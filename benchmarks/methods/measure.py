@@ -1,5 +1,6 @@
 """One cell of the table: a method on a task with a seed, through the product's own path."""
 
+import math
 import multiprocessing
 import time
 from collections.abc import Iterable, Mapping
@@ -102,7 +103,7 @@ class Bench:
     def measured(self, method: Method, seed: int, seconds: float) -> Outcome:
         """Return what a method reaches on the tests: the best of its settings, trained on all of the user's samples.
 
-        Settings are tried in their order on validation samples, as many as there is time for. Epochs are as many as let
+        Settings are tried in their order on validation samples, as many as there is time for. A setting whose training fails loses. Epochs are as many as let
         all of them take the seconds together, so that a method with steps of twice the time has half as many. Seconds
         are the processor's, so that other programs do not count; features are stored before.
 
@@ -121,7 +122,11 @@ class Bench:
             epochs = max(1, min(MOST_EPOCHS, int(seconds / len(options) / max(1e-3, spent))))
         for option in options:
             if option not in tried and (spent < seconds or not tried):
-                outcome, _ = self._trained(self._choosing, method, seed, {"recipe.epochs": epochs, knob: option})
+                try:
+                    outcome, _ = self._trained(self._choosing, method, seed, {"recipe.epochs": epochs, knob: option})
+                except TrainingError:  # at a rate that is too high: others may do
+                    tried[option] = -math.inf
+                    continue
                 tried[option], spent = self._score(outcome), spent + outcome.values["train_seconds"]
         best = max(tried, key=lambda option: tried[option])
         outcome, plan = self._trained(self._testing, method, seed, {"recipe.epochs": epochs, knob: best})

@@ -1,5 +1,6 @@
 """The table of `benchmarks.methods`, and the page that is made from it."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,10 +24,13 @@ def score(task: str, values: Mapping[str, float]) -> float:
 
 
 def gain(cells: Cells, name: str, tasks: Iterable[str]) -> tuple[float, float, int] | None:
-    """Return the mean difference from fine-tuning in points, half its interval, and the number of pairs."""
-    own, base = cells.get(name, {}), cells.get(BASELINE, {})
-    pairs = [place for place in own if place in base and place[0] in set(tasks)]
-    if not pairs:
+    """Return the mean difference from fine-tuning in points, half its interval, and the number of pairs.
+
+    None where the method lacks a task or seed that fine-tuning has, or has none.
+    """
+    own, base, asked = cells.get(name, {}), cells.get(BASELINE, {}), {*tasks}
+    pairs = [place for place in base if place[0] in asked]
+    if not pairs or not {*pairs} <= own.keys():
         return None
     found = [100 * (score(place[0], own[place]) - score(place[0], base[place])) for place in pairs]
     return (*interval(found), len(pairs))
@@ -81,11 +85,11 @@ def page(cells: Cells, seconds: float, every: Sequence[str]) -> str:
     left = [task for task in every if task not in tasks]
     rows = sorted(
         (method for method in METHODS if cells.get(method.name)),
-        key=lambda method: -(gain(cells, method.name, tasks) or (0.0,))[0],
+        key=lambda method: -(gain(cells, method.name, tasks) or (-math.inf,))[0],
     )
     lines = [
         f"| {method.title} | {' | '.join(accuracies(cells, method.name, task) or '–' for task in tasks)} | "
-        f"{told(gain(cells, method.name, tasks)) if method.name != BASELINE else ''} | "
+        f"{(told(gain(cells, method.name, tasks)) or '–') if method.name != BASELINE else ''} | "
         f"{mean_of(cells, method.name, 'train_seconds'):.2f} | "
         f"{mean_of(cells, method.name, 'bundle_bytes') / 1000:,.0f} |"
         for method in rows
@@ -114,7 +118,8 @@ def _claimed(cells: Cells, method: Method, tasks: Sequence[str]) -> str:
     found = gain(cells, method.name, tasks)
     per_task = [(task, gain(cells, method.name, [task])) for task in tasks]
     said = ", ".join(f"{task} {one[0]:+.1f}" for task, one in per_task if one is not None)
-    here = "not measured yet" if found is None else f"{said}; all {told(found)}" if len(tasks) > 1 else said
+    here = said or "not measured yet"
+    here += f"; all {told(found)}" if found is not None and len(tasks) > 1 else ""
     name = method.title if method.file is None else f"[{method.title}]({ADDRESS}/{method.file.name})"
     plugin = ", ".join(f"`tuner_{one}`" for one in method.strategies)
     lines = plugin if method.file is None else str(lines_of(method.file))
@@ -153,8 +158,8 @@ mean of both where old classes or people must be kept: clothing, digits, new-dig
 counts.
 """.splitlines()
 MIDDLE = """
-Seconds are those of the last training, of the processor. One seed says little: a difference without an interval is one
-measurement.
+Seconds are those of the last training, of the processor. One seed says little: a difference has an interval from three
+pairs of a task and a seed on, and is left out of a method that lacks one of them (–).
 
 ## What the papers claim, and what was found
 
