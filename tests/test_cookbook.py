@@ -1,4 +1,4 @@
-"""`docs/cookbook.md`: each recipe obeys the contracts, is run as a reader runs it, and does what it says."""
+"""`docs/cookbook.md` and `docs/cookbook/`: each recipe obeys the contracts, runs as a reader runs it, and is true."""
 
 import inspect
 import json
@@ -45,6 +45,12 @@ TEXT = (Path(__file__).parent.parent / "docs" / "cookbook.md").read_text(encodin
 )
 PLUGINS = {f"recipe{number}": source for number, source, _ in RECIPES}
 SPACES = {f"recipe{number}": space for number, _, space in RECIPES}
+#: Plugins of their own files that are no recipes of the page too.
+METHODS = [
+    path
+    for path in sorted((Path(__file__).parent.parent / "docs" / "cookbook").glob("*.py"))
+    if path.stem not in {"sam", "mixup", "solve_again", "wise_ft"}
+]
 HEAD = "6."
 #: Checks of each recipe's parts.
 CHECKS = (24, 24, 24, 24, 30, 30, 0, 4, 4, 36, 24, 24)
@@ -126,6 +132,12 @@ def called(check: Callable[..., object], given: Mapping[str, Any]) -> None:
 def test_a_recipe_obeys_the_contracts_of_its_parts(name: str, checks: int, folder: Path) -> None:
     seen = [call() for contract in contracts(hosted(folder, name)) for call in calls(contract)]
     assert len(seen) == checks
+
+
+@pytest.mark.parametrize("path", METHODS, ids=lambda path: path.stem)
+def test_a_method_obeys_the_contracts_of_its_parts(path: Path) -> None:
+    host = build_host(local=[path], installed=False)
+    assert len([call() for contract in contracts(host) for call in calls(contract)]) >= 20
 
 
 @pytest.mark.parametrize("name", PLUGINS)

@@ -1,0 +1,170 @@
+"""The methods of `benchmarks.methods`: which plugin or strategies each is, what it tries, and what its paper claims."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.plan.parts import Scalar
+
+COOKBOOK = Path(__file__).parents[2] / "docs" / "cookbook"
+#: Learning rates that each method with steps tries.
+RATES = ("recipe.learning_rate", (1e-3, 3e-4, 3e-3))
+#: Name of the row that all others are compared with.
+BASELINE = "fine-tuning"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A row of the table.
+
+    Attributes:
+        name: Its name.
+        title: What the page calls it.
+        claim: What the paper says of it.
+        source: Paper, with its venue.
+        file: Plugin of one file; None where the strategies are installed.
+        strategies: Installed strategies that take part, next to the plugin's own.
+        knobs: Values that differ from the ones of all methods.
+        tried: A knob, and its values to choose from on validation samples.
+        replays: Whether old samples are mixed in.
+        note: What differs from the paper.
+    """
+
+    name: str
+    title: str
+    claim: str = ""
+    source: str = ""
+    file: Path | None = None
+    strategies: tuple[str, ...] = ()
+    knobs: Mapping[str, Scalar] = field(default_factory=dict)
+    tried: tuple[str, tuple[Scalar, ...]] = RATES
+    replays: bool = True
+    note: str = ""
+
+
+def _plugin(name: str, title: str, claim: str, source: str, **others: object) -> Method:
+    return Method(name, title, claim, source, COOKBOOK / f"{name}.py", **others)  # type: ignore[arg-type]  # of the class
+
+
+METHODS = (
+    Method(BASELINE, "fine-tuning", note="the tail trains; a tenth of the old samples is mixed in"),
+    Method("no-replay", "fine-tuning without old samples", replays=False),
+    Method("head", "head only", knobs={"freeze.trainable_blocks": 1}, note="a linear probe"),
+    _plugin(
+        "simpleshot", "SimpleShot",
+        "centred features of length one and the nearest class mean are better than earlier results in 3 of 5 settings "
+        "of miniImageNet", "Wang et al., arXiv 1911.04623, 2019",
+        note="means have length one too",
+    ),
+    _plugin(
+        "slda", "SLDA",
+        "better than incremental batch learning and streaming learning on ImageNet and CORe50; next to the network it "
+        "stores 0.001 GB, where iCaRL stores 3.011", "Hayes and Kanan, CVPR workshops 2020",
+        tried=("slda.shrinkage", (1e-4, 1e-2, 1e-1)),
+    ),
+    _plugin(
+        "fecam", "FeCAM",
+        "best of methods that keep no samples, in continual learning with many and with few samples of a class",
+        "Goswami et al., NeurIPS 2023",
+        tried=("fecam.shrinkage", (1.0, 10.0, 100.0)), note="one covariance for all classes if many were large",
+    ),
+    _plugin(
+        "ranpac", "RanPAC",
+        "20 to 62 % fewer errors than earlier methods without stored samples, on seven class-incremental data sets "
+        "with ViT-B/16", "McDonnell et al., NeurIPS 2023",
+        tried=("ranpac.ridge", (1e-3, 1e-2, 1e-1)), note="2,000 random features; no first-session adaptation",
+    ),
+    _plugin(
+        "tip_adapter", "Tip-Adapter",
+        "without training, about as good as few-shot methods of CLIP that train; +1.7 points on ImageNet with 16 "
+        "samples a class", "Zhang et al., ECCV 2022",
+        tried=("tip_adapter.alpha", (1.0, 10.0, 100.0)), note="the given head stands for CLIP's texts",
+    ),
+    _plugin(
+        "lp_ft", "LP-FT",
+        "than fine-tuning, 1 point better on the distribution that it trains on and 10 on others, over ten shifts",
+        "Kumar et al., ICLR 2022",
+    ),
+    _plugin(
+        "solve_again", "solve again",
+        "its best results have features that adapted in the first session, below a head in closed form",
+        "McDonnell et al., NeurIPS 2023", knobs={"solve_again.use": True}, note="no random layer",
+    ),
+    _plugin(
+        "wise_ft", "WiSE-FT",
+        "4 to 6 points more under distribution shift than earlier work, and 1.6 more on ImageNet",
+        "Wortsman et al., CVPR 2022", knobs={"wise.share": 0.5}, replays=False, note="half of the way",
+    ),
+    _plugin(
+        "model_soup", "model soup",
+        "better than the best model of a sweep, at the cost of one at inference; 90.94 % on ImageNet with ViT-G",
+        "Wortsman et al., ICML 2022", knobs={"recipe.schedule": "constant"},
+        note="three trainings of a third of the epochs, which differ in the order of samples",
+    ),
+    _plugin(
+        "fisher_layers", "TinyTrain's choice of layers",
+        "3.6 to 5.0 points more than fine-tuning the whole network, with up to 1,098 times less memory",
+        "Kwon et al., ICML 2024", note="layers only; no meta-training",
+    ),
+    Method(
+        "bitfit", "BitFit",
+        "on small and medium data competitive with fine-tuning of BERT, sometimes better",
+        "Zaken et al., ACL 2022", strategies=("bias",), knobs={"bias.scales": False},
+    ),
+    Method(
+        "lora", "LoRA",
+        "on par with fine-tuning or better, with 10,000 times fewer weights of GPT-3 that train",
+        "Hu et al., ICLR 2022", strategies=("lora",),
+    ),
+    _plugin(
+        "dora", "DoRA",
+        "better than LoRA at the same rank; 4.4 points on commonsense questions with LLaMA 3 8B",
+        "Liu et al., ICML 2024",
+    ),
+    _plugin(
+        "ssf", "SSF",
+        "90.72 % next to 88.54 of fine-tuning on FGVC, 73.10 next to 65.57 on VTAB-1k, with 0.3 million new weights",
+        "Lian et al., NeurIPS 2022",
+    ),
+    _plugin(
+        "l2_sp", "L2-SP", "better than weight decay towards zero in transfer, the more so the less data there is",
+        "Li et al., ICML 2018",
+    ),
+    _plugin(
+        "ewc", "EWC", "keeps permuted MNIST tasks, and Atari games, that plain training forgets",
+        "Kirkpatrick et al., PNAS 2017", replays=False,
+        note="the Fisher information is that of the user's samples: a plugin gets no others before training",
+    ),
+    Method(
+        "lwf", "LwF", "keeps old tasks without their data, and often helps the new one",
+        "Li and Hoiem, ECCV 2016", strategies=("distill",),
+        knobs={"distill.weight": 1.0, "distill.temperature": 2.0}, replays=False,
+    ),
+    Method(
+        "distillation", "distillation", "one network learns what several know, or a larger one",
+        "Hinton et al., 2015", strategies=("distill",), knobs={"distill.weight": 0.5, "distill.temperature": 2.0},
+        note="from the given model, on old and new samples",
+    ),
+    _plugin(
+        "der", "DER++", "better than replay and than earlier methods on Split CIFAR-10 and Tiny ImageNet",
+        "Buzzega et al., NeurIPS 2020", note="answers of the given model",
+    ),
+    _plugin(
+        "mixup", "mixup", "fewer errors on ImageNet and CIFAR, and less memorising of wrong labels",
+        "Zhang et al., ICLR 2018", knobs={"mixup.strength": 0.2}, note="of stored features",
+    ),
+    _plugin(
+        "sam", "SAM", "better on CIFAR, ImageNet and when fine-tuning, and robust to wrong labels",
+        "Foret et al., ICLR 2021", note="a step takes twice the time",
+    ),
+    Method(
+        "coreset", "coreset",
+        "part of iCaRL, which led on CIFAR-100 and ImageNet: samples whose mean is near that of the class",
+        "Rebuffi et al., CVPR 2017", strategies=("coreset",),
+    ),
+)  # fmt: skip
+
+
+def added(path: Path) -> Method:
+    """Return the row of a stranger's plugin, which must be a file."""
+    return Method(path.stem, path.stem, file=path.resolve())
