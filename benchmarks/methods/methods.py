@@ -83,7 +83,7 @@ METHODS = (
     _plugin(
         "lp_ft", "LP-FT",
         "than fine-tuning, 1 point better on the distribution that it trains on and 10 on others, over ten shifts",
-        "Kumar et al., ICLR 2022",
+        "Kumar et al., ICLR 2022", knobs={"lp_ft.probing": 0.5},
     ),
     _plugin(
         "solve_again", "solve again",
@@ -98,13 +98,13 @@ METHODS = (
     _plugin(
         "model_soup", "model soup",
         "better than the best model of a sweep, at the cost of one at inference; 90.94 % on ImageNet with ViT-G",
-        "Wortsman et al., ICML 2022", knobs={"recipe.schedule": "constant"},
+        "Wortsman et al., ICML 2022", knobs={"model_soup.models": 3, "recipe.schedule": "constant"},
         note="three trainings of a third of the epochs, which differ in the order of samples",
     ),
     _plugin(
         "fisher_layers", "TinyTrain's choice of layers",
         "3.6 to 5.0 points more than fine-tuning the whole network, with up to 1,098 times less memory",
-        "Kwon et al., ICML 2024", note="layers only; no meta-training",
+        "Kwon et al., ICML 2024", knobs={"fisher_layers.share": 0.5}, note="layers only; no meta-training",
     ),
     Method(
         "bitfit", "BitFit",
@@ -119,20 +119,20 @@ METHODS = (
     _plugin(
         "dora", "DoRA",
         "better than LoRA at the same rank; 4.4 points on commonsense questions with LLaMA 3 8B",
-        "Liu et al., ICML 2024",
+        "Liu et al., ICML 2024", knobs={"dora.rank": 4},
     ),
     _plugin(
         "ssf", "SSF",
         "90.72 % next to 88.54 of fine-tuning on FGVC, 73.10 next to 65.57 on VTAB-1k, with 0.3 million new weights",
-        "Lian et al., NeurIPS 2022",
+        "Lian et al., NeurIPS 2022", knobs={"ssf.use": True},
     ),
     _plugin(
         "l2_sp", "L2-SP", "better than weight decay towards zero in transfer, the more so the less data there is",
-        "Li et al., ICML 2018",
+        "Li et al., ICML 2018", knobs={"l2_sp.strength": 0.01},
     ),
     _plugin(
         "ewc", "EWC", "keeps permuted MNIST tasks, and Atari games, that plain training forgets",
-        "Kirkpatrick et al., PNAS 2017", replays=False,
+        "Kirkpatrick et al., PNAS 2017", knobs={"ewc.strength": 100.0}, replays=False,
         note="the Fisher information is that of the user's samples: a plugin gets no others before training",
     ),
     Method(
@@ -147,7 +147,7 @@ METHODS = (
     ),
     _plugin(
         "der", "DER++", "better than replay and than earlier methods on Split CIFAR-10 and Tiny ImageNet",
-        "Buzzega et al., NeurIPS 2020", note="answers of the given model",
+        "Buzzega et al., NeurIPS 2020", knobs={"der.alpha": 0.2}, note="answers of the given model",
     ),
     _plugin(
         "mixup", "mixup", "fewer errors on ImageNet and CIFAR, and less memorising of wrong labels",

@@ -16,10 +16,11 @@ class Der(plugin.Strategy[float]):
     name, stage = "der", plugin.Stage.LOSS
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("alpha", (0.1, 0.2, 0.5), start=0.2)
+        return draw.choice("alpha", (0.0, 0.1, 0.2, 0.5), start=0.0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(plan, loss=(*plan.loss, plugin.LossTerm("der", knobs, teacher=True)))
+        term = plugin.LossTerm("der", knobs, teacher=True)
+        return replace(plan, loss=(*plan.loss, term)) if knobs else plan
 
 
 def answers(batch: plugin.LossInputs, settings: Mapping[str, Any]) -> Any:

@@ -14,10 +14,10 @@ class Dora(plugin.Strategy[float]):
     name, stage = "dora", plugin.Stage.SHAPE
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("rank", (2, 4, 8), start=4)
+        return draw.choice("rank", (0, 2, 4, 8), start=0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(plan, shape=(*plan.shape, plugin.TailEdit.of("dora", rank=knobs)))
+        return replace(plan, shape=(*plan.shape, plugin.TailEdit.of("dora", rank=knobs))) if knobs else plan
 
 
 def dora(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

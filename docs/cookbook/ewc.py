@@ -15,12 +15,11 @@ class Ewc(plugin.Strategy[float]):
     name, stage = "ewc", plugin.Stage.SHAPE
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("strength", (10.0, 100.0, 1000.0), start=100.0)
+        return draw.choice("strength", (0.0, 10.0, 100.0, 1000.0), start=0.0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(
-            plan, shape=(*plan.shape, plugin.TailEdit.of("ewc", plugin.EditTraits(traceable=False), strength=knobs))
-        )
+        edit = plugin.TailEdit.of("ewc", plugin.EditTraits(traceable=False), strength=knobs)
+        return replace(plan, shape=(*plan.shape, edit)) if knobs else plan
 
 
 def ewc(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

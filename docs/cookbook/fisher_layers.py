@@ -15,10 +15,11 @@ class FisherLayers(plugin.Strategy[float]):
     name, stage = "fisher_layers", plugin.Stage.SHAPE
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("share", (0.25, 0.5), start=0.5)
+        return draw.choice("share", (0.25, 0.5, 1.0), start=1.0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(plan, shape=(*plan.shape, plugin.TailEdit.of("fisher_layers", share=knobs)))
+        edit = plugin.TailEdit.of("fisher_layers", share=knobs)
+        return replace(plan, shape=(*plan.shape, edit)) if knobs < 1 else plan
 
 
 def chosen(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

@@ -14,12 +14,11 @@ class L2Sp(plugin.Strategy[float]):
     name, stage = "l2_sp", plugin.Stage.SHAPE
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("strength", (1e-3, 1e-2, 1e-1), start=1e-2)
+        return draw.choice("strength", (0.0, 1e-3, 1e-2, 1e-1), start=0.0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(
-            plan, shape=(*plan.shape, plugin.TailEdit.of("l2_sp", plugin.EditTraits(traceable=False), strength=knobs))
-        )
+        edit = plugin.TailEdit.of("l2_sp", plugin.EditTraits(traceable=False), strength=knobs)
+        return replace(plan, shape=(*plan.shape, edit)) if knobs else plan
 
 
 def l2_sp(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

@@ -14,12 +14,11 @@ class LpFt(plugin.Strategy[float]):
     name, stage = "lp_ft", plugin.Stage.SHAPE
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("probing", (0.25, 0.5), start=0.5)
+        return draw.choice("probing", (0.0, 0.25, 0.5), start=0.0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
-        return replace(
-            plan, shape=(*plan.shape, plugin.TailEdit.of("lp_ft", plugin.EditTraits(traceable=False), probing=knobs))
-        )
+        edit = plugin.TailEdit.of("lp_ft", plugin.EditTraits(traceable=False), probing=knobs)
+        return replace(plan, shape=(*plan.shape, edit)) if knobs else plan
 
 
 def lp_ft(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

@@ -16,11 +16,11 @@ class ModelSoup(plugin.Strategy[float]):
     name, stage = "model_soup", plugin.Stage.SHAPE
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("models", (2, 3, 4), start=3)
+        return draw.choice("models", (1, 2, 3, 4), start=1)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
         edit = plugin.TailEdit.of("model_soup", plugin.EditTraits(traceable=False), models=knobs)
-        return replace(plan, shape=(*plan.shape, edit))
+        return replace(plan, shape=(*plan.shape, edit)) if knobs > 1 else plan
 
 
 def soup(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

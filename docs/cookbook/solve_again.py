@@ -11,7 +11,7 @@ class SolveAgain(plugin.Strategy[bool]):
     name, stage, excludes = "solve_again", plugin.Stage.SHAPE, frozenset({"growth", "exits", "closed_form"})
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> bool:
-        return draw.choice("use", (True, False))
+        return draw.choice("use", (False, True), start=False)
 
     def apply(self, plan: plugin.TrialPlan, knobs: bool) -> plugin.TrialPlan:
         edit = plugin.TailEdit.of("solve-again", plugin.EditTraits(traceable=False))

@@ -10,14 +10,14 @@ from typing import Any
 from tuner import plugin
 
 
-class Ssf(plugin.Strategy[None]):
+class Ssf(plugin.Strategy[bool]):
     name, stage = "ssf", plugin.Stage.SHAPE
 
-    def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> None:
-        """Draw nothing."""
+    def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> bool:
+        return draw.choice("use", (False, True), start=False)
 
-    def apply(self, plan: plugin.TrialPlan, knobs: None) -> plugin.TrialPlan:
-        return replace(plan, shape=(*plan.shape, plugin.TailEdit("ssf")))
+    def apply(self, plan: plugin.TrialPlan, knobs: bool) -> plugin.TrialPlan:
+        return replace(plan, shape=(*plan.shape, plugin.TailEdit("ssf"))) if knobs else plan
 
 
 def ssf(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

@@ -11,11 +11,12 @@ class Wise(plugin.Strategy[float]):
     name, stage, excludes = "wise", plugin.Stage.SHAPE, frozenset({"growth"})
 
     def sample(self, draw: plugin.Draw, model: plugin.ModelInfo) -> float:
-        return draw.choice("share", (0.25, 0.5, 0.75, 1.0), start=0.5)
+        return draw.choice("share", (0.125, 0.25, 0.5, 0.75, 1.0), start=1.0)
 
     def apply(self, plan: plugin.TrialPlan, knobs: float) -> plugin.TrialPlan:
         traits = plugin.EditTraits(traceable=False, after_training=("share",))
-        return replace(plan, shape=(*plan.shape, plugin.TailEdit.of("wise", traits, share=knobs)))
+        edit = plugin.TailEdit.of("wise", traits, share=knobs)
+        return replace(plan, shape=(*plan.shape, edit)) if knobs < 1 else plan
 
 
 def wise(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:

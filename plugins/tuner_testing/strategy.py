@@ -239,7 +239,9 @@ class StrategyContract:
             if name not in knobs and not knob.startswith("by") and (scope in scopes or alike):
                 meant = f": did you mean {alike!r}?" if alike else ": correct the name"
                 pytest.fail(f"{self._who}: anchors must name knobs, but there is no {name!r}{meant}")
-            ranges = [own.legal or own if isinstance(own, Choice) else own for own in knobs.get(name, ())]
+            # Another strategy's range may depend on the task: there, a number beyond it gives its end.
+            asked = [own for own in knobs.get(name, ()) if scope == self.strategy.name or isinstance(own, Choice)]
+            ranges = [own.legal or own if isinstance(own, Choice) else own for own in asked]
             if ranges and not any(is_legal(own, value) for own in ranges):
                 pytest.fail(f"{self._who}: anchors must give values that knobs have, got {value!r}, but {ranges[0]}")
 

@@ -101,5 +101,5 @@ def test_a_study_on_one_backend_trains_on_no_other(
 def test_without_the_plugin_that_writes_steps_the_backend_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "-onnx-steps")
     writer.cache_clear()
-    with pytest.raises(PluginError, match="writes training steps as ONNX is switched on"):
+    with pytest.raises(PluginError, match="the plugin onnx-steps writes training steps, and is off"):
         OrtBackend().open(barely_pretrained(), NOTHING_ADDED)

@@ -310,14 +310,6 @@ FAULTS = {
         },
         kit={"what it adapts is frozen": "a weight with an adapter must be frozen, but .*5.*weight' trains too"},
     ),
-    "an evolving wrapper that says that it keeps the weights": Fault(
-        {
-            "EditTraits, Stage": "EditTraits, Evolving, Stage",
-            TRAITS: "TRAITS = EditTraits(traceable=False)",
-            RETURN: around(SAME).replace("Around(torch.nn.Module)", "Around(torch.nn.Module, Evolving)"),
-        },
-        kit={SAVED: "must be the model's own weights, but .* give the edit EditTraits.keeps_weights=False"},
-    ),
     "a completing that sets nothing": Fault(
         {
             "EditTraits, Stage": "Completing, EditTraits, Stage",
