@@ -129,8 +129,8 @@ def test_the_site_is_built_without_a_warning_and_every_link_in_it_leads_somewher
     assert "of which 0 are broken" in done.stdout
     elsewhere = {
         "tuner": {"Task", "hookimpl"},
-        "tuner.plugin": {"Task"},
-    }  # what another page of the reference describes
+        "tuner.plugin": {"Task", "ArraySamples", "Domain", "InputDefaults", "InputSpec", "ModelSpec", "ridge"},
+    }  # what another page describes
     offering = 0
     for path in (DOCS / "reference").glob("*.rst"):
         name = path.name.removesuffix(".rst")

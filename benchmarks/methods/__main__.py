@@ -108,7 +108,7 @@ def cells_of(keep: Path, methods: Sequence[Method], seconds: float) -> Cells:
 
 def main() -> None:
     """Measure, print, and write the page."""
-    parser = benchmark_parser(__doc__, f"one seed of {', '.join(QUICK)}: 15 minutes on two quiet cores")
+    parser = benchmark_parser(__doc__, f"one seed of {', '.join(QUICK)}")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", choices=[one.name for one in METHODS], help="rows; all by default")

@@ -134,7 +134,7 @@ in `docs/cookbook/`, or one that is installed with `tuner`. `python -m benchmark
 results that are kept.
 
 ```sh
-python -m benchmarks.methods --quick                # three tasks, one seed: 15 minutes on two quiet cores
+python -m benchmarks.methods --quick                # three tasks, one seed; at most six seconds for each choice
 python -m benchmarks.methods --keep results.jsonl   # ten tasks, three seeds; goes on where it was cut
 python -m benchmarks.methods --add my_plugin.py     # your plugin, next to fine-tuning
 ```
