@@ -23,7 +23,7 @@ def train(
     *,
     model_cache: Path | None = None,
     work: Path | None = None,
-    weights: str = "IMAGENET1K_V1",
+    weights: str | None = None,
     time: str = "2m",
     memory: Memory = None,
 ) -> None:
@@ -40,7 +40,7 @@ def train(
     work
         A new folder for the run and its bundle [default: runs/frigate-MODEL].
     weights
-        File of MobileNetV2's weights, or IMAGENET1K_V1, which torchvision fetches once.
+        File of MobileNetV2's weights, or IMAGENET1K_V1, which torchvision fetches once; it must be given.
     time
         Limit on the search, such as 5m; the export takes a minute more.
     """
@@ -49,6 +49,8 @@ def train(
     from tuner_frigate.layout import model_of
     from tuner_frigate.train import train as carry_out
 
+    if weights is None:
+        raise UsageError("--weights must be given: a file of MobileNetV2's weights, or IMAGENET1K_V1, which is fetched")
     model = model_of(model_folder, model_cache)
     folder = work or Path("runs") / f"frigate-{model.name}"
     if folder.exists() and any(folder.iterdir()):

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tuner.errors import TaskError, UsageError
+from tuner_frigate.commands import train
 from tuner_frigate.layout import BACKUP, LABELS, MODEL, SIDE, install, model_of, stretched
 
 
@@ -33,6 +34,11 @@ def test_classes_are_read_and_stretched_and_files_from_before_are_kept(tmp_path:
     (kept,) = install({MODEL: b"second"}, model.target)
     assert kept == tmp_path / "model_cache" / "porch" / f"{MODEL}{BACKUP}"
     assert (kept.read_bytes(), (model.target / MODEL).read_bytes()) == (b"first", b"second")
+
+
+def test_weights_are_fetched_only_if_they_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--weights must be given: .* IMAGENET1K_V1, which is fetched"):
+        train(tmp_path)
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
