@@ -37,7 +37,7 @@ def test_classes_are_read_and_stretched_and_files_from_before_are_kept(tmp_path:
 
 
 def test_weights_are_fetched_only_if_they_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--weights must be given: .* IMAGENET1K_V1, which is fetched"):
+    with pytest.raises(UsageError, match=r"--weights must be given: .* IMAGENET1K_V1, which is fetched"):
         train(tmp_path)
 
 
