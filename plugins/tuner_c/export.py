@@ -1,5 +1,6 @@
 """Write ``head.h`` and ``head.c`` of a bundle whose head is solved for."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,12 +149,11 @@ class Head:
         sizes = {"features": features, "labels": outputs, "given": len(self._local), "samples": samples}
         sizes |= {"gate": int(self._gate is not None), "scores": KINDS.index(self._scores)}
         text = {name: str(value) for name, value in sizes.items()}
-        text |= {"title": title.replace("*/", ""), "tables": "\n".join(self._tables(labels))}
+        # a comment holds the title, and a name of a task may hold what ends a comment
+        text |= {"title": re.sub(r"[^\w .,()-]", "_", title), "tables": "\n".join(self._tables(labels))}
         for name in ("head.h", "head.c"):
             content = (_HERE / name).read_text(encoding="utf-8")
-            for key, value in text.items():
-                content = content.replace(f"@{key}@", value)
-            write_private(folder / name, content)
+            write_private(folder / name, re.sub("@([a-z]+)@", lambda found: text[found[1]], content))
 
     def _arrays(self) -> Iterator[tuple[str, str, str, Array]]:
         """Yield type, name, sizes and values of each table."""
