@@ -1,6 +1,7 @@
 """Write ``head.h`` and ``head.c`` of a bundle whose head is solved for."""
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,9 +84,11 @@ def write(bundle: Bundle | str | Path, folder: Path | None = None, samples: int 
     known = Domain(coded(replay.read(np.arange(len(replay))), file.step), replay.labels, outputs, file.step)
     local = Domain(file.codes, file.labels, outputs, file.step)
     head = Head(file.given, local, known, file.settings)
-    private_folder(folder, BundleError)
-    head.write(folder, bundle.labels, samples, bundle.info.name)
-    return Written(folder, head.memory_bytes(samples), head.table_bytes, _checked(folder, head.solved, (local, known)))
+    with tempfile.TemporaryDirectory() as scratch:  # nothing is left of a head that answers something else
+        head.write(Path(scratch), bundle.labels, samples, bundle.info.name)
+        difference = _checked(Path(scratch), head.solved, (local, known))
+    head.write(private_folder(folder, BundleError), bundle.labels, samples, bundle.info.name)
+    return Written(folder, head.memory_bytes(samples), head.table_bytes, difference)
 
 
 def _checked(folder: Path, head: LinearHead, domains: Sequence[Domain]) -> float | None:
