@@ -1,5 +1,7 @@
 """Write ``head.h`` and ``head.c`` of a bundle whose head is solved for."""
 
+import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +84,11 @@ def write(bundle: Bundle | str | Path, folder: Path | None = None, samples: int 
     known = Domain(coded(replay.read(np.arange(len(replay))), file.step), replay.labels, outputs, file.step)
     local = Domain(file.codes, file.labels, outputs, file.step)
     head = Head(file.given, local, known, file.settings)
-    private_folder(folder, BundleError)
-    head.write(folder, bundle.labels, samples, bundle.info.name)
-    return Written(folder, head.memory_bytes(samples), head.table_bytes, _checked(folder, head.solved, (local, known)))
+    with tempfile.TemporaryDirectory() as scratch:  # nothing is left of a head that answers something else
+        head.write(Path(scratch), bundle.labels, samples, bundle.info.name)
+        difference = _checked(Path(scratch), head.solved, (local, known))
+    head.write(private_folder(folder, BundleError), bundle.labels, samples, bundle.info.name)
+    return Written(folder, head.memory_bytes(samples), head.table_bytes, difference)
 
 
 def _checked(folder: Path, head: LinearHead, domains: Sequence[Domain]) -> float | None:
@@ -148,12 +152,11 @@ class Head:
         sizes = {"features": features, "labels": outputs, "given": len(self._local), "samples": samples}
         sizes |= {"gate": int(self._gate is not None), "scores": KINDS.index(self._scores)}
         text = {name: str(value) for name, value in sizes.items()}
-        text |= {"title": title.replace("*/", ""), "tables": "\n".join(self._tables(labels))}
+        # a comment holds the title, and a name of a task may hold what ends a comment
+        text |= {"title": re.sub(r"[^\w .,()-]", "_", title), "tables": "\n".join(self._tables(labels))}
         for name in ("head.h", "head.c"):
             content = (_HERE / name).read_text(encoding="utf-8")
-            for key, value in text.items():
-                content = content.replace(f"@{key}@", value)
-            write_private(folder / name, content)
+            write_private(folder / name, re.sub("@([a-z]+)@", lambda found: text[found[1]], content))
 
     def _arrays(self) -> Iterator[tuple[str, str, str, Array]]:
         """Yield type, name, sizes and values of each table."""

@@ -8,11 +8,12 @@ probabilities come out as uint8. The classes are in alphabetical order, one a li
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TaskError, UsageError
+from tuner.task import InputSpec
 
 #: Side of the square that Frigate stretches a crop to.
 SIDE = 224
@@ -86,27 +87,37 @@ def model_of(folder: Path, cache: Path | None) -> FrigateModel:
     return FrigateModel(own.name, own / DATASET, found.resolve() / own.name)
 
 
-def stretched(photos: Mapping[str, list[Path]], folder: Path) -> Iterator[Path]:
-    """Write photos as Frigate's model sees them, a folder for each class, and yield those that cannot be read.
+def stretched(photos: Mapping[str, list[Path]], folder: Path) -> tuple[Path, ...]:
+    """Write photos as Frigate's model sees them, a folder for each class; return those that cannot be read.
 
     They are sampled as OpenCV's linear interpolation does, which reads four pixels however large a photo is. A copy has
     the name of its photo, with ``.png`` behind it.
+
+    Raises:
+        TaskError: None of a class can be read.
     """
     from PIL import Image
 
+    from tuner.task.data.images import check_image, image_formats
+
+    unread = list[Path]()
     for name, paths in photos.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for path in paths:
             try:
-                with Image.open(path) as photo:
+                check_image(path, InputSpec("images", size=SIDE))
+                with Image.open(path, formats=image_formats()) as photo:
                     pixels = photo.convert("RGB")
-            except (OSError, ValueError):
-                yield path
+            except (TaskError, OSError, ValueError):
+                unread.append(path)
                 continue
             square = pixels.transform(
                 (SIDE, SIDE), Image.Transform.EXTENT, (0, 0, *pixels.size), Image.Resampling.BILINEAR
             )
             square.save(folder / name / f"{path.name}.png", compress_level=1)
+        if unread[-len(paths) :] == paths:
+            raise TaskError(f"none of the photos in {paths[0].parent} can be read: replace them, or remove the class")
+    return tuple(unread)
 
 
 def install(files: Mapping[str, bytes], target: Path) -> list[Path]:

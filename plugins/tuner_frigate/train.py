@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import run
 from tuner.errors import TaskError
-from tuner.files import write_private
+from tuner.files import private_folder, write_private
 from tuner.results.run import Run
 from tuner.search.listener import Listener
 from tuner_frigate.layout import LABELS, MODEL, SIDE, FrigateModel, install, stretched
@@ -18,7 +18,7 @@ OBJECTIVES = "local_accuracy,bundle_bytes"
 MOST_LOSS = 5.0
 #: What is trained on: photos as Frigate's model sees them, normalised as MobileNetV2's weights were trained.
 TASK = """\
-name = "frigate-{name}"
+name = {name}
 
 [model]
 factory = "torchvision.models:mobilenet_v2"
@@ -77,14 +77,11 @@ def train(
     Raises:
         TunerError: The photos or the weights cannot be used, a limit leaves no room, or int8 loses too much.
     """
-    photos = model.photos()
-    unread = tuple(stretched(photos, work / "photos"))
-    task = work / "task.toml"
-    file = Path(weights)
+    photos, task, file = model.photos(), work / "task.toml", Path(weights)
     if weights != FETCHED and not file.is_file():
         raise TaskError(f"--weights {weights}: no such file: give MobileNetV2's state_dict, or {FETCHED}")
-    place = json.dumps(weights if weights == FETCHED else str(file.resolve()))
-    write_private(task, TASK.format(name=model.name, weights=place, side=SIDE))
+    unread = stretched(photos, private_folder(work, TaskError) / "photos")
+    write_private(task, task_text(model.name, weights if weights == FETCHED else str(file.resolve())))
     result = run(
         str(task), objectives=OBJECTIVES, time=time, memory=memory, out=work / "run", earlier="none", listener=listener
     )
@@ -95,3 +92,10 @@ def train(
     )
     lines = tuple((files / "report.txt").read_text(encoding="utf-8").splitlines())
     return Trained(result, task, lines, unread, tuple(kept), model.target)
+
+
+def task_text(name: str, weights: str) -> str:
+    """Return the task file of a model."""
+    # TOML has no halves of characters, as JSON in ASCII does
+    own, place = (json.dumps(text, ensure_ascii=False) for text in (f"frigate-{name}", weights))
+    return TASK.format(name=own, weights=place, side=SIDE)

@@ -14,6 +14,7 @@ import numpy as np
 from tuner.arrays import Array, Floats, Labels
 from tuner.errors import StoreError, TaskError
 from tuner.reading import kind_of, read_text, same_form
+from tuner.targets.base import SEPARATOR
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data
 from tuner.task.data.listing import read_listing
 from tuner.task.data.readable import kept
@@ -129,13 +130,18 @@ def _of_table(source: EntrySource, file: Path, label: str) -> Listed:
     for what, column, way_out in (("texts", text, "name it text"), ("labels", label, f"give {file.name}#COLUMN")):
         if rows and column not in rows[0] and (what == "texts" or source.labelled):
             raise TaskError(f"{file}: no column of {what}, only {', '.join(rows[0])}: {way_out}")
-    texts, cells = ([str(row.get(column) or "") for row in rows] for column in (text, label))
+    texts, cells = ([_cell(row.get(column)) for row in rows] for column in (text, label))
     empty = next((at for at, one in enumerate(texts, 1) if not one.strip()), None)
     if empty is not None:
         raise TaskError(f"{file}: row {empty} has no text: write it, or remove the row")
     names = [f"{file}:{row}" for row in range(1, len(rows) + 1)]
     table = Table((), np.empty((0, 0), np.float32), list(map(same_form, cells)), [], is_timed=False, first=1)
     return texts, names, table.labels_of(file, source.targets) if source.labelled else []
+
+
+def _cell(value: Any) -> str:
+    """Return a cell as text; a list of JSON is several labels."""
+    return SEPARATOR.join(map(_cell, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _column(rows: Sequence[Mapping[str, Any]], usual: Sequence[str]) -> str | None:
@@ -151,10 +157,15 @@ def _rows(file: Path, most: int | None = None) -> list[dict[str, Any]]:
         if file.suffix.lower() == ".jsonl":
             return [dict(json.loads(line)) for line in islice(filter(str.strip, io.StringIO(text)), most)]
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        csv.field_size_limit(max(MOST_BYTES, csv.field_size_limit()))
         rows = csv.DictReader(io.StringIO(text, newline=""), restval="", delimiter=delimiter, strict=True)
-        return [{name: row[name] for name in rows.fieldnames or ()} for row in islice(rows, most)]
+        found = [*islice(rows, most)]
     except (csv.Error, TypeError, ValueError, RecursionError) as error:
         raise TaskError(f"{file}: no table of texts ({error}): save it as CSV, TSV or JSONL in UTF-8") from error
+    long = next((number for number, row in enumerate(found, 1) if any(row.pop(None, ()))), None)
+    if long is not None and most is None:
+        raise TaskError(f"{file}: row {long} has more cells than the header: put texts with {delimiter!r} in quotes")
+    return found
 
 
 TEXT = Texts()

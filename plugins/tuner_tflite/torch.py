@@ -1,6 +1,6 @@
 """Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     Raises:
         BundleError: An operator is not written, float32 answers otherwise than the ONNX model, or int8 loses too much.
     """
+    names = label_lines(opened.task.labels)
     own = opened.described_by(plan)
     task = (own if test else own.without_test()).task
     sample = task.batch(task.local.val, [0])
@@ -66,9 +67,16 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     target = folder / FOLDER
     target.mkdir()
     (target / FILE).write_bytes(content)
-    (target / LABELS).write_text("".join(f"{label}\n" for label in task.labels), encoding="utf-8")
+    (target / LABELS).write_text(names, encoding="utf-8")
     sizes = [(folder / MODEL).stat().st_size, len(content)]
     (target / REPORT).write_text("\n".join(_lines(compared, kind, model, sizes, seconds)) + "\n", encoding="utf-8")
+
+
+def label_lines(labels: Sequence[str]) -> str:
+    """Return labels one a line; a BundleError where one has a line break."""
+    if (torn := next((label for label in labels if label.splitlines() != [label]), None)) is not None:
+        raise BundleError(f"--tflite writes a label a line, but there is {torn!r}: rename it, or leave out --tflite")
+    return "".join(f"{label}\n" for label in labels)
 
 
 def in_int8(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats], dtype: str) -> TfliteModel:

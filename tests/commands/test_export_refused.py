@@ -1,5 +1,6 @@
 """Weights that are not those of their trial are not exported."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,22 @@ import pytest
 
 from tuner.bundle.format import Bundle
 from tuner.bundle.scores import Scores
-from tuner.commands.bundles.export import _require_own_score
-from tuner.errors import BundleError
+from tuner.commands.bundles.export import _require_own_score, export
+from tuner.distribution import SWITCH
+from tuner.errors import BundleError, PluginError
 from tuner.results.run import Run
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+
+
+def test_a_step_that_no_plugin_writes_is_refused_before_a_refit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "-onnx-steps")
+    shutil.copytree(DIGITS / "run", tmp_path / "run")
+    with pytest.raises(PluginError, match=r"--trainable writes a training step of trial 3, .* is off"):
+        export(Run.open(tmp_path / "run"), tmp_path / "out", pick="3", trainable=True)
+    assert not [*tmp_path.glob("*out*")]
 
 
 def test_weights_that_answer_clearly_worse_than_in_their_trial_are_refused() -> None:

@@ -14,6 +14,8 @@ from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
 from tuner.search import stopping
 from tuner.search.fill.filling import Filler
+from tuner.search.propose.candidates import Candidates
+from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.structures import DIVERGED, KEEPING, SLOWER
 from tuner.search.study import Study
 from tuner.search.trials.journal import open_study
@@ -257,6 +259,15 @@ def test_a_refused_plan_may_run_after_a_resume_with_more(begin: Begin, stand_in:
     open_study(tmp_path / "journal.log", DIRECTIONS).enqueue_trial(dict(trials(tmp_path)[0].params))
     study.run()
     assert refused & set(stand_in.trained())
+
+
+def test_siblings_that_a_kill_left_out_are_put_in_the_queue(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(Budget(trials=2)).run()
+    waiting = list[tuple[Any, int]]()
+    monkeypatch.setattr(Checkpoints, "has_siblings", lambda *_: True)
+    monkeypatch.setattr(Candidates, "enqueue_siblings", lambda _, composed, rung: waiting.append((composed, rung)))
+    last = begin(Budget(trials=2)).records[-1]
+    assert [(composed.values, rung) for composed, rung in waiting] == [(last.knobs, last.rung)]
 
 
 def test_resuming_continues_the_count(begin: Begin, stand_in: Any) -> None:

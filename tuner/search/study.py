@@ -107,6 +107,8 @@ class Study:
         self._ladder.climb(self.records)
         for record in self.records:
             self._checkpoints.ended(record)
+        for record in filter(self._checkpoints.has_siblings, self.records[-1:]):  # a kill may have come first
+            self._candidates.enqueue_siblings(self._full(record), record.rung)
 
     def run(self) -> None:
         """Run until the end; `ended` then says what ended it."""
@@ -146,9 +148,8 @@ class Study:
             return False
         if self._queue.has_waiting() or not self.front():
             return False
-        scores = self._front_scores()
-        perfect = any(one.get("local_accuracy", 0.0) == one.get("global_accuracy", 1.0) == 1.0 for one in scores)
-        return self._hope() < self._shown and (perfect or self._candidates.gain < self._shown)
+        known = [(one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in self._front_scores()]
+        return self._hope() < self._shown and ((1.0, 1.0) in known or self._candidates.gain < self._shown)
 
     def _front_scores(self) -> list[Mapping[str, float]]:
         members = set(self.front())
@@ -233,8 +234,7 @@ class Study:
         if promotion := self._ladder.next(repeatable, is_taken) or self._final():
             composed = self._full(promotion.record)
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
-        rung = self._rung
-        chosen = self._choose(rung)
+        chosen = self._choose(rung := self._rung)
         plan = None if chosen is None else at_rung(chosen.plan, rung)
         tried = self._seen.get(at_rung(chosen.plan, 0).key()) if chosen is not None and rung == FINAL else None
         return self._queue.claim(chosen, plan, {RUNG: rung} if tried is None else place_of(tried, FINAL))
@@ -379,7 +379,7 @@ class Study:
             self._weights(record.trial).unlink(missing_ok=True)
             return
         self._note(record)
-        if self._checkpoints.has_siblings(record) and not self._queue.is_shared:
+        if self._checkpoints.has_siblings(record):
             self._candidates.enqueue_siblings(self._full(record), record.rung)
         finals = [one.trial for one in self.records if one.rung == FINAL and eligible(one)]
         members = [*self.front(), *(finals if len(finals) == 1 else ())]  # one alone is on the front with the next one

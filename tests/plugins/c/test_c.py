@@ -85,7 +85,9 @@ def test_it_learns_and_forgets_as_the_sums_do(scores: str, gate: str, tmp_path: 
     local, known = (Domain(codes[rows], labels[rows], LABELS, step) for rows in parts)
     settings = UnionSettings(ridge=3.0, gate_ridge=10.0, scores=scores, gate=gate)
     reference, head = Reference(given, local, known, settings), Head(given, local, known, settings)
-    head.write(tmp_path, ["no*/te", 'a "b"', "\u00fc", "??/", "e"], SAMPLES)
+    head.write(tmp_path, ["no*/te", 'a "b"', "\u00fc", "??/", "e"], SAMPLES, "in *// a /* comment, ??/\n@tables@")
+    first = (tmp_path / "head.h").read_text(encoding="utf-8").partition("\n")[0]
+    assert first.startswith("/* in ___ a __ comment, _____tables_: a linear head")
 
     answers = [Action.answer(row) for row in features]
     actions, expected = [Action.init(), *answers], [reference.logits(features)]

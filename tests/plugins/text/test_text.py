@@ -92,9 +92,20 @@ def test_rows_of_a_table_are_texts(ending: str, load: Load, tmp_path: Path) -> N
         load({"local.train": f"{file}#label"}, BASE)
 
 
+def test_labels_may_be_numbers_and_texts_long(load: Load, tmp_path: Path) -> None:
+    rows = [{"text": f"a {number}", "label": number % 2} for number in range(6)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert load({"local.train": str(tmp_path / "t.jsonl")}, BASE).labels == ("0", "1")
+    (tmp_path / "t.csv").write_text("text,label\n" + f"{'word ' * 40_000},x\nshort,y\n" * 3)
+    assert load({"local.train": str(tmp_path / "t.csv")}, BASE).labels == ("x", "y")
+
+
 def test_what_is_wrong_with_texts_is_named(load: Load, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,label\na b,x\n ,y\n")
     with pytest.raises(TaskError, match=r"t\.csv: row 2 has no text"):
+        load({"local.train": str(tmp_path / "t.csv")}, BASE)
+    (tmp_path / "t.csv").write_text("text,label\na b,x\noh, no,y\n")
+    with pytest.raises(TaskError, match=r"t\.csv: row 2 has more cells than the header: put texts with ',' in quotes"):
         load({"local.train": str(tmp_path / "t.csv")}, BASE)
     (tmp_path / "n.csv").write_text("a,label\n1,x\n")
     assert not TEXT.claims(tmp_path / "n.csv")

@@ -84,6 +84,13 @@ def test_an_operator_that_is_not_written_is_named() -> None:
         float_model(read_graph(model, "logits", sample), interface("arrays", (), (), 3, ""))
 
 
+def test_a_label_with_a_line_break_is_refused() -> None:
+    label_lines = pytest.importorskip("tuner_tflite.torch").label_lines
+    assert label_lines(["a b", "c"]) == "a b\nc\n"
+    with pytest.raises(BundleError, match=r"but there is 'a\\nb': rename it"):
+        label_lines(["a\nb", "c"])
+
+
 @pytest.mark.slow
 def test_an_export_adds_a_file_that_answers_alike(
     tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]

@@ -95,8 +95,12 @@ def export(
     exporting = run_to_export(run, pick, artifacts)
     with exporting as result, closing(progress()) as listener, ended_by(limits.end):
         record = pick_trial(result, pick)
-        if c and not (record.plan and record.plan.traits.solves):
-            raise UsageError(f"--c is for heads in closed form, and trial {record.trial} has none: pick another trial")
+        if c:
+            rule = f"--c is for heads in closed form of one class a sample, and trial {record.trial} has none"
+            error = UsageError(f"{rule}: pick another trial, or leave out --c")
+            result.info.targets.need_one_class(error)
+            if not (record.plan and record.plan.traits.solves):
+                raise error
         folder = write(
             result,
             out,

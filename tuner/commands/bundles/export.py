@@ -20,8 +20,8 @@ from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.commands.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.tune.progress import progress_shown
-from tuner.distribution import installed_version, offered
-from tuner.errors import BudgetError, BundleError, RunError, TunerError, UsageError, first_line
+from tuner.distribution import WRITERS, installed_version, offered
+from tuner.errors import BudgetError, BundleError, PluginError, RunError, TunerError, UsageError, first_line
 from tuner.events import Events, log
 from tuner.files import check_room, write_private
 from tuner.metrics import percent, wilson
@@ -131,6 +131,7 @@ def export(
     if solver is not None:
         given = {"task": task, "plugins": plugins, "time": time, "memory": memory, "page": page}
         return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, **given))
+    _require_steps(plan, record.trial, trainable=trainable)
     limits = CommandLimits.read(time, memory)
     host = host_of_run(run, task, plugins, limits, warn)
     origin = {
@@ -139,12 +140,11 @@ def export(
         "scores": {"trial": record.values, "untouched": run.info.untouched.values},
         "parent": None,
     }
-    opening = opened_run(run, host, plan, task, limits, many_jobs=refit)
     told = nullcontext(listener) if listener is not None else closing(together([Events(log), *progress_shown()]))
     with (
         new_folder(Path(out)) as part,
         told as hears,
-        opening as session,
+        opened_run(run, host, plan, task, limits, many_jobs=refit) as session,
         tempfile.TemporaryDirectory() as scratch,
         kept_features(run) as store,
     ):
@@ -162,8 +162,8 @@ def export(
             except (TunerError, RuntimeError) as error:
                 warn(f"trial {record.trial} was not refitted, so its own weights are exported: {first_line(error)}")
             hears.phase(WRITING)
-        asked: dict[str, Any] = {"trainable": trainable, "store": store, "test": test, "report": shown_on(hears)}
-        info = write_bundle(session, plan, weights, part, origin, before=before, **asked, **kept)
+        asked: dict[str, Any] = {**kept, "store": store, "test": test, "report": shown_on(hears)}
+        info = write_bundle(session, plan, weights, part, origin, before=before, trainable=trainable, **asked)
         if trainable and info.train is None:
             raise BundleError(
                 f"--trainable needs exits to train, but calibration removed those of trial {record.trial}: "
@@ -244,6 +244,23 @@ def own_bytes(replay: str, plan: TrialPlan, trial: int, *, trainable: bool) -> i
         )
     number = replay.strip().rstrip("kKmMgGiIbB ")
     return 0 if number and not number.strip("0") else parse_size(replay, "--replay")
+
+
+def _require_steps(plan: TrialPlan, trial: int, *, trainable: bool) -> None:
+    """Refuse, before a refit, a bundle that a device is to train again and could not."""
+    if not trainable:
+        return
+    changing = next((edit.kind for edit in plan.shape if not edit.traits.trains_again), None)
+    if changing is not None:
+        raise BundleError(
+            f"--trainable can only write the model's own tail, but that of trial {trial} has the tail edit {changing}: "
+            "pick another trial, or export without --trainable"
+        )
+    if not plan.traits.solves and "onnx" not in offered(WRITERS):
+        raise PluginError(
+            f"--trainable writes a training step of trial {trial}, and the plugin onnx-steps, which does that, is off: "
+            "take it out of TUNER_PLUGINS, or export without --trainable"
+        )
 
 
 def _require_samples(plan: TrialPlan, changed: Iterable[str], *, trainable: bool) -> None:

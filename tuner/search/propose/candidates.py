@@ -113,8 +113,11 @@ class Candidates:
     def enqueue_siblings(self, composed: Composed, rung: int) -> None:
         """Put the plans in the queue that share a trained one's training: with other values of a knob.
 
-        The knob has the name of the setting that acts when training ends, and a choice of values.
+        The knob has the name of the setting that acts when training ends, and a choice of values. Checkpoints are not
+        shared between processes, so neither are these.
         """
+        if self._queue.is_shared:
+            return
         late = [(edit.kind, name) for edit in composed.plan.shape for name in edit.traits.after_training]
         for name in (f"{composed.editors.get(kind)}.{setting}" for kind, setting in late):
             knob = composed.knobs.get(name)

@@ -190,7 +190,7 @@ def test_what_has_no_frozen_blocks_before_a_tail_is_refused() -> None:
         (["--int8", "--int8-loss", "101"], "--int8-loss must be 0 to 100 points"),
         (["--drop-unreached"], "--drop-unreached is for trials with exits, and trial 3 has none"),
         (["--c"], "--c writes a head that learns: give --trainable"),
-        (["--c", "--trainable"], "--c is for heads in closed form, and trial 3 has none"),
+        (["--c", "--trainable"], "--c is for heads in closed form of one class a sample, and trial 3 has none"),
         (["--drop-unreached", "--trainable"], "give it or --trainable, not both"),
         (["--replay", "1MB"], "--replay is how much of the user's samples --trainable keeps: give --trainable too"),
         (["--trainable", "--replay", "many"], "--replay must be a size such as 512MB, 1GiB or 1G, got 'many'"),

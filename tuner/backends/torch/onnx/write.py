@@ -5,11 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from tuner.backends.torch.step.traced import Step
-from tuner.distribution import offered
+from tuner.distribution import WRITERS, offered
 from tuner.errors import PluginError
-
-#: Group of the entry points of what writes steps; their names are those of the files' formats.
-WRITERS = "tuner.step_writers"
 
 
 @cache
