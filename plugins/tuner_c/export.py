@@ -74,7 +74,7 @@ def write(bundle: Bundle | str | Path, folder: Path | None = None, samples: int 
     train, file = bundle.info.train, None
     if train is not None and train.kind == TrainKind.CLOSED_FORM:
         file = SolvedFile.load(bundle)
-    if train is None or file is None or bundle.targets.several:
+    if train is None or file is None or not bundle.targets.counted(bundle.labels):
         raise BundleError(
             f"{bundle.folder} has no head in closed form of one label a sample, which --c writes: export such a trial "
             "with --trainable"

@@ -8,7 +8,8 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
 from tuner.ridge.solve import solve, spread
-from tuner.ridge.sums import Sums, one_hot
+from tuner.ridge.sums import Sums
+from tuner.targets.strata import one_hot
 
 #: Penalties that are compared, in samples.
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)

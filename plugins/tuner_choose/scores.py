@@ -9,8 +9,8 @@ from tuner.arrays import Array, Doubles, Labels
 from tuner.metrics import Z_95, paired_interval
 from tuner.ridge.choice import PENALTIES, Spectrum
 from tuner.ridge.solve import left_out
-from tuner.ridge.sums import one_hot
 from tuner.targets import Targets
+from tuner.targets.strata import one_hot
 
 #: Largest difference of scores that is worth no dearer prediction, and the largest standard error of one to go by.
 MARGIN, MOST_ERROR = 0.005, 0.02
@@ -32,11 +32,11 @@ def correct(features: Array, labels: Labels, outputs: int, targets: Targets) -> 
     spectrum, found = _spectrum(features.astype(np.float64), weights), list[tuple[float, float, Doubles]]()
     for ridge in PENALTIES:
         answers = left_out(*spectrum.solved(truth, ridge), truth, weights)
-        scores = answers - 0.5 if targets.several else answers  # a label is there from one half on
-        right = targets.correctness(scores.astype(np.float32), labels)
+        scores = targets.from_regressed(answers).astype(np.float32)
+        right = targets.correctness(scores, labels)
         # not the likelihood at the best scale: that may be below 0, which turns answers that are all wrong around
-        share, error = float(right.mean()) if targets.one_class else 0.0, float(((answers - truth) ** 2).mean())
-        found.append((share, -error, right))
+        hits, error = targets.hits(scores, labels), float(((answers - truth) ** 2).mean())
+        found.append((0.0 if hits is None else float(hits.mean()), -error, right))
     return max(found, key=lambda one: one[:2])[2]
 
 

@@ -138,7 +138,7 @@ class Gathered:
         count, outputs = len(self.labels), len(self.info.labels)
         if not self.steps or len(self.steps) != len(self.codes) or len(self.rows) > outputs:
             yield "its cuts do not fit together"
-        if not count or self.labels.ndim not in {1, 2} or not self.info.targets.fits(self.labels, outputs):
+        if not count or not self.info.targets.fits(self.labels, outputs):
             yield "a label is none of the classes"
         for cut, codes, step in zip(self.cuts * len(self.widths), self.codes, self.steps, strict=False):
             if codes.dtype != np.int16 or codes.shape != (count, cut.features) or not 2.0**-100 < step < 2.0**100:

@@ -108,7 +108,7 @@ def _brings(run: Run, winner: TrialRecord) -> str:
     if value is None:
         return ""
     one, noun = run.objective(LOCAL.name), run.info.task.noun
-    if not (run.info.targets.one_class and run.info.task.labelled and count):
+    if not (run.info.task.labelled and run.info.targets.interval(value, count)):
         return f"On {yours(run)}: {one.title} {run.text(one, value)}."
     told = f"Of {count:,} of your {noun} that training did not see, {round(value * count):,} are right"
     others = [
@@ -129,7 +129,7 @@ def _keeps(run: Run, winner: TrialRecord) -> str:
     was = "" if before is None else f", which was {one.text(before)}"
     return (
         f"On {known(run)} {run.text(one, value)} is right{was}."
-        if run.info.targets.one_class
+        if run.info.targets.interval(value, run.samples_of(GLOBAL.name))
         else (f"On {known(run)} {one.title} {run.text(one, value)}{was}.")
     )
 

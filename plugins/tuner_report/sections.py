@@ -19,6 +19,7 @@ from tuner.results.views import baselines
 from tuner.results.views.answer import known
 from tuner.results.views.pick import nothing_feasible
 from tuner.results.views.reasons import left_out, members_to_show
+from tuner.targets import Targets
 from tuner.targets.base import ERROR, TOP
 from tuner.units import format_bytes, format_limit, format_seconds
 from tuner_report.charts.drawing import BLUE, INK, MUTED, ORANGE, LeftOut, Picture, drawing, to_svg
@@ -111,13 +112,12 @@ def asked(run: Run) -> str:
         data += f", and {info.config.folds} folds of those to train on"
     if task.global_per_class:
         data += f"; of {known(run)} {task.mixed_samples(1.0):,} and {task.global_val:,}"
-    outputs = _classes(info.classes) if targets.has_classes else ", ".join(info.classes.labels)
     point = offered(CANDIDATES).get("read")
     others = None if point is None else point.load()(run.folder)
     chosen = "" if others is None else f"; {others['chosen']}, chosen from {len(others['candidates'])} candidates"
     rows = {
         "Task": info.task_name,
-        targets.noun.capitalize(): outputs,
+        targets.noun.capitalize(): _classes(info.classes, targets),
         "Data": data,
         "Model": f"{model.name.rpartition(':')[0] or model.name}: {model.num_blocks} blocks, "
         f"{sum(block.parameters for block in model.blocks) / 1e6:.3g} million parameters, "
@@ -316,12 +316,13 @@ def _value(run: Run, objective: Objective, value: float | None) -> str:
     return objective.text(value) + (f" ({100 * bounds[0]:.0f}–{100 * bounds[1]:.0f})" if bounds else "")
 
 
-def _classes(known: Classes) -> str:
-    """Return the names of the local classes, and how many the given model knew."""
-    names = [known.labels[row] for row in known.local]
+def _classes(known: Classes, targets: Targets) -> str:
+    """Return the names of the local classes, and how many the given model knew; without any those of its outputs."""
+    names = [known.labels[row] for row in targets.classes(known.local)]
+    first = names[:MOST_NAMES] or known.labels[:MOST_NAMES]
+    listed = ", ".join(first) + (", …" if len(names or known.labels) > MOST_NAMES else "")
     if not names:
-        return ""
-    listed = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+        return listed
     if not known.known:  # no data of what it knew: what that was is not known here
         return f"{listed} ({len(names)}); all new to the given model"
     which = "none of them" if known.are_new else f"{sum(row < known.known for row in known.local)} of them"

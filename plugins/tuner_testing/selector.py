@@ -168,8 +168,5 @@ class BatchContract:
 def _batch(targets: Targets, shape: tuple[int, ...], count: int) -> "tuple[torch.Tensor, torch.Tensor]":
     import torch
 
-    draw = torch.Generator().manual_seed(1)
-    labels = torch.arange(count) % OUTPUTS
-    if not targets.one_class:
-        labels = (torch.rand(count, OUTPUTS, generator=draw) > 0.5).float()  # noqa: PLR2004 - half of them
-    return torch.randn(count, *shape, generator=draw), labels
+    labels = torch.from_numpy(targets.random(np.random.default_rng(1), count, OUTPUTS))
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(1)), labels

@@ -29,6 +29,8 @@ from tuner_tflite.model import TfliteModel, to_bytes
 from tuner_tflite.quantise import quantised, ranges_of
 from tuner_tflite.write import WHITE, Interface, float_model, interface
 
+#: What makes probabilities of logits, by the ONNX operator that does.
+ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
 #: Folder in the bundle's, and the files in it.
 FOLDER, FILE, LABELS, REPORT = "tflite", "model.tflite", "labels.txt", "report.txt"
 
@@ -52,7 +54,7 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     task = (own if test else own.without_test()).task
     sample = task.batch(task.local.val, [0])
     graph = read_graph(part_of(folder / MODEL, [LOGITS]), LOGITS, sample)
-    ending = "" if not task.targets.has_classes else "SOFTMAX" if task.targets.one_class else "LOGISTIC"
+    ending = ENDINGS[task.targets.activation]
     face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
     model = float_model(graph, face)
     content = to_bytes(model, _description(face, "float32"))
@@ -109,10 +111,10 @@ def _compared(task: Task, onnx: Path, content: bytes, face: Interface) -> dict[s
     for name, samples in scored_partitions(task).items():
         logits, answers = _answers(task, samples, original, written, face)
         theirs = task.targets.probabilities(logits) if face.ending else logits
-        same = float(np.mean(logits.argmax(1) == answers.argmax(1))) if task.targets.one_class else None
+        same = task.targets.hits(answers, task.targets.answers(logits))
         before, after = (task.targets.score(own, samples.labels) for own in (logits, answers))
         difference = largest_difference(answers, theirs.astype(np.float32))
-        found[name] = Compared(len(samples), before, after, same, difference)
+        found[name] = Compared(len(samples), before, after, None if same is None else float(np.mean(same)), difference)
     return found
 
 

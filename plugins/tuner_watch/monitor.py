@@ -62,8 +62,9 @@ def streams_of(prediction: Prediction, label: str | None, bundle: Bundle) -> dic
         BundleError: A target is no number.
     """
     streams = {} if prediction.values is not None else {DOUBT: 1 - prediction.probability}
-    if label is not None and not bundle.targets.several:
-        streams[ERRORS] = float(not bundle.targets.is_right(prediction.label, label, bundle.labels))
+    is_right = None if label is None else bundle.targets.is_right(prediction.label, label, bundle.labels)
+    if is_right is not None:
+        streams[ERRORS] = float(not is_right)
     return streams
 
 

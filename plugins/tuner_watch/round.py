@@ -35,6 +35,7 @@ from tuner.runtime.train.gate import (
 )
 from tuner.runtime.train.solved import SolvingTrainer
 from tuner.runtime.train.tail import Trainer
+from tuner.targets import SINGLE_LABEL, Targets
 from tuner.targets.base import SEPARATOR
 from tuner_watch.ring import RingSample
 
@@ -150,7 +151,7 @@ def run_round(
 
 
 def folds_of(
-    samples: Sequence[RingSample], rows: Sequence[int], folds: int, *, by_label: bool = True
+    samples: Sequence[RingSample], rows: Sequence[int], folds: int, targets: Targets = SINGLE_LABEL
 ) -> list[list[int]]:
     """Divide samples into folds in which every label is as frequent as in all; it depends on their content alone.
 
@@ -160,9 +161,9 @@ def folds_of(
         samples: All samples.
         rows: Places of those to divide.
         folds: Number of folds; fewer where there are fewer samples or recordings to divide.
-        by_label: Whether labels are classes: numbers are of one.
+        targets: What a label is.
     """
-    labels = [sample.label if by_label else "" for sample in samples]
+    labels = [targets.stratum(sample.label) for sample in samples]
     recordings: dict[str | None, set[str]] = {}
     for sample, label in zip(samples, labels, strict=True):
         recordings.setdefault(label, set()).add(sample.recording or sample.identity)
@@ -229,8 +230,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
     Without labels, the last exit's answers of the old model are the truth. `fresh` are places of those that may judge.
     """
     began, answers = time.monotonic(), dict[int, Answer]()
-    by_label = this.old.bundle.targets.has_classes
-    folds = folds_of(this.used, fresh, this.training.folds, by_label=by_label)
+    folds = folds_of(this.used, fresh, this.training.folds, this.old.bundle.targets)
     for done, fold in enumerate(folds, 1):
         answers |= zip(fold, trainer.answers_without(fold, [this.used[row].sample for row in fold]), strict=True)
         seconds = time.monotonic() - began
@@ -259,10 +259,10 @@ def _hopeless(this: _Round, fresh: int, *, checked: bool) -> str | None:
     """Return why training would be in vain; None where it may pay."""
     if fresh < this.rules.least:
         return too_few(fresh, this.rules)
-    classes = {sample.label for sample in this.used}
-    if this.supervised and len(classes) == 1 and not checked and this.old.bundle.targets.has_classes:
+    labels = {this.old.bundle.targets.stratum(sample.label) for sample in this.used}
+    if this.supervised and len(labels) == 1 and None not in labels and not checked:
         return (
-            f"every sample has the label {min(map(str, classes))!r}, and there are no global check samples, and no "
+            f"every sample has the label {min(map(str, labels))!r}, and there are no global check samples, and no "
             "earlier ones of the user, to notice forgetting: give samples of two classes"
         )
     return None

@@ -6,8 +6,9 @@ import pytest
 
 from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.solve import solve, spread
-from tuner.ridge.sums import Sums, coded, one_hot, row_weights, step_of
+from tuner.ridge.sums import Sums, coded, step_of
 from tuner.targets import MultiLabel
+from tuner.targets.strata import one_hot, row_weights
 
 CLASSES, FEATURES = 12, 20
 

@@ -8,9 +8,10 @@ from tuner.errors import TrainingError
 from tuner.ridge import choice, sums
 from tuner.ridge.choice import Spectrum
 from tuner.ridge.discriminant import Discriminant
-from tuner.ridge.solve import LinearHead, class_means, left_out, log_prior, solve, spread
-from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, Sums, coded, one_hot, pooled, row_weights, step_of
+from tuner.ridge.solve import LinearHead, class_means, left_out, solve, spread
+from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, Sums, coded, pooled, step_of
 from tuner.ridge.union import Domain
+from tuner.targets.strata import log_prior, one_hot, row_weights
 
 RIDGE = 7.0
 
@@ -188,4 +189,4 @@ def test_pooling_is_that_of_cells() -> None:
 
 
 def test_a_prior_is_of_the_shares() -> None:
-    assert np.exp(log_prior(np.array([0, 8]))) == pytest.approx([0.1, 0.9])
+    assert np.exp(log_prior(np.ones(8, np.int64), 2)) == pytest.approx([0.1, 0.9])

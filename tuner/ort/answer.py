@@ -20,17 +20,11 @@ from tuner.ort.protobuf import field, integer, joined, parsed
 from tuner.ort.session import LOGITS
 from tuner.targets import Targets
 
-#: Probability of each label, float32 [n, labels]; the most probable label, int64 [n, 1]; its probability, float32
-#: [n, 1]; and the confidence, float32 [n, 1].
-PROBABILITIES, LABEL, PROBABILITY, CONFIDENCE = ANSWER = (
-    "answer.probabilities",
-    "answer.label",
-    "answer.probability",
-    "answer.confidence",
-)
+#: Probability of each label, float32 [n, labels]; and the confidence, float32 [n, 1].
+PROBABILITIES, CONFIDENCE = ANSWER = "answer.probabilities", "answer.confidence"
 #: How unlike the user's samples a sample is, float32 [n, 1]: see `tuner.ort.unknown`.
 DISTANCE = "answer.distance"
-_TEMPERATURE, _SCALED, _ONE = "answer.temperature", "answer.scaled", "answer.one"
+_TEMPERATURE, _SCALED = "answer.temperature", "answer.scaled"
 _GRAPH, _NODE, _INITIALISER, _OUTPUT = 7, 1, 5, 12  # of ModelProto; of GraphProto
 _TYPES = {"float32": 1, "int64": 7, "float64": 11}  # of TensorProto.DataType
 #: From a ValueInfoProto to its shape: the numbers of fields.
@@ -49,15 +43,8 @@ def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more
     Raises:
         BundleError: The file cannot be read.
     """
-    constants: dict[str, npt.NDArray[Any]] = {
-        _TEMPERATURE: np.array(temperature, np.float32),
-        _ONE: np.ones(1, np.int64),
-    }
-    nodes = [
-        node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)),
-        *_values(constants, kind),
-        node("TopK", (PROBABILITIES, _ONE), (PROBABILITY, LABEL)),
-    ]
+    constants: dict[str, npt.NDArray[Any]] = {_TEMPERATURE: np.array(temperature, np.float32)}
+    nodes = [node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)), *_values(constants, kind)]
     if kind.scale is not None:
         size, ones = "answer.size", "answer.ones"
         constants[ones] = np.ones((labels, 1), np.float32)
@@ -73,8 +60,9 @@ def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more
             node("Min", (mean, most), (CONFIDENCE,)),  # a rounded mean of ones may be above 1
         ]
     else:
-        nodes.append(node("Identity", (PROBABILITY,), (CONFIDENCE,)))
-    answer = appended(nodes, constants, {name: "int64" if name == LABEL else "float32" for name in ANSWER})
+        constants["answer.one"] = np.ones(1, np.int64)
+        nodes.append(node("TopK", (PROBABILITIES, "answer.one"), (CONFIDENCE, "answer.label")))
+    answer = appended(nodes, constants, dict.fromkeys(ANSWER, "float32"))
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return b"".join((content, answer, more))  # in memory once

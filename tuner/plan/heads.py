@@ -149,13 +149,12 @@ def effective_heads(heads: HeadsPlan, cut: int, task: TaskInfo) -> HeadsPlan:
         heads = replace(heads, flips=False)
     if heads.supervised and not task.labelled:
         heads = replace(heads, supervised=0.0, distilled=heads.distilled or heads.supervised)
-    if not task.targets.has_classes:  # one answer of the final head, and nothing to soften
-        heads = replace(heads, distilled=heads.distilled + heads.pseudo, pseudo=0.0, temperature=1.0)
+    if heads.distilled == 0:  # nothing else is softened by the temperature
+        heads = replace(heads, temperature=HeadsPlan().temperature)
+    heads = replace(heads, **task.targets.taught(heads.distilled, heads.pseudo))
     heads = _effective_gates(heads, task)
     if heads.ridge:  # probabilities are regressed on, softened or not: they have a place for one answer only
         return replace(heads, temperature=1.0)
-    if heads.distilled == 0 and task.targets.has_classes:  # nothing else is softened by the temperature
-        heads = replace(heads, temperature=HeadsPlan().temperature)
     return replace(heads, global_weight=float(heads.global_weight > 0))
 
 
@@ -172,7 +171,7 @@ def _effective_gates(heads: HeadsPlan, task: TaskInfo) -> HeadsPlan:
     """Return the heads with gates where these can be solved for: from labels, and from samples that are mixed in."""
     if not heads.gated:
         return heads
-    if heads.ridge and heads.supervised and task.global_per_class and task.targets.has_classes:
+    if heads.ridge and heads.supervised and task.global_per_class:
         return replace(heads, distilled=0.0, global_weight=0.0, ridge=GATED_RIDGE)
     return replace(heads, gated=False)
 

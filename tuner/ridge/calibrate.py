@@ -3,7 +3,7 @@
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
-from tuner.targets.strata import occurring
+from tuner.targets.strata import as_choices, occurring
 
 #: Steps of Newton's method: it needs about ten.
 STEPS = 50
@@ -63,18 +63,6 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
         theta, loss, probabilities = theta - length * move, after, changed
     result: Doubles = theta / size
     return result
-
-
-def as_choices(labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
-    """Return labels, weights and logits [..., n, outputs] as `mixture` takes them.
-
-    Each of several labels is a choice of two, [..., n · outputs, 2]: of the label, and of its absence, which are zeros.
-    """
-    if labels.ndim == 1:
-        return labels, weights, *logits
-    flat = [one.reshape(*one.shape[:-2], -1) for one in logits]
-    pairs = (np.stack([one, np.zeros_like(one)], axis=-1) for one in flat)
-    return 1 - (labels.ravel() > 0), np.repeat(weights, labels.shape[1]), *pairs
 
 
 def least_loss(scores: Doubles, labels: Labels, weights: Array) -> float:

@@ -16,8 +16,8 @@ from tuner.arrays import Array, Doubles, Labels
 from tuner.ridge.calibrate import least_loss
 from tuner.ridge.discriminant import Discriminant
 from tuner.ridge.solve import class_means, left_out
-from tuner.ridge.sums import one_hot
 from tuner.ridge.union import Domain, UnionSettings, both_rows, gate_targets
+from tuner.targets.strata import one_hot
 
 #: Penalties that are tried, in samples.
 PENALTIES = tuple(float(10.0**power) for power in np.arange(0.0, 4.1, 0.5))

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels, RowNumbers
-from tuner.ridge.calibrate import as_choices, mixture
+from tuner.ridge.calibrate import mixture
 from tuner.ridge.choice import chosen
-from tuner.ridge.solve import LinearHead, log_prior, solve, spread
-from tuner.ridge.sums import Sums, coded, row_weights, step_of
+from tuner.ridge.solve import LinearHead, solve, spread
+from tuner.ridge.sums import Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.targets import SINGLE_LABEL, Targets
+from tuner.targets.strata import as_choices, log_prior, row_weights
 
 #: Most of the user's samples that temperature and prior are fitted on, at equal distances.
 MOST_FITTED = 2000
@@ -48,7 +49,7 @@ def personal_head(
 ) -> PersonalHead:
     """Return a linear head whose probabilities are calibrated for a user.
 
-    In the ridge each of the user's classes counts as much as any other (`tuner.ridge.sums.row_weights`).
+    In the ridge each of the user's classes counts as much as any other (`tuner.targets.strata.row_weights`).
 
     Its logits are a · ridge score + b · log prior, where the prior is that of the user's classes. Both numbers are
     those of the largest likelihood on the user's samples, each answered by the head and with the prior that the other
@@ -78,16 +79,14 @@ def personal_head(
     penalty = ridge * (spread(sums) or 1.0)
     head, truth = solve(sums, penalty).head, labels[own]
     judged = features[own] if seen_as is None else seen_as
-    scores, priors = np.zeros((len(own), outputs)), np.ones((len(own), outputs))
-    counts = np.bincount(truth, minlength=outputs) if kind.one_class else None
-    prior = np.ones(outputs) if counts is None else log_prior(counts)
+    scores, priors = np.zeros((len(own), outputs)), np.empty((len(own), outputs))
+    prior = log_prior(truth, outputs)
     for fold in np.unique(folds):
         inside = folds == fold
         rest = sums.removed(codes[own[inside]], targets[own[inside]], weights[own[inside]])
         if rest.count:
             scores[inside] = solve(rest, penalty).head.scores(judged[inside])
-        if counts is not None:
-            priors[inside] = log_prior(counts - np.bincount(truth[inside], minlength=outputs))
+        priors[inside] = log_prior(truth[~inside], outputs)
     if not kind.has_classes:
         return PersonalHead(head, scores)
     rows = slice(None, None, -(-len(own) // MOST_FITTED))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Array, Doubles
-from tuner.ridge.sums import Sums, blocks, one_hot
+from tuner.ridge.sums import Sums, blocks
+from tuner.targets.strata import one_hot
 
 #: Features that a triangular system is solved for at a time.
 BLOCK = 128
@@ -180,13 +181,6 @@ def class_means(sums: Sums) -> MeansHead:
     centred = sums.cross[:-1].T * sums.step - np.outer(counts, mean)
     weight = _unit(centred)
     return MeansHead(LinearHead(weight, -weight @ mean), mean, centred, counts)
-
-
-def log_prior(counts: Array) -> Doubles:
-    """Return the log of each class's share of some samples, each class counted once more than it occurred."""
-    plus_one = np.asarray(counts, float) + 1
-    result: Doubles = np.log(plus_one / plus_one.sum())
-    return result
 
 
 def _unit(rows: Doubles) -> Doubles:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles, Labels
+from tuner.arrays import Array, Doubles
 from tuner.errors import TrainingError
+from tuner.targets.strata import PARTS
 
 #: Most features of a sample: the sums of more, squared, would take more memory than the model.
 MOST_FEATURES = 2048
@@ -17,8 +18,6 @@ LARGEST_CODE = 2**14
 MOST_SAMPLES = 2**25
 #: Rows that products are taken of at once: copies of all would take more memory than their sums.
 ROWS = 256
-#: Weights of samples are multiples of 1/64, so that weighted sums are exact too, of a 64th of the samples.
-PARTS = 64
 
 
 def pooled(maps: Array, grid: int = 1) -> Array:
@@ -134,25 +133,6 @@ class Sums:
         if self.step != other.step:
             raise TrainingError(f"sums can be added of codes of one step, got {self.step:g} and {other.step:g}")
         return replace(self, gram=self.gram + other.gram, cross=self.cross + other.cross)
-
-
-def one_hot(labels: Array, outputs: int) -> Doubles:
-    """Return targets float64 [n, outputs] of labels int64 [n]; several labels a sample, [n, outputs], are targets."""
-    return labels.astype(np.float64) if labels.ndim > 1 else np.eye(outputs)[labels]
-
-
-def row_weights(labels: Labels) -> Doubles:
-    """Return what each sample counts, so that its class counts as much as any other, float64 [n].
-
-    That is the mean number of samples of a class over the number of the sample's own, in 64ths, at least one. Samples
-    with several labels, or numbers, count one each: a row cannot count more for one label alone.
-    """
-    if labels.ndim > 1 or not len(labels):
-        return np.ones(len(labels))
-    counts = np.bincount(labels)
-    mean = len(labels) / np.count_nonzero(counts)
-    result: Doubles = np.maximum(np.rint(PARTS * mean / counts[labels]), 1) / PARTS
-    return result
 
 
 def _products(codes: Doubles, targets: Array, weights: Doubles | None) -> tuple[Doubles, Doubles]:

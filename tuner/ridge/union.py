@@ -22,12 +22,12 @@ import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
 from tuner.errors import TrainingError
-from tuner.ridge.calibrate import as_choices, mixture
+from tuner.ridge.calibrate import mixture
 from tuner.ridge.discriminant import Discriminant
 from tuner.ridge.solve import LinearHead, class_means, left_out, solve, spread
-from tuner.ridge.sums import Sums, one_hot, row_weights
+from tuner.ridge.sums import Sums
 from tuner.targets import SINGLE_LABEL, Targets
-from tuner.targets.strata import class_counts
+from tuner.targets.strata import as_choices, class_counts, one_hot, row_weights
 
 #: Most samples of a domain that the four numbers are fitted on, at equal distances; labels, where there may be several.
 MOST_FITTED, MOST_CHOICES = 2000, 200_000
@@ -112,7 +112,7 @@ class Domain:
 
     @property
     def weights(self) -> Doubles:
-        """What each sample counts, float64 [n]: `tuner.ridge.sums.row_weights`."""
+        """What each sample counts, float64 [n]: `tuner.targets.strata.row_weights`."""
         return row_weights(self.labels)
 
     def sums(self) -> Sums:

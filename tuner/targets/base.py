@@ -1,5 +1,6 @@
 """What differs by the kind of a sample's label, from files to answers."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ class Targets(ABC):
         unit: Unit of the score for people.
         score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one. `score_before` and
             `score_after` stand next to its value.
-        intervals: What a score is given with for people.
+        intervals: What a score is given with for people; `uncertain` says of one of few samples that it is, by so many
+            points where it is a share. `guessed` is that of guessing, NaN where it depends on the labels.
         noun: What outputs are; `labels_noun` is what labels are, `taken` how many may stand for one.
         right: What a right answer is; `right_share` is the share of them, `earlier_share` that of the user's earlier
             samples, `exit_score` the mean of `correctness`, `scored_on` what the given model is scored on.
@@ -100,6 +102,8 @@ class Targets(ABC):
     score_before: ClassVar[str] = ""
     score_after: ClassVar[str] = ""
     intervals: ClassVar[str] = ""
+    guessed: ClassVar[float] = math.nan
+    uncertain: ClassVar[str] = "an accuracy on them is uncertain by up to {:.0f} points either way"
     noun: ClassVar[str] = "classes"
     labels_noun: ClassVar[str]
     taken: ClassVar[str] = "one label"
@@ -185,6 +189,30 @@ class Targets(ABC):
         """Return labels that are others than these."""
         return 1 - labels
 
+    def classes(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of the classes that some outputs are; none of numbers."""
+        return rows
+
+    def counted(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the classes that predictions are counted by; none where a sample has not one."""
+        return ()
+
+    def check_outputs(self, outputs: int, names: Sequence[str], factory: str) -> None:
+        """Raise a `TaskError` where a model must have an output for each name, but has another number of them."""
+
+    def ends(self, end: str, factory: str) -> bool:
+        """Return whether a model ends in what makes answers of its outputs; a `TaskError` of other labels' end."""
+        if end and end.removeprefix("Log") != self.activation:
+            raise TaskError(
+                f"{factory} ends in {end}, so it was trained with another loss than loss.kind = {self.name!r}, after "
+                f"which {self.activation} gives the probabilities: set loss.kind, or return the outputs before it"
+            )
+        return bool(end)
+
+    def scale_of(self, labels: Labels, names: Sequence[str], owner: str) -> TargetScale | None:
+        """Return what labels are to be standardised by; a `TaskError` where those of an output are all the same."""
+        return None
+
     def has_scale(self, rows: int) -> bool:
         """Return whether the scale is one that a head with so many outputs can have."""
         return self.scale is None
@@ -207,9 +235,9 @@ class Targets(ABC):
         """Return all scores by name, which begins with the domain; without the user's labels, those of agreement."""
         return {f"{domain}{ACCURACY}": self.score(outputs, labels)}
 
-    @abstractmethod
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
         """Return for each sample whether the first answer is right, bool [n]."""
+        return np.asarray(self.correctness(outputs, labels) == 1)
 
     def hits(self, outputs: Floats, labels: Labels) -> Flags | None:
         """Return for each sample whether it is right, bool [n], where the score is the share of these; else None."""
@@ -227,15 +255,15 @@ class Targets(ABC):
         """Return the mean negative log-likelihood of labels."""
         return float(self._losses(logits[None], labels, (1.0,))[0])
 
-    @abstractmethod
     def chance(self, labels: Labels) -> float:
         """Return the accuracy of guessing."""
+        return self.guessed
 
     def text(self, score: float, count: int = 0) -> str:
         """Return a score for people, with its 95 % interval where it is a share of so many samples."""
         from tuner.metrics import percent
 
-        return percent(score)
+        return percent(score, count if self.interval(score, count) else 0)
 
     def interval(self, score: float, count: int) -> tuple[float, float] | None:
         """Return the 95 % interval (Wilson) of a score where it is a share of so many samples, at least one."""
@@ -245,11 +273,11 @@ class Targets(ABC):
         """Return the largest variance of a score where it is a share of so many samples; else 0."""
         return 0.0
 
-    def uncertain(self, points: float) -> str:
-        """Say that a score of few samples is uncertain; by so many points, where it is a share."""
-        return f"an accuracy on them is uncertain by up to {points:.0f} points either way"
-
     # Exits.
+
+    def taught(self, distilled: float, pseudo: float) -> dict[str, Any]:
+        """Return settings of exits, by name, that are others than those given, as final answers are of one kind."""
+        return {}
 
     @abstractmethod
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
@@ -267,6 +295,10 @@ class Targets(ABC):
     @abstractmethod
     def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         """Return the mean negative log-likelihood of logits [exits, n, outputs] at each temperature."""
+
+    def from_regressed(self, answers: Doubles) -> Doubles:
+        """Return as logits what a head answers that is solved for labels as numbers."""
+        return answers
 
     @abstractmethod
     def probabilities(self, logits: Floats) -> Doubles:
@@ -299,9 +331,13 @@ class Targets(ABC):
         """Return the labels of a sample that are written as one text."""
         return [text]
 
-    def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool:
-        """Return whether an answer is right."""
-        return answer in self.parts(truth)
+    def is_right(self, answer: str, truth: str, names: Sequence[str]) -> bool | None:
+        """Return whether an answer is right; None where it is one of several, which says little."""
+        return answer == truth
+
+    def stratum(self, label: str | None) -> str | None:
+        """Return what a sample is divided evenly by: its label, which may be unknown, or of numbers nothing."""
+        return label
 
     def has(self, label: str, names: Sequence[str]) -> bool:
         """Return whether a model with such outputs can learn a sample's label."""
@@ -310,10 +346,6 @@ class Targets(ABC):
     def knows(self, label: str, names: Sequence[str]) -> bool:
         """Return whether a model with such outputs can be right of a sample."""
         return bool(set(self.parts(label)) & set(names))
-
-    def any_label(self, names: Sequence[str]) -> Label:
-        """Return a label that a model with such outputs has."""
-        return [names[0]]
 
     def texts(self, logits: Floats, names: Sequence[str]) -> list[str]:
         """Return the answers of logits as text."""

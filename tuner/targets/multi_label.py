@@ -26,6 +26,7 @@ class MultiLabel(Targets):
     unit = "AUC"
     score_noun = "the macro AUC"
     score_before = "macro AUC "
+    guessed = 0.5
     taken = "at least one label"
     labels_noun = "the labels of a multi-label task"
     score_note = "; several labels: macro AUC"
@@ -67,9 +68,6 @@ class MultiLabel(Targets):
         """Return the share of a sample's labels that are right, float64 [..., n]."""
         return np.asarray(((outputs > 0) == (np.asarray(labels) > 0)).mean(axis=-1))
 
-    def chance(self, labels: Labels) -> float:
-        return 0.5
-
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the mean of max(p, 1 − p) of each row, float64 [..., n]."""
         scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
@@ -78,6 +76,9 @@ class MultiLabel(Targets):
     def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         signed = logits * (1 - 2 * np.asarray(labels, np.float64))
         return [np.logaddexp(0, signed / temperature).mean() for temperature in temperatures]
+
+    def from_regressed(self, answers: Doubles) -> Doubles:
+        return answers - 0.5
 
     def probabilities(self, logits: Floats) -> Doubles:
         return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
@@ -96,6 +97,9 @@ class MultiLabel(Targets):
 
     def parts(self, text: str) -> list[str]:
         return text.split(SEPARATOR)
+
+    def is_right(self, answer: str, truth: str, names: Sequence[str]) -> None:
+        return None
 
     def over(self, probabilities: Outputs, names: Sequence[str], thresholds: Sequence[float]) -> Named | None:
         own = thresholds or (THRESHOLD,) * len(names)

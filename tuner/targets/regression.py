@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.arrays import Array, Doubles, Floats, Labels
 from tuner.errors import BundleError, TaskError, TunerError
 from tuner.metrics import mean_absolute_error, r_squared
 from tuner.targets.base import ERROR, SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets, TargetScale
@@ -29,6 +30,8 @@ class Regression(Targets):
     own_settings = frozenset({"delta"})
     unit = "R²"
     score_noun = "R²"
+    guessed = 0.0
+    uncertain = "R² on them is uncertain"
     score_before = "R² "
     score_meaning = "R² is the share of the targets' variance that is explained,"
     noun = "outputs"
@@ -73,6 +76,30 @@ class Regression(Targets):
             raise TaskError(f"{where}: {self.labels_noun} must be numbers [n] or [n, outputs], got {got}")
         return _checked(where, y.reshape(len(y), -1), own)
 
+    def classes(self, rows: tuple[int, ...]) -> tuple[int, ...]:
+        return ()
+
+    def check_outputs(self, outputs: int, names: Sequence[str], factory: str) -> None:
+        if outputs != len(names):
+            raise TaskError(
+                f"{factory} gives {outputs} outputs, but the targets have {len(names)} "
+                f"({', '.join(names[:4])}): a regression needs as many; give the factory the right number"
+            )
+
+    def ends(self, end: str, factory: str) -> bool:
+        return False
+
+    def scale_of(self, labels: Labels, names: Sequence[str], owner: str) -> TargetScale:
+        targets = labels.astype(np.float64)
+        mean, std = targets.mean(axis=0), targets.std(axis=0)
+        constant = np.flatnonzero(std == 0)
+        if len(constant):
+            raise TaskError(
+                f"{owner}: the training targets of {names[constant[0]]!r} are all {mean[constant[0]]:g}, so that there "
+                "is nothing to learn: leave this output out, or give other samples"
+            )
+        return TargetScale(tuple(mean.tolist()), tuple(std.tolist()))
+
     def has_scale(self, rows: int) -> bool:
         return self.scale is not None and len(self.scale.mean) == len(self.scale.std) == rows
 
@@ -91,21 +118,15 @@ class Regression(Targets):
         error = mean_absolute_error(outputs, labels, std)
         return {**super().scores(domain, outputs, labels, labelled=labelled), f"{domain}{ERROR}": error}
 
-    def are_right(self, outputs: Floats, labels: Labels) -> Flags:
-        return np.asarray((np.abs(outputs - labels) <= TOLERANCE).all(axis=1))
-
     def correctness(self, outputs: Floats, labels: Labels) -> Doubles:
         """Return the share of a sample's targets that the outputs are within `TOLERANCE` of, float64 [..., n]."""
         return np.asarray((np.abs(outputs - np.asarray(labels, np.float32)) <= TOLERANCE).mean(axis=-1))
 
-    def chance(self, labels: Labels) -> float:
-        return 0.0
-
     def text(self, score: float, count: int = 0) -> str:
         return f"{score:.3f}"
 
-    def uncertain(self, points: float) -> str:
-        return "R² on them is uncertain"
+    def taught(self, distilled: float, pseudo: float) -> dict[str, Any]:
+        return {"distilled": distilled + pseudo, "pseudo": 0.0, "temperature": 1.0, "gated": False}
 
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the agreement of each exit with the one before it, which no temperature changes."""
@@ -140,6 +161,9 @@ class Regression(Targets):
         near, far = self.rows([answer, truth], names, lambda name: (name,), "the model")
         return bool((np.abs(near - far) <= TOLERANCE).all())
 
+    def stratum(self, label: str | None) -> None:
+        return None
+
     def has(self, label: str, names: Sequence[str]) -> bool:
         try:
             _numbers(label, names, "the model")
@@ -149,9 +173,6 @@ class Regression(Targets):
 
     def knows(self, label: str, names: Sequence[str]) -> bool:
         return True
-
-    def any_label(self, names: Sequence[str]) -> Label:
-        return list(self._known_scale.mean)
 
     def texts(self, logits: Floats, names: Sequence[str]) -> list[str]:
         scale = self._known_scale

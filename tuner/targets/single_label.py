@@ -86,6 +86,9 @@ class SingleLabel(Targets):
     def wrong(self, labels: Labels, rows: int) -> Labels:
         return np.asarray((labels + 1) % rows)
 
+    def counted(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names
+
     def score(self, outputs: Outputs, labels: Labels) -> float:
         from tuner.metrics import accuracy
 
@@ -104,9 +107,6 @@ class SingleLabel(Targets):
             loss = calibrated_loss(outputs, labels)
             values |= {"local_loss": loss} if np.isfinite(loss) else {}  # without the users' classes there is none
         return values
-
-    def are_right(self, outputs: Floats, labels: Labels) -> Flags:
-        return np.asarray(outputs.argmax(axis=1) == labels)
 
     def hits(self, outputs: Floats, labels: Labels) -> Flags:
         return self.are_right(outputs, labels)
@@ -128,11 +128,6 @@ class SingleLabel(Targets):
 
     def most_variance(self, count: int) -> float:
         return 0.25 / max(1, count)
-
-    def text(self, score: float, count: int = 0) -> str:
-        from tuner.metrics import percent
-
-        return percent(score, count)
 
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the largest probability of each row, float64 [..., n]."""

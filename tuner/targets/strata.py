@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tuner.arrays import Flags, Labels, RowNumbers
+from tuner.arrays import Array, Doubles, Flags, Labels, RowNumbers
+
+#: Weights of samples are multiples of 1/64, so that weighted sums are exact too, of a 64th of the samples.
+PARTS = 64
 
 
 def strata(labels: Labels) -> Labels:
@@ -53,6 +56,49 @@ def occurring(labels: Labels) -> tuple[int, ...]:
 def class_counts(labels: Labels, classes: int) -> RowNumbers:
     """Return how many samples each of so many classes has."""
     return np.asarray((labels > 0).sum(axis=0) if labels.ndim > 1 else np.bincount(labels, minlength=classes))
+
+
+def one_hot(labels: Labels, outputs: int) -> Doubles:
+    """Return labels as numbers to answer, float64 [n, outputs]: those of several labels, and numbers, are such."""
+    return labels.astype(np.float64) if labels.ndim > 1 else np.eye(outputs)[labels]
+
+
+def row_weights(labels: Labels) -> Doubles:
+    """Return what each sample counts, so that its class counts as much as any other, float64 [n].
+
+    That is the mean number of samples of a class over the number of the sample's own, in 64ths, at least one. Samples
+    with several labels, or numbers, count one each: a row cannot count more for one label alone.
+    """
+    if labels.ndim > 1 or not len(labels):
+        return np.ones(len(labels))
+    counts = np.bincount(labels)
+    mean = len(labels) / np.count_nonzero(counts)
+    return np.asarray(np.maximum(np.rint(PARTS * mean / counts[labels]), 1) / PARTS)
+
+
+def log_prior(labels: Labels, outputs: int) -> Doubles:
+    """Return the log of each class's share of samples, counted once more than it occurs; ones of any other labels."""
+    if labels.ndim > 1:
+        return np.ones(outputs)
+    plus_one = np.bincount(labels, minlength=outputs) + 1.0
+    return np.asarray(np.log(plus_one / plus_one.sum()))
+
+
+def as_choices(labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
+    """Return labels int64 [n], their weights and logits [..., n, outputs], each of several labels as a choice of two.
+
+    These are [..., n · outputs, 2]: of the label, and of its absence, which are zeros.
+    """
+    if labels.ndim == 1:
+        return labels, weights, *logits
+    flat = [one.reshape(*one.shape[:-2], -1) for one in logits]
+    pairs = (np.stack([one, np.zeros_like(one)], axis=-1) for one in flat)
+    return 1 - (labels.ravel() > 0), np.repeat(weights, labels.shape[1]), *pairs
+
+
+def absent(labels: Labels, others: Labels) -> Flags:
+    """Return which samples are of a class that no other is of, bool [n]; none of several labels, or of numbers."""
+    return np.isin(labels, others, invert=True) if labels.ndim == 1 else np.zeros(len(labels), bool)
 
 
 def has_any_only_in(labels: Labels, part: Flags) -> Flags:

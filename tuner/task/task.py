@@ -132,12 +132,12 @@ class Task:
     @property
     def own_classes(self) -> tuple[int, ...]:
         """Rows of the classes of the local samples; none where they are not labelled, or have numbers."""
-        return self.local_labels if self.labelled and self.targets.has_classes else ()
+        return self.targets.classes(self.local_labels) if self.labelled else ()
 
     @property
     def counted_classes(self) -> tuple[str, ...]:
         """Names of the classes of which each local sample has one; none where it has not one, or is not labelled."""
-        return self.labels if self.labelled and self.targets.one_class else ()
+        return self.targets.counted(self.labels) if self.labelled else ()
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Costs of leaving at each exit, and notes on what a calibration came to."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -34,13 +35,13 @@ def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats
         return f"{expected_calibration_error(kind.confidences(logits[index], temperature), right[index]):.3f}"
 
     for index, place in enumerate(plan.heads.exits):
-        fate, after = "pruned", ""
+        fate, cooled = "pruned", math.nan
         if index in calibration.kept:
             at = calibration.kept.index(index)
-            share, temperature = 100 * calibration.rates[at], calibration.temperatures[at]
+            share, cooled = 100 * calibration.rates[at], calibration.temperatures[at]
             fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
-            after = f", {error(index, temperature)} at temperature {temperature:.2f}" if kind.has_classes else ""
         if kind.has_classes:  # else a confidence is no probability to be right
+            after = "" if math.isnan(cooled) else f", {error(index, cooled)} at temperature {cooled:.2f}"
             fate = f"calibration error {error(index, 1.0)}{after}; {fate}"
         where = f"of {place.size} px" if place.size else f"before {plan.model.blocks[place.block].name}"
         notes.append(

@@ -8,8 +8,9 @@ import pytest
 from tuner.arrays import Array, Doubles
 from tuner.ridge.discriminant import Discriminant
 from tuner.ridge.solve import LinearHead, class_means, solve, spread
-from tuner.ridge.sums import Sums, coded, one_hot, step_of
+from tuner.ridge.sums import Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, domain_scales, gate_sums, union_head
+from tuner.targets.strata import one_hot
 from tuner_c.export import SAMPLES, Head
 from tuner_c.program import Action, compiler, program
 

@@ -224,7 +224,7 @@ def test_few_trials_one_or_none_and_an_empty_front_have_a_report() -> None:
 def test_several_labels_have_no_intervals_and_no_confusions() -> None:
     run = run_of("digits")
     records = tuple(replace(record, classes={}) for record in run.records)
-    info = replace(run.info, task=replace(run.info.task, loss="multi-label"), classes=replace(DIGITS, several=True))
+    info = replace(run.info, task=replace(run.info.task, loss="multi-label"), classes=DIGITS)
     text = page_of(replace(run, records=records, info=info)).text
     assert "macro AUC" in text
     assert "Wilson" not in text

@@ -383,7 +383,7 @@ def few_samples(task: TaskOutline, folds: int = 0) -> Iterator[str]:
             way_out = f"add {info.noun} to local.train"
         elif domain == "local" and possible > 1:
             way_out += f", or give --folds {possible}, which scores on those of local.train too"
-        uncertain = info.targets.uncertain(50 * (high - low))
+        uncertain = info.targets.uncertain.format(50 * (high - low))
         yield (
             f"warning: {where} {'have' if ' and ' in where else 'has'} {count} {info.noun}, fewer than {FEW_SAMPLES}: "
             f"{uncertain}, and the best of many trials looks better than it is: {way_out}"

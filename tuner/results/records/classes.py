@@ -16,18 +16,16 @@ class Classes:
     Attributes:
         local: Rows that occur in the local data.
         known: Number of rows that the given model knew: the first ones.
-        several: Whether a sample may have several labels.
     """
 
     labels: tuple[str, ...] = ()
     local: tuple[int, ...] = ()
     known: int = 0
-    several: bool = False
 
     @classmethod
     def of(cls, task: TaskOutline) -> "Classes":
         """Return the classes of a task."""
-        return cls(task.labels, task.local_labels, task.known, task.targets.several)
+        return cls(task.labels, task.local_labels, task.known)
 
     @property
     def are_new(self) -> bool:

@@ -87,7 +87,7 @@ def known(run: Run) -> str:
 
 def are_own(run: Run) -> bool:
     """Return whether the user's samples are of classes that the model did not know, each of one."""
-    return run.info.classes.are_new and not run.info.classes.several
+    return run.info.classes.are_new and bool(run.info.targets.counted(run.info.classes.labels))
 
 
 def _local(run: Run, record: TrialRecord) -> Iterator[str]:

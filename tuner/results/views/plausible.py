@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from tuner.metrics import percent, wilson
 from tuner.results.folder import RunInfo
 from tuner.results.records.counts import ClassCounts
@@ -40,7 +38,7 @@ def suspicion(values: Mapping[str, float], counts: ClassCounts | None, labels: S
     finding = ""
     if counts is not None and counts.rows:
         finding = _of_classes(score, counts, labels)
-    elif not targets.one_class and score <= targets.chance(np.zeros((1, 1))) + NEAR / 2:
+    elif score <= targets.guessed + NEAR / 2:
         finding = f"{targets.score_noun} {targets.text(score)}, no better than guessing"
     return f"warning: on its own global data the untouched model has {finding}: {SUSPECTS}" if finding else ""
 

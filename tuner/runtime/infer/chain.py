@@ -44,7 +44,6 @@ class ExitedSample(NamedTuple):
     """A sample after it has left the chain.
 
     Attributes:
-        label, probability: Index of the most probable label, and its probability.
         exit: Index of the exit that it left at.
         seconds: Time of the segments up to there.
         every: Probabilities of all exits, float32 [exits, labels]; those of its own, [1, labels], where it left before
@@ -52,8 +51,6 @@ class ExitedSample(NamedTuple):
         distance: How unlike the user's samples it is; NaN where that was not asked for.
     """
 
-    label: int
-    probability: float
     exit: int
     seconds: float
     every: Floats
@@ -121,11 +118,11 @@ class Chain:
         every = []
         for index in range(len(self)):
             started = perf_counter()
-            features, of_exit, label, probability, confidence, logits, far = self._answer(index, features, logits)
+            features, of_exit, confidence, logits, far = self._answer(index, features, logits)
             seconds += perf_counter() - started
             every.append(of_exit)
             if left is None and (index == last or confidence[0, 0] > thresholds[index]):
-                left = label.item(), probability.item(), index, seconds
+                left = index, seconds
                 distance = math.nan if far is None else far.item()
                 if not explore:
                     return ExitedSample(*left, of_exit, distance)
@@ -146,7 +143,7 @@ class Chain:
         rows, features, spent, logits = np.arange(count), batch, 0.0, None
         for index in range(len(self) if count else 0):
             started = perf_counter()
-            features, of_exit, _, _, confidence, logits, far = self._answer(index, features, logits)
+            features, of_exit, confidence, logits, far = self._answer(index, features, logits)
             spent += (perf_counter() - started) / len(rows)
             last = index == len(self) - 1
             leaves = np.ones(len(rows), bool) if last else confidence[:, 0] > thresholds[index]
@@ -196,18 +193,17 @@ class Chain:
 
     def _answer(
         self, index: int, features: Floats, before: Floats | None = None
-    ) -> tuple[Floats, Floats, npt.NDArray[np.int64], Floats, Floats | Doubles, Floats | None, Floats | None]:
+    ) -> tuple[Floats, Floats, Floats | Doubles, Floats | None, Floats | None]:
         """Run one segment on features as `step` takes them; `before` are the logits before it, where it is compared.
 
         Returns:
-            Features for the next segment (of the last one, its input); probabilities [n, labels]; as [n, 1] the label,
-            its probability and the confidence; the logits, where the next segment is compared with them; and of the
-            last segment the distances [n, 1], where they were asked for.
+            Features for the next segment (of the last, its input); probabilities [n, labels]; confidence [n, 1]; logits
+            that the next segment is compared with; and of the last segment the distances [n, 1], where asked for.
         """
         last = index == len(self) - 1
         more = *((LOGITS,) if self._compares else ()), *((DISTANCE,) if self._measures and last else ())
         outputs: list[Any] = self._sessions[index].run(features, *(() if last else (FEATURES,)), *ANSWER, *more)
-        following, found, label, probability, confidence, *rest = [features, *outputs] if last else outputs
+        following, found, confidence, *rest = [features, *outputs] if last else outputs
         self._require_shape(index, found, len(features))
         if not (confidence[0, 0] >= 0 if len(features) == 1 else (confidence >= 0).all()):
             raise BundleError(f"segment {index} gives logits that are not numbers: export again")
@@ -215,10 +211,10 @@ class Chain:
         if far is not None and not (far.shape == (len(features), 1) and np.isfinite(far).all()):
             raise BundleError("the distances to the user's samples are not a number a sample: export again")
         if not rest:
-            return following, found, label, probability, confidence, None, far
+            return following, found, confidence, None, far
         (values,) = rest
         sure = self._kind.confidences(values[None] if before is None else np.stack([before, values]))[-1]
-        return following, found, label, probability, sure[:, None], values, far
+        return following, found, sure[:, None], values, far
 
     def _require_shape(self, index: int, logits: Floats, count: int) -> None:
         """Check that there are as many logits, or probabilities, as labels."""

@@ -105,14 +105,9 @@ class Personaliser:
             BundleError: The sample has another shape or type.
         """
         explore = explore and self.exits > 1
-        if not self.bundle.targets.one_class and not explore:
-            return self.predict_batch(sample[None])[0], None
         left = self._chain.leave_alone(self._normalised(sample[None]), self.thresholds, explore=explore)
-        if not explore:
-            unknown, names = self._unknown(left.distance), self.bundle.labels
-            said = Prediction(names[left.label], left.probability, left.exit, left.seconds, unknown=unknown)
-            return replace(said, names=names, outputs=left.every[0]), None
-        return self._prediction(left.every[left.exit], left.exit, left.seconds, left.distance), left.every
+        row = left.every[left.exit if explore else 0]
+        return self._prediction(row, left.exit, left.seconds, left.distance), left.every if explore else None
 
     def predict_batch(self, samples: Sample) -> list[Prediction]:
         """Predict samples [n, ...] together; after each exit, those that have not left continue as a smaller batch.
@@ -200,9 +195,8 @@ class Personaliser:
     def _prediction(self, row: Probabilities, exit_: int, seconds: float, distance: float = math.nan) -> Prediction:
         kind, names = self.bundle.targets, self.bundle.labels
         over, values = kind.over(row, names, self.bundle.info.label_thresholds), kind.values(row, names)
-        unknown = self._unknown(distance)
-        said = Prediction(*kind.best(row, names), exit_, seconds, labels=over, values=values, unknown=unknown)
-        return replace(said, names=names, outputs=row)
+        unknown, said = self._unknown(distance), (*kind.best(row, names), exit_, seconds)
+        return Prediction(*said, labels=over, values=values, unknown=unknown, names=names, outputs=row)
 
     def _named(self, row: Probabilities) -> Named:
         """Return what is written of a second: its labels, its values, or the most probable label."""

@@ -21,6 +21,7 @@ from tuner.runtime.infer.personaliser import SampleOrFile
 from tuner.runtime.train.adapters import Adapters
 from tuner.runtime.train.base import Batch, Content, DeviceTrainer, finite, rewritten
 from tuner.runtime.train.files import ADAPTERS, MERGE, MOST_OWN, OWN, STEP, TAIL, replay_of
+from tuner.targets.strata import absent
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import Watch
 from tuner.training.schedule import batches_of
@@ -71,10 +72,7 @@ class Trainer(DeviceTrainer):
             logits = np.concatenate([self._tail.logits(own.read(rows), weights) for rows in batches])
             return self.bundle.targets.are_right(logits, own.labels)
 
-        others = np.zeros(len(own), bool)  # of several labels, and of numbers, none is absent
-        if own.labels.ndim == 1:
-            others = np.isin(own.labels, self._new.labels, invert=True)
-        return (right(given), right(self._weights), others) if len(own) else None
+        return (right(given), right(self._weights), absent(own.labels, self._new.labels)) if len(own) else None
 
     def _keep(self, batch: Batch) -> None:
         super()._keep(batch)

@@ -144,7 +144,7 @@ def task_from_values(
         label_map=alike,
         cautions=tuple(cautions),
     )
-    return task if kind.has_classes else standardised(task)
+    return standardised(task)
 
 
 def with_candidate(values: Mapping[str, Any], text: str, path: Path) -> dict[str, Any]:

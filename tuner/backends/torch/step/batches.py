@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch.nn import functional
 
 from tuner.arrays import Flags
 from tuner.backends.batches import Batch, BatchError, BatchFunction
@@ -33,8 +32,8 @@ def changed_batch(
     """
     inputs, labels = batch
     targets, outputs = kind
-    if changes and targets.one_class:
-        labels = functional.one_hot(labels, outputs).float()
+    if changes:
+        labels = torch.from_numpy(targets.one_hot(labels.numpy(), outputs))
     for change in changes:
         given = Batch(inputs, labels, torch.default_generator, is_local, targets)
         result: object = call_extension(BatchError, change.kind, functions[change.kind], given, dict(change.settings))

@@ -24,8 +24,8 @@ from tuner.plan.info import ModelInfo, Sized
 from tuner.task import ModelSpec, Task
 from tuner.task.spec import MODEL_FILES
 
-#: Samples on which a model is compared with itself; outputs whose names a message lists.
-_COMPARED, _NAMED = 8, 4
+#: Samples on which a model is compared with itself.
+_COMPARED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +88,16 @@ def load(task: Task) -> OpenModel:
     sample = torch.from_numpy(task.batch(task.local.train, [0]))
     notes: list[str] = []
     model, came_by = given_model(task, sample, notes.append)
-    if not task.targets.has_classes:
-        _prepare_outputs(task, model)
+    with torch.inference_mode():
+        rows = int(model(sample).shape[1])
+    task.targets.check_outputs(rows, task.labels, task.model.factory)
+    if task.scale is not None and task.model.pretrain is None and not task.model.head:  # else its outputs are scaled
+        some = torch.from_numpy(task.batch(task.local.train, range(min(len(task.local.train), _COMPARED))))
+        standardise_heads(model.requires_grad_(), some, task.scale, task.model.factory)
     if task.model.pretrain is not None:
         pretrained(task, model)
     model.requires_grad_()  # what trains is the plan's to say, not the factory's
-    with torch.inference_mode():
-        rows = int(model(sample).shape[1])
-    new = len(task.labels) - len(task.head_rows)
-    wanted = task.head_rows or ()
+    wanted, new = task.head_rows, len(task.labels) - len(task.head_rows)
     if max(wanted, default=-1) >= rows:
         raise TaskError(
             f"the global classes take row {max(wanted)} of the head, counted from 0, but the model has {rows} outputs: "
@@ -139,24 +140,9 @@ def sized(task: Task, model: OpenModel, size: int) -> Sized:
         return Sized(size, refused=f"{size} px: {first_line(error)}")
 
 
-def _prepare_outputs(task: Task, model: nn.Module) -> None:
-    """Let a model answer standardised targets; one that is trained first, or is a bundle's, does so."""
-    sample = torch.from_numpy(task.batch(task.local.train, range(min(len(task.local.train), _COMPARED))))
-    model.requires_grad_()
-    with torch.inference_mode():
-        rows = int(model(sample[:1]).shape[1])
-    if rows != len(task.labels):
-        raise TaskError(
-            f"{task.model.factory} gives {rows} outputs, but the targets have {len(task.labels)} "
-            f"({', '.join(task.labels[:_NAMED])}): a regression needs as many; give the factory the right number"
-        )
-    if task.scale is not None and task.model.pretrain is None and not task.model.head:
-        standardise_heads(model, sample, task.scale, task.model.factory)
-
-
 def given_model(task: Task, sample: torch.Tensor, say: Callable[[str], object]) -> tuple[nn.Module, str]:
     """Return the model before it is given the labels' rows, and where it came from, if not by its factory."""
-    spec, needs_head = task.model, bool(task.head_rows) or not task.targets.has_classes
+    spec, needs_head = task.model, bool(task.head_rows)
     if spec.is_file:
         model, came_by = _opener(spec)(task)
         model, came_by = with_weights(model, spec, say), f", of {came_by}"

@@ -64,13 +64,8 @@ def logits_of(model: nn.Module, task: Task, sample: torch.Tensor, say: Callable[
         TaskError: It ends in a function that cannot be left out, or that is of another kind of labels.
     """
     end, factory = _end_of(model, sample), task.model.factory
-    if not end or not task.targets.has_classes:
+    if not task.targets.ends(end, factory):
         return model
-    if end.removeprefix("Log") != task.targets.activation:
-        raise TaskError(
-            f"{factory} ends in {end}, so it was trained with another loss than loss.kind = {task.loss!r}, after which "
-            f"{task.targets.activation} gives the probabilities: set loss.kind, or return the outputs before it"
-        )
     with torch.inference_mode():
         before = model(sample)
     calls = list[nn.Module]()
