@@ -4,6 +4,7 @@ Two sizes of one network that cannot be told apart are searched together.
 """
 
 import json
+import re
 import socket
 from pathlib import Path
 from unittest.mock import ANY
@@ -116,10 +117,10 @@ def test_one_model_costs_no_pass_and_takes_the_place_of_the_tasks(
     assert call(["run", str(task), "--model", "net.py:build@32", "--dry-run"]) == 0
     assert "candidates" not in capsys.readouterr().out
     task.write_text(text.replace('factory = "net.py:build"', 'candidates = ["alexnet", "net.py:build@32", "net.onnx"]'))
-    assert call(["run", str(task), "--time", "2m", "--dry-run"]) == 0
+    assert call(["run", str(task), "--time", "60m", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert "candidates for the model: alexnet, net.py:build@32, net.onnx" in shown
-    assert "in at most 2" in shown  # a fifth of what is left, in seconds
+    assert re.search(r"in at most 1[12]m ", shown)  # a fifth of what is left
     assert not (tmp_path / "runs").exists()
 
 

@@ -95,9 +95,12 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
     setup, phase = RunSetup(asked, started, LOOKING_SECONDS), (listener or Listener()).phase  # less is refused by a run
     setup.install()
     setup.choose()
-    candidates, share = tuple[str, ...](), 0.0
+    candidates, seconds = tuple[str, ...](), setup.limits.time_seconds
+    choosing: float | None = None
     if (point := offered(CANDIDATES).get("first")) is not None:
         task, candidates, share = point.load()(task, asked.models)
+        if candidates and seconds is not None:
+            choosing = share * max(0.0, seconds - (CLOCK.now() - setup.started))
     space, limits, end, measuring = setup.space, setup.limits, setup.end, setup.backends[0]
     opening = open_remote(
         setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True, adapt=untrained
@@ -119,9 +122,7 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
         plans = [with_folds(plan, setup.folds) for plan in plans]
         cached = [plan for plan in plans if plan.cached]
         missing = _missing_samples(session, cached, Path(asked.store or cache_folder() / "store"))
-    seconds = limits.time_seconds
     spent = CLOCK.now() - setup.started  # a run, too, loads libraries, task and model before its first trial
-    choosing = None if seconds is None or not candidates else share * max(0.0, seconds - spent)
     left = None if seconds is None else max(0.0, seconds - spent - CLOSING_SECONDS - (choosing or 0.0))
     return DryRun(
         task=info.name,
