@@ -54,6 +54,7 @@ class Row:
         reason: Why it was left; empty while it is not.
         is_late: Whether that was for want of time.
         right: How far the answer to each sample is right that it has seen, each without that sample, float64 [n].
+        earlier: The same by the number of samples that it had seen: fits of fewer samples have fewer right.
         costs: Its seconds of a prediction; FLOPs where a choice must be repeatable.
     """
 
@@ -62,6 +63,7 @@ class Row:
     is_late: bool = False
     seen: list[Seen] = field(default_factory=list)
     right: Doubles = field(default_factory=lambda: np.zeros(0))
+    earlier: dict[int, Doubles] = field(default_factory=dict)
     by_flops: bool = False
 
     @property
@@ -166,7 +168,7 @@ class Halving:
             for row in left:
                 features = np.concatenate([one.features for one in row.seen])[:count]
                 labels = np.concatenate([one.labels for one in row.seen])[:count]
-                row.right = correct(features, labels, self._outputs, self._targets)
+                row.right = row.earlier[count] = correct(features, labels, self._outputs, self._targets)
             if not number:
                 self._leave_slow()
             if upto < self._total:
@@ -174,8 +176,10 @@ class Halving:
         return self._pick()
 
     def difference(self, first: Row, second: Row) -> Difference:
-        """Return by how much the first is better, on the samples that both were compared on."""
-        return Difference.of(first.right, second.right, self._targets)
+        """Return by how much the first is better, on the samples that both were compared on, and fitted to."""
+        count = min(len(first.right), len(second.right))
+        rights = (row.earlier.get(count, row.right) for row in (first, second))
+        return Difference.of(*rights, self._targets)
 
     def interval(self, row: Row) -> tuple[float, float]:
         """Return the 95 % interval of a candidate's score."""

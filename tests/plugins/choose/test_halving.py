@@ -77,6 +77,17 @@ def test_the_better_one_wins_though_it_takes_longer() -> None:
     assert rows["good"]["low"] < rows["good"]["accuracy"] <= rows["good"]["high"]  # type: ignore[operator]
 
 
+def test_one_that_was_left_early_is_compared_by_fits_of_as_many_samples() -> None:
+    names = ("picked", "level", "worse", "bad")
+    choice = halving(dict(zip(names, (0.5, 0.5, 9.0, 9.0), strict=True)), dict.fromkeys(names, 1.0), [])
+    picked = choice.choose()
+    few, many = picked.earlier[SAMPLES // 4], picked.right[: SAMPLES // 4]
+    assert few.mean() < many.mean()  # the fit that has seen all samples answers these better
+    worse = next(row for row in table(choice, picked) if row["candidate"] == "worse")
+    assert worse["gain"] == pytest.approx(choice.rows[2].score - few.mean())
+    assert str(worse["reason"]).startswith(f"{100 * float(str(worse['gain'])):+.1f} points")
+
+
 def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_says_so() -> None:
     seen = list[tuple[str, int]]()
     choice = halving({"dear": 0.40, "cheap": 0.40}, {"dear": 2.0, "cheap": 1.0}, seen)
