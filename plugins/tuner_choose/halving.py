@@ -178,8 +178,8 @@ class Halving:
     def difference(self, first: Row, second: Row) -> Difference:
         """Return by how much the first is better, on the samples that both were compared on, and fitted to."""
         count = min(len(first.right), len(second.right))
-        rights = (row.earlier.get(count, row.right) for row in (first, second))
-        return Difference.of(*rights, self._targets)
+        one, other = (row.earlier.get(count, row.right) for row in (first, second))
+        return Difference.of(one, other, self._targets)
 
     def interval(self, row: Row) -> tuple[float, float]:
         """Return the 95 % interval of a candidate's score."""
