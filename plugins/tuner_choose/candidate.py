@@ -1,7 +1,7 @@
 """What names a candidate, and the content of a task file that has it as its model."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +15,8 @@ from tuner.task.file.variables import expand
 from tuner.task.spec import LIBRARIES, MODEL_FILES
 from tuner_choose.places import weights_here
 
+#: Share of what is left of a run's time in which its model is chosen.
+SHARE = 0.2
 #: Module of the networks that are named without one.
 LIBRARY = "torchvision.models"
 #: Keys of ``[input]`` that say how a published model's images are prepared.
@@ -58,6 +60,11 @@ class Candidate:
     def is_file(self) -> bool:
         """Whether the name is that of a model file."""
         return ":" not in self.name
+
+    def differs_in_size(self, text: str) -> bool:
+        """Return whether another candidate is the same network with pictures of another size."""
+        other = Candidate.of(text)
+        return (self.name, self.weights) == (other.name, other.weights) and 0 < self.size != other.size > 0
 
     def seen_from(self, file: Path) -> "Candidate":
         """Return the candidate, whose paths are from the current folder, as a task file names it."""
@@ -186,15 +193,50 @@ def _side_of(values: Mapping[str, Any]) -> int:
     return side if isinstance(side, int) else 0
 
 
-def first(task: object, models: Iterable[str]) -> str:
-    """Return the text of a task with the first of some models that the user names.
+def first(task: object, models: Iterable[str]) -> tuple[object, Sequence[str], float]:
+    """Return a task with the first of its candidates that can be used, to look at what a run would try.
+
+    Returns:
+        What names the task, and, where there are several candidates, all of them and the share of the time in which one
+        is chosen.
 
     Raises:
-        UsageError: It is no task file.
+        UsageError: Models are named for what is no task file.
+        TaskError: None of the candidates can be used.
+    """
+    file = file_for(task, models)
+    if file is None or (".toml#" in str(task) and not models):
+        return task, (), 0.0
+    values = expand(read_toml(file, TaskError, "give a task file"), file)
+    names = candidates_of(models, values, file)
+    if len(names) < 2:  # noqa: PLR2004 - there is nothing to choose from
+        return (f"{file}#{names[0]}" if models else task), (), 0.0
+    refused = list[TaskError]()
+    for name in names:
+        try:
+            values_of(values, name, file)
+        except TaskError as error:
+            refused.append(error)
+        else:
+            return f"{file}#{name}", names, SHARE
+    raise refused[0]
+
+
+def candidates_of(models: Iterable[str], values: Mapping[str, Any], file: Path) -> list[str]:
+    """Return the candidates that the user names, else those of the task file, each once."""
+    named = [str(Candidate.of(text).seen_from(file)) for text in models]
+    return list(dict.fromkeys(named or named_in(values)))
+
+
+def file_for(task: object, models: Iterable[str]) -> Path | None:
+    """Return the task file that a text names; None where it names something else, for which no models are named.
+
+    Raises:
+        UsageError: Models are named for what is no task file.
     """
     file = file_of(task)
-    if file is None:
+    if file is None and [*models]:
         raise UsageError(
             f"--model takes the place of the model of a task file or of photos, and {task} is neither: leave it out"
         )
-    return f"{file}#{Candidate.of(next(iter(models))).seen_from(file)}"
+    return file

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from tuner.files import write_private
 from tuner.reading import path_from, read_toml, text_from
 from tuner.results.folder import CANDIDATES, FILE, lock_folder
 from tuner.task.file.variables import expand
-from tuner_choose.candidate import Candidate, file_of, first, named_in, values_of
-from tuner_choose.record import FORMAT, left_lines, record_of
+from tuner_choose.candidate import SHARE, Candidate, candidates_of, file_for, values_of
+from tuner_choose.record import FORMAT, left_lines, record_of, second_lines
 
 if TYPE_CHECKING:
     from tuner.commands.tune.setup import RunSetup
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from tuner_choose.forked import Forked
     from tuner_choose.halving import Seen
 
-#: Share of what is left of a run's time in which its model is chosen; after twice that, what still runs is ended.
-SHARE = 0.2
 #: Most samples that candidates are compared on: of more, the work to solve for heads grows with the cube.
 MOST_SAMPLES = 1000
 CHOOSING = "choosing the model"
+#: The strategy that varies the size of the pictures, and its knob.
+RESOLUTION, PIXELS = "resolution", "resolution.pixels"
 
 
 def choose(
@@ -48,13 +49,12 @@ def choose(
         UsageError: Models are named for what is no task file, or several for a study of several workers.
         TaskError: None of the candidates can be used.
     """
-    models, file = setup.asked.models, file_of(task)
-    if models and file is None:
-        first(task, models)  # which says why not
+    models = setup.asked.models
+    file = file_for(task, models)
     if file is None or (".toml#" in str(task) and not models):
         return task, folder
     values = expand(read_toml(file, TaskError, "give a task file"), file)
-    names = list(dict.fromkeys(_named(models, values, file)))
+    names = candidates_of(models, values, file)
     if len(names) < 2:  # noqa: PLR2004 - there is nothing to choose from
         return (f"{file}#{names[0]}" if models else task), folder
     if setup.asked.study is not None:
@@ -67,20 +67,29 @@ def choose(
     if resume and (record := record_of(folder)) is not None:
         if (chosen := record["chosen"]) not in names:  # what a folder from elsewhere names is not opened
             raise RunError(f"{folder} was begun with the model {chosen}: give it among --model, or another --out")
+        _search_sizes(setup, record)
         return f"{file}#{chosen}", folder
     if resume and (folder / FILE).exists():
         raise RunError(f"{folder} was begun with one model: give the task as it was, or another --out")
     with lock_folder(folder, resume=resume):
         record = Choice(file, values, names, setup, listener).made(interrupt)
         write_private(folder / CANDIDATES, json.dumps(record, indent=1))
+    _search_sizes(setup, record)
     return f"{file}#{record['chosen']}", folder
 
 
-def _named(models: Sequence[str], values: dict[str, Any], file: Path) -> list[str]:
-    """Return the candidates that the user names, else those of the task file."""
-    if models:
-        return [str(Candidate.of(text).seen_from(file)) for text in models]
-    return named_in(values)
+def _search_sizes(setup: "RunSetup", record: Mapping[str, Any]) -> None:
+    """Let a run search the sizes of the chosen network that may be as good, as the choice found them."""
+    space, sizes = setup.space, record.get("sizes")
+    if sizes and _varies_sizes(setup):
+        strategies = (*(space.strategies or ()), RESOLUTION)
+        setup.space = replace(space, strategies=strategies, knobs={**space.knobs, PIXELS: tuple(map(int, sizes))})
+
+
+def _varies_sizes(setup: "RunSetup") -> bool:
+    """Return whether a run's search space can be given sizes: not where the user decides on them there."""
+    names = setup.space.strategies
+    return names is not None and RESOLUTION not in names and RESOLUTION in setup.host.strategies
 
 
 class Choice:
@@ -120,7 +129,7 @@ class Choice:
             return self._first(CLOCK.now() - started, "no other can be used")
         with ExitStack() as stack:
             try:
-                forked = self._opened(interrupt, stack, started + 2 * share)
+                forked = self._opened(interrupt, stack, started + 2 * share)  # then what still runs is ended
             except MemoryLimitError:
                 raise
             except BudgetError:
@@ -147,12 +156,15 @@ class Choice:
                 by_flops=self._setup.asked.deterministic,
             )
             picked = halving.choose()
+        chosen = Candidate.of(picked.name)
+        second = halving.second(picked, chosen.differs_in_size) if _varies_sizes(self._setup) else None
         seconds = CLOCK.now() - started
         self._listener.say(f"model: {picked.name}, chosen from {len(self._names)} candidates in {seconds:.1f} s")
-        rows = table(halving, picked)
-        for line in left_lines(rows):
+        rows = table(halving, picked, second)
+        for line in (*left_lines(rows), *second_lines(rows)):
             self._listener.say(line)
-        return self._record(picked.name, seconds, rows, outline.targets.unit, halving.dearer(picked))
+        sizes = [] if second is None else [chosen.size, Candidate.of(second.name).size]
+        return self._record(picked.name, seconds, rows, outline.targets.unit, sizes)
 
     def _first(self, seconds: float, reason: str) -> dict[str, Any]:
         """Return the choice where no candidate was seen."""
@@ -162,11 +174,11 @@ class Choice:
         return self._record(chosen, seconds, [{"candidate": chosen, "chosen": True}, *left])
 
     def _record(
-        self, chosen: str, seconds: float, rows: Sequence[Mapping[str, Any]], unit: str = "", dearer: Sequence[str] = ()
+        self, chosen: str, seconds: float, rows: Sequence[Mapping[str, Any]], unit: str = "", sizes: Sequence[int] = ()
     ) -> dict[str, Any]:
         left_out = [{"candidate": name, "reason": reason} for name, reason in self._refused.items()]
         found = {"format": FORMAT, "chosen": chosen, "seconds": seconds, "unit": unit}
-        return {**found, "candidates": [*rows, *left_out], "dearer": list(dearer)}
+        return {**found, "sizes": list(sizes), "candidates": [*rows, *left_out]}
 
     def _opened(self, interrupt: "Interrupt", stack: ExitStack, end: float) -> "Forked":
         """Open the task with the first candidate that it can be opened with."""

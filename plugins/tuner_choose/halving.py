@@ -20,6 +20,8 @@ from tuner_choose.scores import Difference, correct, interval
 SHARES = (0.25, 0.5, 1.0)
 #: So many are compared on the next share at least, where they cannot be told apart.
 LEAST_KEPT = 2
+#: Costs are other ones from this ratio on.
+APART = 1.5
 #: Training a deep tail for a few epochs, with the features that it needs, takes about as long as so many passes.
 PASSES = 3
 LATE = "the time to choose was over: give more with --time, or fewer candidates"
@@ -52,6 +54,7 @@ class Row:
         reason: Why it was left; empty while it is not.
         is_late: Whether that was for want of time.
         right: How far the answer to each sample is right that it has seen, each without that sample, float64 [n].
+        earlier: The same by the number of samples that it had seen: fits of fewer samples have fewer right.
         costs: Its seconds of a prediction; FLOPs where a choice must be repeatable.
     """
 
@@ -60,6 +63,7 @@ class Row:
     is_late: bool = False
     seen: list[Seen] = field(default_factory=list)
     right: Doubles = field(default_factory=lambda: np.zeros(0))
+    earlier: dict[int, Doubles] = field(default_factory=dict)
     by_flops: bool = False
 
     @property
@@ -81,6 +85,11 @@ class Row:
     def costs(self) -> float:
         """What decides between candidates that cannot be told apart."""
         return float(self.seen[0].flops) if self.by_flops else self.latency_seconds
+
+    @property
+    def costs_are(self) -> str:
+        """What `costs` are, for people."""
+        return "FLOPs" if self.by_flops else "time"
 
     @property
     def seconds_per_sample(self) -> float:
@@ -123,7 +132,7 @@ class Halving:
         samples: int = 0,
         by_flops: bool = False,
     ) -> None:
-        self.rows = [Row(name, by_flops=by_flops) for name in names]
+        self.rows, self._last = [Row(name, by_flops=by_flops) for name in names], list[Row]()
         self._look, self._total, self._classes = look, total, classes
         self._outputs, self._targets, self._end = outputs, targets, end
         self._until, self._samples = until, samples or total
@@ -159,7 +168,7 @@ class Halving:
             for row in left:
                 features = np.concatenate([one.features for one in row.seen])[:count]
                 labels = np.concatenate([one.labels for one in row.seen])[:count]
-                row.right = correct(features, labels, self._outputs, self._targets)
+                row.right = row.earlier[count] = correct(features, labels, self._outputs, self._targets)
             if not number:
                 self._leave_slow()
             if upto < self._total:
@@ -167,8 +176,10 @@ class Halving:
         return self._pick()
 
     def difference(self, first: Row, second: Row) -> Difference:
-        """Return by how much the first is better, on the samples that both were compared on."""
-        return Difference.of(first.right, second.right, self._targets)
+        """Return by how much the first is better, on the samples that both were compared on, and fitted to."""
+        count = min(len(first.right), len(second.right))
+        one, other = (row.earlier.get(count, row.right) for row in (first, second))
+        return Difference.of(one, other, self._targets)
 
     def interval(self, row: Row) -> tuple[float, float]:
         """Return the 95 % interval of a candidate's score."""
@@ -218,6 +229,7 @@ class Halving:
                 row.reason = f"{self.difference(row, best)} compared with {best.name} on {len(row.right):,} samples"
 
     def _pick(self) -> Row:
+        self._last = self.left
         first, best = self.left[0], min(self.left, key=lambda row: (-row.score, row.costs))
         if not self.difference(best, first).is_likely:  # few samples say little, and the user's order says something
             best = first
@@ -228,46 +240,65 @@ class Halving:
                 continue
             row.reason = f"{self.difference(row, picked)} compared with {picked.name}"
             if row in level:
-                what = "FLOPs" if row.by_flops else "time"
-                row.reason += f": no sure gain for {row.costs / picked.costs:.1f} × the {what} of a prediction"
+                row.reason += f": no sure gain for {row.costs / picked.costs:.1f} × the {row.costs_are} of a prediction"
             elif row.score > picked.score:
                 row.reason += ": so few samples are not sure of that, and the other is named first"
         return picked
 
-    def dearer(self, picked: Row) -> list[str]:
-        """Return what candidates that take longer would bring, a line each."""
-        if not len(picked.right):
-            return []
-        found = [
-            row for row in self.rows if row.seen and len(row.right) and row.latency_seconds > picked.latency_seconds
-        ]
-        return [
-            f"{row.name}: {100 * gain:+.1f} points at {row.latency_seconds / picked.latency_seconds:.1f} × "
-            "the time of a prediction"
-            for row in sorted(found, key=lambda row: row.latency_seconds)
-            if (gain := self.difference(row, picked).gain) > 0
-        ]
+    def second(self, picked: Row, is_other: Callable[[str], bool]) -> Row | None:
+        """Return the best of those that may be as good as the picked one, at other costs; None without any.
+
+        Args:
+            picked: What `choose` returned.
+            is_other: Whether a candidate can be searched together with that one.
+        """
+        seconds = (self._until - CLOCK.now()) / (PASSES * self._samples)
+        found = list[Row]()
+        for row in self._last:
+            if row is picked or not is_other(row.name) or self.difference(picked, row).is_real:
+                continue
+            ratio = row.costs / picked.costs
+            if max(ratio, 1 / ratio) >= APART and row.seconds_per_sample + picked.seconds_per_sample <= seconds:
+                found.append(row)
+        return max(found, key=lambda row: (row.score, -row.costs), default=None)
 
 
-def table(halving: Halving, picked: Row) -> list[Mapping[str, object]]:
-    """Return the candidates as a run's folder keeps them."""
+def table(halving: Halving, picked: Row, second: Row | None = None) -> list[Mapping[str, object]]:
+    """Return the candidates as a run's folder keeps them, each compared with the picked one; `second` is searched too.
+
+    Those are on the front of which no other has a better score, on the samples that both have seen, and costs less.
+    """
+    scored = [row for row in halving.rows if row.seen and len(row.right)]
+    gains = {row.name: halving.difference(row, picked) for row in scored if len(picked.right)}
+
+    def is_dominated(row: Row) -> bool:
+        gain, costs = gains[row.name].gain, row.costs
+        others = ((gains[one.name].gain, one.costs) for one in scored)
+        return any(g >= gain and c <= costs and (g, c) != (gain, costs) for g, c in others)
+
     rows = list[Mapping[str, object]]()
     for row in halving.rows:
-        is_scored = bool(row.seen) and len(row.right) > 0
-        low, high = halving.interval(row) if is_scored else (None, None)
-        last = row.seen[-1] if row.seen else None
+        last, found = row.seen[-1] if row.seen else None, gains.get(row.name)
+        low, high = halving.interval(row) if row in scored else (None, None)
         rows.append(
             {
                 "candidate": row.name,
                 "chosen": row is picked,
-                "accuracy": row.score if is_scored else None,
+                "searched": row in (picked, second),
+                "accuracy": row.score if row in scored else None,
                 "low": low,
                 "high": high,
                 "samples": len(row.right),
                 "latency_seconds": row.latency_seconds if last else None,
                 "bytes": last.bytes if last else None,
                 "peak_bytes": max(one.peak_bytes for one in row.seen) if last else None,
-                "reason": row.reason,
+                "gain": found and found.gain,
+                "gain_low": found and found.low,
+                "gain_high": found and found.high,
+                "costs": row.costs_are,
+                "relative_costs": found and row.costs / picked.costs,
+                "on_front": found is not None and not is_dominated(row),
+                "reason": "" if row is second else row.reason,
             }
         )
     return rows

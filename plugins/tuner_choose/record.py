@@ -1,6 +1,7 @@
 """What a run's model was chosen from, in the run's folder."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,15 @@ from tuner.printable import printable
 from tuner.results.folder import CANDIDATES
 from tuner.units import format_bytes, format_seconds
 from tuner.untrusted import inside, read_json, reason_of
+from tuner_choose.scores import Difference
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tuner.results.run import Run
+
 FORMAT = 1
+LOCAL = "local_accuracy"
 TITLES = ("model", "local accuracy", "a prediction", "weights", "memory", "samples")
 
 
@@ -40,24 +45,26 @@ def read(folder: Path) -> dict[str, Any] | None:
     return None if record is None else {key: value for key, value in record.items() if key != "format"}
 
 
-def lines(folder: Path) -> "Iterator[Table | str]":
-    """Yield the table of a run's candidates, for people, and what dearer ones would bring; nothing without any."""
+def lines(run: "Run") -> "Iterator[Table | str]":
+    """Yield the table of a run's candidates, for people, their front, and what each size that was searched came to.
+
+    Nothing without any.
+    """
     from tuner.cli.text.screen import table_of
 
-    record = record_of(folder)
+    record, file = record_of(run.folder), run.folder / CANDIDATES
     if record is None:
         return
     try:
         found = record["candidates"]
         rows, seconds = [_row(row, record["unit"]) for row in found], format_seconds(record["seconds"])
-        left = list(map(printable, left_lines(found)))
-        dearer = [printable(str(line)) for line in record["dearer"]]
+        more = [*left_lines(found), *second_lines(found), *_front_lines(found), *_searched(run, record)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{folder / CANDIDATES} cannot be read ({error}): begin the run anew") from None
+        raise RunError(f"{file} cannot be read ({error}): begin the run anew") from None
     scored = "of each, a last layer alone was fitted, and each sample scored by a fit without it"
     yield f"the model was chosen from {len(rows)} candidates in {seconds}: {scored}"
     yield table_of(TITLES, rows)
-    yield from (*left, *dearer)
+    yield from map(printable, more)
 
 
 def left_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -70,6 +77,43 @@ def left_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
         f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not chosen: {reason}"
         for reason, names in reasons.items()
     ]
+
+
+def second_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return which candidate is searched next to the chosen one, and why; nothing where none is."""
+    return [
+        f"{row['candidate']} is searched too, as the same network may be as good: {_difference(row)}"
+        for row in found
+        if row.get("searched") and not row["chosen"]
+    ]
+
+
+def _front_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the front of the candidates by score and costs of a prediction, from the cheapest on."""
+    front = sorted((row for row in found if row.get("on_front")), key=lambda row: float(row["relative_costs"]))
+    if len(front) > 1:
+        chosen = next(row["candidate"] for row in found if row.get("chosen"))
+        yield f"front of the candidates, compared with {chosen}:"
+        yield from (f"  {row['candidate']}: {_difference(row)}" for row in front if not row["chosen"])
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    gain = Difference(*(float(row[key]) for key in ("gain", "gain_low", "gain_high")))
+    return f"{gain} at {float(row['relative_costs']):.1f} × the {row['costs']} of a prediction"
+
+
+def _searched(run: "Run", record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the best member of the front for each size, where several were searched."""
+    best, own = dict[int, tuple[float, int]](), run.info.model.side
+    for record_of_trial in (run.record(trial) for trial in run.front if record.get("sizes")):
+        if record_of_trial.plan is not None and (score := record_of_trial.values.get(LOCAL)) is not None:
+            size = record_of_trial.plan.size or own
+            best[size] = max(best.get(size, (-math.inf, 0)), (score, record_of_trial.trial))
+    parts = [
+        f"at {size} px {run.objective(LOCAL).text(score)} (trial {trial})" for size, (score, trial) in best.items()
+    ]
+    if parts:
+        yield f"searched, best {run.objective(LOCAL).title}: {', '.join(parts)}"
 
 
 def _row(row: dict[str, Any], unit: str) -> list[str]:

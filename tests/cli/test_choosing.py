@@ -1,6 +1,10 @@
-"""`tuner run` with several models chooses one of them, keeps what it chose from, and does not choose again."""
+"""`tuner run` with several models chooses one of them, keeps what it chose from, and does not choose again.
+
+Two sizes of one network that cannot be told apart are searched together.
+"""
 
 import json
+import re
 import socket
 from pathlib import Path
 from unittest.mock import ANY
@@ -27,20 +31,20 @@ def never(*_: object) -> None:
 @pytest.fixture
 def run(tmp_path: Path, tune: Cli, task: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run of one trial that chose among two sizes and a network that there is not."""
-    models = [word for text in (f"{BUILD}@32", f"{BUILD}@256", "net.py:none") for word in ("--model", text)]
+    models = [word for text in (f"{BUILD}@32", f"{BUILD}@96", "net.py:none") for word in ("--model", text)]
     with MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         with MonkeyPatch.context() as killed:
             killed.setattr(Choice, "made", never)
             with pytest.raises(AssertionError):
-                tune(task, *models, "--trials", "1", "--time", "60m")
-        assert tune(task, *models, "--trials", "1", "--time", "60m", "--resume")[0] == 0
+                tune(task, *models, "--trials", "1", "--deterministic")
+        assert tune(task, *models, "--trials", "1", "--deterministic", "--resume")[0] == 0
     shown = capsys.readouterr().out
     assert shown == "" or "net.py" in shown
     return tmp_path / "run"
 
 
-def test_the_first_of_equals_is_searched_and_a_broken_one_is_said_and_resuming_reads_the_choice(
+def test_two_sizes_as_good_are_searched_and_a_broken_one_is_said_and_resuming_reads_the_choice(
     run: Path,
     task: Path,
     tune: Cli,
@@ -49,36 +53,46 @@ def test_the_first_of_equals_is_searched_and_a_broken_one_is_said_and_resuming_r
     capsys: pytest.CaptureFixture[str],
     monkeypatch: MonkeyPatch,
 ) -> None:
-    chosen = f"{BUILD}@32"
+    chosen, larger = f"{BUILD}@32", f"{BUILD}@96"
     record = json.loads((run / "candidates.json").read_text())
     rows = {row["candidate"]: row for row in record["candidates"]}
-    assert record["chosen"] == chosen
-    assert rows[f"{BUILD}@32"]["chosen"]
-    assert all(rows[f"{BUILD}@{size}"]["latency_seconds"] > 0 for size in (32, 256))
-    assert "+0.0 points" in rows[f"{BUILD}@256"]["reason"]
+    assert (record["chosen"], record["sizes"]) == (chosen, [32, 96])
+    assert rows[chosen]["chosen"]
+    assert rows[larger]["searched"]
+    assert (rows[larger]["gain"], rows[chosen]["on_front"]) == (0.0, True)
+    assert all(rows[name]["latency_seconds"] > 0 for name in (chosen, larger))
+    assert (rows[larger]["costs"], rows[larger]["relative_costs"] > 5) == ("FLOPs", True)
     assert "no 'none'" in rows["net.py:none"]["reason"]
     assert Run.open(run).info.config.task == f"{task}#{chosen}"
     assert call(["show", str(run)]) == 0
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     assert f"→ {chosen}" in text
     assert "net.py:none was not chosen" in text
+    assert f"{larger} is searched too, as the same network may be as good: +0.0 points" in text
     assert call(["show", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["candidates"]["chosen"] == chosen
+    assert json.loads(capsys.readouterr().out)["candidates"]["sizes"] == [32, 96]
     monkeypatch.setattr(Choice, "__init__", never)
     monkeypatch.chdir(tmp_path)
-    again = ["--model", f"{BUILD}@256", "--model", f"{BUILD}@32", "--trials", "2", "--resume"]
+    again = ["--model", larger, "--model", chosen, "--trials", "3", "--deterministic", "--resume"]
     assert tune(task, *again)[0] == 0
-    assert len(Run.open(run).records) == 2
-    code, line = tune(task, "--model", f"{BUILD}@256", "--model", f"{BUILD}@48", "--trials", "2", "--resume")
+    trials = {record.plan.model.side: record.trial for record in Run.open(run).records if record.plan}
+    assert set(trials) == {32, 96}
+    assert call(["show", str(run)]) == 0
+    assert "searched, best local accuracy: at " in capsys.readouterr().out
+    code, line = tune(task, "--model", larger, "--model", f"{BUILD}@48", "--trials", "2", "--resume")
     assert code
     assert f"was begun with the model {chosen}" in line
     assert call(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
     assert f"{chosen}, chosen from 3 candidates" in (tmp_path / "report.html").read_text()
-    assert call(["export", str(run), str(tmp_path / "bundle")]) == 0
-    assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())["input"]["size"] == 32
-    task.write_text(task.read_text().replace("factory", f'candidates = ["{BUILD}@256", "{BUILD}@32"]\n        factory'))
+    assert call(["export", str(run), str(tmp_path / "bundle"), "--pick", str(trials[96])]) == 0
+    assert json.loads((tmp_path / "bundle" / "bundle.json").read_text())["input"]["size"] == 96
+    capsys.readouterr()
+    watched = ("--samples", str(tmp_path / "local" / "val"), "--once", "--json")
+    assert call(["watch", str(tmp_path / "bundle"), *watched]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["predicted"] == 6
+    task.write_text(task.read_text().replace("factory", f'candidates = ["{chosen}", "{larger}"]\n        factory'))
     assert cli("apply", tmp_path / "bundle", task, tmp_path / "again") == (0, ANY)
-    assert json.loads((tmp_path / "again" / "bundle.json").read_text())["input"]["size"] == 32
+    assert json.loads((tmp_path / "again" / "bundle.json").read_text())["input"]["size"] == 96
 
 
 def test_one_model_costs_no_pass_and_takes_the_place_of_the_tasks(
@@ -101,7 +115,13 @@ def test_one_model_costs_no_pass_and_takes_the_place_of_the_tasks(
     assert "workers of a study share one model" in line
     task.write_text(text)
     assert call(["run", str(task), "--model", "net.py:build@32", "--dry-run"]) == 0
-    capsys.readouterr()
+    assert "candidates" not in capsys.readouterr().out
+    task.write_text(text.replace('factory = "net.py:build"', 'candidates = ["alexnet", "net.py:build@32", "net.onnx"]'))
+    assert call(["run", str(task), "--time", "60m", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "candidates for the model: alexnet, net.py:build@32, net.onnx" in shown
+    assert re.search(r"in at most 1[12]m ", shown)  # a fifth of what is left
+    assert not (tmp_path / "runs").exists()
 
 
 def test_models_are_listed_without_a_network(

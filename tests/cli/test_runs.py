@@ -20,7 +20,7 @@ RUN_KEYS = {
 CUT_KEYS = {"blocks", "of", "tried", "trial", "local_accuracy", "global_accuracy", "seconds", "reason", "exits"}
 DRY_RUN_KEYS = [
     *("schema", "task", "space", "limits", "strategies", "objectives", "knobs"),
-    *("fill_seconds", "fill_samples", "depths", "notes"),
+    *("fill_seconds", "fill_samples", "depths", "notes", "candidates", "choosing_seconds"),
 ]
 DEPTH_KEYS = ["trainable", "sentence", "train_seconds", "spend_seconds", "peak_bytes", "storage_bytes", "over"]
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 from tuner.commands.bundles.export import export
 from tuner.commands.tune.run import run
+from tuner.commands.tune.setup import further_sizes
 from tuner.errors import KnobError, TunerError
 from tuner.plan.text import describe
 from tuner.plugin.core import load_task
@@ -113,6 +114,12 @@ def test_a_smaller_input_costs_less_and_is_what_the_bundle_takes(found: Run, fol
     answers = [answer.label for answer in Personaliser(Bundle.open(out)).predict([*photos])]
     right = sum(answer == photo.parent.name for answer, photo in zip(answers, photos, strict=True))
     assert right / len(photos) == pytest.approx(content["scores"]["from_pixels"]["local_accuracy"])
+
+
+def test_sizes_that_the_search_space_lists_take_the_place_of_the_shares() -> None:
+    assert further_sizes([Resolution()], 160) == [128, 96]
+    assert further_sizes([Resolution()], 160, {"resolution.pixels": (160, 224, 64), "freeze.size": 3}) == [224, 64]
+    assert further_sizes([Resolution()], 160, {"resolution.pixels": 80}) == [80]
 
 
 def test_a_network_of_one_size_is_refused_with_the_reason(folder: Path, own_cache: Path) -> None:

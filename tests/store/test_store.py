@@ -4,6 +4,7 @@ import json
 import os
 import struct
 import zlib
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_the_file_that_saves_least_time_per_byte_goes_first_and_kept_ones_never(
     assert [file.key.cut for file in store.list() if file.key] == ["c"]
     assert not store.room(10_000)
     assert len(store.list()) == 1
+
+
+def test_what_this_run_does_not_use_goes_before_what_it_does(tmp_path: Path) -> None:
+    earlier = Store(tmp_path)
+    fill(earlier, "used again", 10, 0.02)
+    fill(earlier, "of another size", 10, 0.03)
+    store = Store(tmp_path)
+    fill(store, "own", 10, 0.01)
+    store.file(key("used again"))
+    elsewhere = copy(store)  # as a process that it is sent to opens it
+    for each in (store, elsewhere):
+        assert [file.key.cut for file in each.list() if file.key] == ["of another size", "own", "used again"]
 
 
 def test_among_equals_the_one_not_used_for_longest_goes_first(tmp_path: Path) -> None:

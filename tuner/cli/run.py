@@ -1,6 +1,7 @@
 """The command that tunes, and its text."""
 
 import shlex
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, fields, replace
 from importlib.util import find_spec
@@ -104,6 +105,7 @@ def format_dry_run(preview: "DryRun") -> str:
     """Return a dry run for people."""
     lines = [
         *map(printable, preview.notes),
+        *_choosing(preview),
         f"{preview.task} · space {preview.space} · strategies {', '.join(preview.strategies)}",
         f"objectives: {', '.join(preview.objectives)}",
         (
@@ -120,6 +122,18 @@ def format_dry_run(preview: "DryRun") -> str:
             f"{format_bytes(depth.peak_bytes):>11}  {format_bytes(depth.storage_bytes):>7}  {fits}"
         )
     return "\n".join([*lines, "knobs that are searched:", *(f"  {knob}" for knob in preview.knobs.values())])
+
+
+def _choosing(preview: "DryRun") -> Iterator[str]:
+    """Yield what a run does first where there are several candidates for the model."""
+    if preview.candidates:
+        seconds = preview.choosing_seconds
+        within = "" if seconds is None else f", in at most {format_seconds(seconds)}"
+        yield f"candidates for the model: {printable(', '.join(preview.candidates))}"
+        yield (
+            f"a run compares them by a pass of each over your samples{within}, and then searches one network, at one "
+            "size or two; below is the first candidate that can be used"
+        )
 
 
 def continue_command(task: str, request: RunRequest, folder: Path | None, *, as_json: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -70,19 +71,20 @@ class Store:
         StoreError: Another process is deleting from the store, see `alone`.
     """
 
-    def __init__(self, folder: Path, cap_bytes: int | None = None) -> None:
+    def __init__(self, folder: Path, cap_bytes: int | None = None, opened: float | None = None) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(exist_ok=True, mode=0o700)
         self.folder = folder
         self.cap_bytes = cap_bytes
+        self._opened = time.time() if opened is None else opened
         self.in_use: set[Path] = set()
         self.lock, self._usage = store_lock(folder), Usage(folder)
         if not self.room(0):
             raise StoreFull(f"{folder} cannot be reduced to {cap_bytes} bytes: give more --storage")
 
-    def __reduce__(self) -> tuple[type["Store"], tuple[Path, int | None]]:
-        """Pickle the folder and the cap, and open the store anew elsewhere."""
-        return Store, (self.folder, self.cap_bytes)
+    def __reduce__(self) -> tuple[type["Store"], tuple[Path, int | None, float]]:
+        """Pickle the folder, the cap, and since when it is used, and open the store anew elsewhere."""
+        return Store, (self.folder, self.cap_bytes, self._opened)
 
     @property
     def nbytes(self) -> int:
@@ -107,9 +109,13 @@ class Store:
         return self.folder / key.digest()[:_NAME_DIGITS]
 
     def list(self) -> Sequence[StoredFile]:
-        """Return every record file, in the order of eviction."""
+        """Return every record file, in the order of eviction: those not used since the store was opened come first."""
         files = [_describe(path) for path in self._folders()]
-        return sorted(files, key=lambda file: (file.seconds_per_byte, file.last_used, file.path))
+        # so go the features of networks and sizes that an earlier run tried, and this one left
+        return sorted(
+            files,
+            key=lambda file: (file.last_used >= self._opened, file.seconds_per_byte, file.last_used, file.path),
+        )
 
     def close(self) -> None:
         """Let others delete from the store: this process does not use it any longer."""
@@ -132,7 +138,7 @@ class Store:
             return _evict(path)
 
     def room(self, bytes_needed: int, keep: Collection[Path] = ()) -> bool:
-        """Evict whole files, the one that saves least time per byte first, until so many bytes fit under the cap.
+        """Evict whole files, in the order of `list`, until so many bytes fit under the cap.
 
         What exits begin with goes last, the oldest first. Folders to `keep` are not evicted, as those in `in_use`.
 

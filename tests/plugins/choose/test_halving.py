@@ -77,6 +77,17 @@ def test_the_better_one_wins_though_it_takes_longer() -> None:
     assert rows["good"]["low"] < rows["good"]["accuracy"] <= rows["good"]["high"]  # type: ignore[operator]
 
 
+def test_one_that_was_left_early_is_compared_by_fits_of_as_many_samples() -> None:
+    names = ("picked", "level", "worse", "bad")
+    choice = halving(dict(zip(names, (0.5, 0.5, 9.0, 9.0), strict=True)), dict.fromkeys(names, 1.0), [])
+    picked = choice.choose()
+    few, many = picked.earlier[SAMPLES // 4], picked.right[: SAMPLES // 4]
+    assert few.mean() < many.mean()  # the fit that has seen all samples answers these better
+    worse = next(row for row in table(choice, picked) if row["candidate"] == "worse")
+    assert worse["gain"] == pytest.approx(choice.rows[2].score - few.mean())
+    assert str(worse["reason"]).startswith(f"{100 * float(str(worse['gain'])):+.1f} points")
+
+
 def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_says_so() -> None:
     seen = list[tuple[str, int]]()
     choice = halving({"dear": 0.40, "cheap": 0.40}, {"dear": 2.0, "cheap": 1.0}, seen)
@@ -86,6 +97,21 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_
     assert picked.name == "cheap"
     assert "no sure gain for 2.0 × the time of a prediction" in dear.reason
     assert choice.difference(dear, picked).gain >= 0
+    assert choice.second(picked, lambda _: False) is None
+    assert choice.second(picked, lambda _: True) is dear
+    rows = table(choice, picked, dear)
+    assert [(row["candidate"], row["searched"], row["reason"]) for row in rows] == [
+        (n, True, "") for n in ("dear", "cheap")
+    ]
+    assert [row["on_front"] for row in rows] == [False, True]  # it is as good, and takes longer
+
+
+@pytest.mark.parametrize(("noise", "latency"), [(9.0, 3.0), (0.40, 1.4)])
+def test_neither_a_worse_one_nor_one_at_like_costs_is_searched_too(noise: float, latency: float) -> None:
+    choice = halving({"picked": 0.40, "other": noise}, {"picked": 1.0, "other": latency}, [])
+    picked = choice.choose()
+    assert picked.name == "picked"
+    assert choice.second(picked, lambda _: True) is None
 
 
 def test_the_first_stays_to_be_compared_while_it_is_not_surely_worse() -> None:
@@ -117,7 +143,11 @@ def test_a_better_one_that_the_time_does_not_allow_to_train_is_left_and_what_it_
     picked = choice.choose()
     assert picked.name == "cheap"
     assert "longer than is left of --time" in choice.rows[1].reason
-    assert ["2.5 × the time of a prediction" in line for line in choice.dearer(picked)] == [True]
+    dear = table(choice, picked)[1]
+    assert dear["on_front"]
+    assert dear["relative_costs"] == 2.5
+    assert dear["gain"] > 0  # type: ignore[operator]
+    assert choice.second(picked, lambda _: True) is None  # there is no time to train it
 
 
 def test_where_the_time_is_over_before_any_is_seen_the_first_usable_one_is_taken() -> None:
@@ -128,8 +158,8 @@ def test_where_the_time_is_over_before_any_is_seen_the_first_usable_one_is_taken
     choice = Halving(names, look, total=SAMPLES, classes=CLASSES, outputs=CLASSES, targets=SINGLE_LABEL)
     picked = choice.choose()
     assert picked.name == "first"
-    assert choice.dearer(picked) == []
     rows = table(choice, picked)
+    assert not any(row["on_front"] for row in rows)
     assert [row["chosen"] for row in rows] == [False, True, False]
     assert "give more with --time" in str(rows[2]["reason"])
 

@@ -47,7 +47,7 @@ def print_run(
     """
     print_screen(run, console, whole=whole, artifacts=artifacts)
     if (point := offered(CANDIDATES).get("lines")) is not None:
-        for part in point.load()(run.folder):
+        for part in point.load()(run):
             print_text(console, part) if isinstance(part, str) else console.print(part)
     if details:
         console.print()

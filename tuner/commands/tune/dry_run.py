@@ -67,6 +67,8 @@ class DryRun:
         fill_samples: Number of samples that are not stored yet.
         depths: Estimates, ascending by number of trained blocks.
         notes: What a person should know of the task's files.
+        candidates: Those for the model, where there are several; everything else is of the first that can be used.
+        choosing_seconds: In which one of them is chosen at most; None without any, or without a limit.
     """
 
     task: str
@@ -79,6 +81,8 @@ class DryRun:
     fill_samples: int
     depths: tuple[Depth, ...]
     notes: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    choosing_seconds: float | None = None
 
 
 def dry_run(task: str, asked: RunRequest, *, started: float | None = None, listener: Listener | None = None) -> DryRun:
@@ -91,8 +95,12 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
     setup, phase = RunSetup(asked, started, LOOKING_SECONDS), (listener or Listener()).phase  # less is refused by a run
     setup.install()
     setup.choose()
-    if asked.models and (point := offered(CANDIDATES).get("first")) is not None:
-        task = point.load()(task, asked.models)
+    candidates, seconds = tuple[str, ...](), setup.limits.time_seconds
+    choosing: float | None = None
+    if (point := offered(CANDIDATES).get("first")) is not None:
+        task, candidates, share = point.load()(task, asked.models)
+        if candidates and seconds is not None:
+            choosing = share * max(0.0, seconds - (CLOCK.now() - setup.started))
     space, limits, end, measuring = setup.space, setup.limits, setup.end, setup.backends[0]
     opening = open_remote(
         setup.host, task, [measuring], kill_at=end, memory_bytes=limits.memory_bytes, many_jobs=True, adapt=untrained
@@ -114,9 +122,8 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
         plans = [with_folds(plan, setup.folds) for plan in plans]
         cached = [plan for plan in plans if plan.cached]
         missing = _missing_samples(session, cached, Path(asked.store or cache_folder() / "store"))
-    seconds = limits.time_seconds
     spent = CLOCK.now() - setup.started  # a run, too, loads libraries, task and model before its first trial
-    left = None if seconds is None else max(0.0, seconds - spent - CLOSING_SECONDS)
+    left = None if seconds is None else max(0.0, seconds - spent - CLOSING_SECONDS - (choosing or 0.0))
     return DryRun(
         task=info.name,
         space=space.name,
@@ -130,6 +137,8 @@ def dry_run(task: str, asked: RunRequest, *, started: float | None = None, liste
         fill_samples=missing,
         depths=tuple(_estimated(plan, rates, missing, limits, left) for plan in plans),
         notes=notes,
+        candidates=tuple(candidates),
+        choosing_seconds=choosing,
     )
 
 

@@ -1,12 +1,14 @@
 """What a run and its preview begin with: options, search space and plugins, checked before the task is opened."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from tuner.awake import CLOCK
 from tuner.control_group import memory_limit
 from tuner.errors import PluginError, UsageError
+from tuner.plan.parts import Stage
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
 from tuner.plugin.core import build_host, with_given
@@ -109,7 +111,7 @@ class RunSetup:
         Where plans may ask for another size of the input, the model is looked at with these first.
         """
         strategies = with_given(self.strategies, session.task.given)
-        if sizes := further_sizes(strategies, session.task.input.size or 0):
+        if sizes := further_sizes(strategies, session.task.input.size or 0, self.space.knobs):
             session.sized(sizes)
         return strategies, check_knobs(self.space, strategies, session.model, session.task.info)
 
@@ -121,8 +123,12 @@ class RunSetup:
         return with_sizes(rates, session, name, taken, measure=measure, within=SIZE_SHARE * within) if taken else rates
 
 
-def further_sizes(strategies: Iterable[Strategy[Any]], own: int) -> list[int]:
+def further_sizes(
+    strategies: Iterable[Strategy[Any]], own: int, wanted: Mapping[str, Wanted] = MappingProxyType({})
+) -> list[int]:
     """Return the sizes of the input, other than the task's own, that plans may ask for, the largest first.
+
+    Those that a search space wants of a strategy that decides the size take the place of the strategy's.
 
     Raises:
         PluginError: A strategy raised an exception.
@@ -131,12 +137,21 @@ def further_sizes(strategies: Iterable[Strategy[Any]], own: int) -> list[int]:
     for strategy in strategies:
         try:
             with limited(CALL_SECONDS):
-                found.update(map(int, strategy.sizes(own)))
+                found.update(_wanted_sizes(strategy, wanted) or map(int, strategy.sizes(own)))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise PluginError(f"strategy {strategy.name!r}: sizes {fault(error)}") from error
     return sorted(found - {own}, reverse=True)
+
+
+def _wanted_sizes(strategy: Strategy[Any], wanted: Mapping[str, Wanted]) -> list[int]:
+    """Return the sizes that a search space lists for a strategy that decides the size; none for others."""
+    if strategy.stage is not Stage.SIZE:
+        return []
+    named = (value for name, value in wanted.items() if name.partition(".")[0] == strategy.name)
+    values = (one for value in named for one in (value if isinstance(value, tuple) else (value,)))
+    return [one for one in values if type(one) is int and one > 0]
 
 
 def check_study(host: Host, asked: RunRequest) -> str:
