@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
-from tuner.backends.lowering import Completing, Evolving
+from tuner.backends.lowering import Completing, Evolving, Solver, SolverInputs
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.open.load import OpenModel, load
@@ -29,11 +30,13 @@ from tuner.backends.torch.trial.edits.completed import complete, training_sample
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
+from tuner.backends.torch.trial.edits.summed import domains_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
+from tuner.plugin.ridge import LinearHead, SummedHead
 from tuner.training.epoch import EpochLoop
 from tuner_testing.models.made_up import TRAIN, made_up_task
 
@@ -129,6 +132,24 @@ class LoweredTail:
             samples = training_samples(self._task.targets, self.tail, self.plan, self._inputs)
             steps.finish(samples)
         return here
+
+    def solved(self, kind: str) -> tuple[LinearHead, LinearHead]:
+        """Return the head that a trial solves for, and that of `solve(sums)` for the same samples, half of them local.
+
+        `kind` is that of the edit.
+        """
+        solver = next(module for module in self.tail.modules() if isinstance(module, Solver))
+        solve, given = solver.solve, _head_of(solver)
+        plan = replace(self.plan, data=replace(self.plan.data, weight=2.0))
+        mixed = replace(self._inputs, local_rows=TRAIN // 2)
+        steps = SolvedSteps(TailTraining(self._task, plan, self.tail, mixed, self._seed, self._extensions))
+        with patch.object(solver, "solve", side_effect=solve) as called:
+            steps.step(np.arange(TRAIN), 0.0)
+            steps.end_epoch()
+        seen: SolverInputs = called.call_args.args[0]
+        settings = next(dict(edit.settings) for edit in plan.shape if edit.kind == kind)
+        how = SummedHead(self._extensions.solvers[kind], given, settings, seen.targets, seen.known_weight)
+        return _head_of(solver), how.head(*domains_of(seen, len(given.bias)))
 
     def finish(self) -> nn.Module:
         """Return what is scored and exported."""
@@ -280,6 +301,12 @@ class Changing(nn.Sequential, Evolving):
 def changing(tail: Any, _settings: Mapping[str, Any]) -> nn.Module:
     """Put the tail inside a module that changes while it trains, and has names of its own."""
     return Changing(tail.module)
+
+
+def _head_of(solver: Solver) -> LinearHead:
+    """Return the weights of a solver's layer as they are now."""
+    weight, bias = (value.detach().double().numpy().copy() for value in (solver.layer.weight, solver.layer.bias))
+    return LinearHead(weight.reshape(len(bias), -1), bias)
 
 
 def _opened() -> OpenModel:
