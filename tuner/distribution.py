@@ -14,6 +14,8 @@ NAME = "device-tuner"
 PLUGINS = "tuner"
 #: Group of the entry points of a plugin that chooses a task's model from candidates.
 CANDIDATES = "tuner.candidates"
+#: Group of the entry points of a plugin that realises what other plugins solve for from sums.
+SOLVED_HEADS = "tuner.solved_heads"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
 #: Environment variable that lets models be fetched which a task names, and what it may say; ``--fetch`` sets it for one

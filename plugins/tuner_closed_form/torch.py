@@ -1,19 +1,72 @@
 """The solver of the last layer, next to PyTorch's modules."""
 
-from tuner.backends.torch.trial.edits.summed import SolvedHead, domains_of
-from tuner.plugin import SolverInputs, Tail
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tuner.plugin import Solver, SolverInputs, Tail, UnsupportedError
 from tuner.plugin.ridge import (
+    MOST_FEATURES,
     PENALTIES,
     Domain,
+    HeadSolver,
     LinearHead,
     Spectrum,
     UnionSettings,
     both_rows,
     chosen,
+    coded,
     left_out,
     regression_head,
+    step_of,
     union_head,
 )
+from tuner_closed_form.sums import SummedHead
+
+
+class SolvedHead(nn.Module, Solver):
+    """The tail as it is given, whose last layer a subclass solves for.
+
+    Args:
+        tail: The tail; its head must be linear.
+
+    Attributes:
+        given: The head before it is solved for.
+
+    Raises:
+        UnsupportedError: The head is no linear layer with a bias, or has too many features.
+    """
+
+    def __init__(self, tail: Tail) -> None:
+        super().__init__()
+        self.inner = tail.module
+        self.__dict__["layer"] = tail.head  # as an attribute it would be a module once more, and saved twice
+        layer = tail.head
+        if not isinstance(layer, nn.Linear | nn.Conv2d) or layer.bias is None:
+            raise UnsupportedError(f"a head in closed form is a linear layer with a bias, not {type(layer).__name__}")
+        weight, bias = layer.weight, layer.bias
+        matrix = weight.detach().flatten(1)
+        if matrix.shape[1] > MOST_FEATURES:
+            raise UnsupportedError(
+                f"a head in closed form takes at most {MOST_FEATURES} features, but this model's head takes "
+                f"{matrix.shape[1]}"
+            )
+        for value in tail.module.parameters():
+            value.requires_grad_(value is weight or value is bias)
+        self.given = LinearHead(matrix.double().numpy().copy(), bias.detach().double().numpy().copy())
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        logits: torch.Tensor = self.inner(value)
+        return logits
+
+    def set(self, head: LinearHead) -> None:
+        """Set the weights."""
+        self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))
+        self.layer.bias.copy_(torch.from_numpy(head.bias.astype(np.float32)))
 
 
 class ClosedFormTail(SolvedHead):
@@ -45,6 +98,34 @@ class ClosedFormTail(SolvedHead):
         solved = union_head(self.given, local, known, self.union)
         self.left_out = solved.left_out
         self.set(solved.head)
+
+
+class SummedTail(SolvedHead):
+    """The tail whose head a plugin solves from sums (`tuner_solvers`).
+
+    Args:
+        tail: The tail.
+        settings: Those of the edit.
+        solver: The plugin's function.
+    """
+
+    def __init__(self, tail: Tail, settings: Mapping[str, Any], solver: HeadSolver) -> None:
+        super().__init__(tail)
+        self._settings, self._solver = settings, solver
+
+    def solve(self, samples: SolverInputs) -> None:
+        """Set the head's weights."""
+        how = SummedHead(self._solver, self.given, self._settings, samples.targets, samples.known_weight)
+        self.set(how.head(*domains_of(samples, len(self.given.bias))))
+
+
+def domains_of(samples: SolverInputs, outputs: int) -> tuple[Domain, Domain]:
+    """Return the local samples, and the others, as codes of their features."""
+    step = step_of(samples.features)
+    empty = Domain.empty(samples.features.shape[1], outputs, step, samples.targets)
+    codes, masks = coded(samples.features, step), (samples.is_local, ~samples.is_local)
+    local, known = (empty.added(codes[rows], samples.labels[rows]) for rows in masks)
+    return local, known
 
 
 def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weight: float = 1.0) -> float:

@@ -10,7 +10,7 @@ import pytest
 
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.ridge import Domain, HeadSolver, LinearHead, SummedHead, coded, step_of
+from tuner.plugin.ridge import Domain, HeadSolver, LinearHead, SolverSums, coded, step_of
 from tuner_testing.models.hosting import hosting, offered_by
 from tuner_testing.models.libraries import TENSOR_LIBRARIES, require_light_import
 from tuner_testing.models.settings import Reading, require_read
@@ -120,7 +120,16 @@ class SolverContract:
         solver: HeadSolver = self._extensions.solvers[self.kind]
         given = LinearHead(np.random.default_rng(2).normal(size=(CLASSES, FEATURES)), np.zeros(CLASSES))
         try:
-            return SummedHead(solver, given, settings, known_weight=2.0).head(local, known)
+            head: object = solver(SolverSums.of(local, known, given, settings=settings, known_weight=2.0))
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
             reason = str(error) if isinstance(error, TunerError) else f"{first_line(error)}{place_of(error)}"
             pytest.fail(f"solver {self.kind!r}{case}: it must return a head, but: {reason}")
+        shapes = [np.shape(getattr(head, name, None)) for name in ("weight", "bias")]
+        if not isinstance(head, LinearHead) or shapes != [given.weight.shape, given.bias.shape]:
+            pytest.fail(
+                f"solver {self.kind!r}{case}: it must return a head of weights [{CLASSES}, {FEATURES}] and biases "
+                f"[{CLASSES}], got {type(head).__name__} of {shapes}"
+            )
+        if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
+            pytest.fail(f"solver {self.kind!r}{case}: it must return a head of finite weights, but some are not")
+        return head

@@ -2,7 +2,7 @@
 
 from tuner.ridge.choice import PENALTIES, Spectrum, chosen
 from tuner.ridge.solve import LinearHead, left_out
-from tuner.ridge.solver import HeadSolver, SolverSums, SummedHead
+from tuner.ridge.solver import HeadSolver, SolverSums
 from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, both_rows, gate_head, regression_head, union_head
 
@@ -14,7 +14,6 @@ __all__ = [
     "LinearHead",
     "SolverSums",
     "Spectrum",
-    "SummedHead",
     "Sums",
     "UnionSettings",
     "both_rows",

@@ -2,12 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
-
-from tuner.arrays import Doubles, RowNumbers
-from tuner.errors import TrainingError
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import Sums, one_hot
 from tuner.ridge.union import Domain
@@ -34,6 +30,11 @@ class SolverSums:
     targets: Targets = SINGLE_LABEL
     known_weight: float = 1.0
 
+    @classmethod
+    def of(cls, local: Domain, known: Domain, given: LinearHead, **about: Any) -> Self:
+        """Return what a solver receives of the samples of both domains; `about` has the other attributes."""
+        return cls(_sums(local), _sums(known), given, **about)
+
     @property
     def all(self) -> Sums:
         """Sums of all samples."""
@@ -42,52 +43,6 @@ class SolverSums:
 
 #: Returns the head of some sums; it depends on nothing else, and numpy is enough for it.
 HeadSolver = Callable[[SolverSums], LinearHead]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SummedHead:
-    """How a plugin solves a head: its function, and what it receives next to sums; see `SolverSums`."""
-
-    solve: HeadSolver
-    given: LinearHead
-    settings: Mapping[str, Any]
-    targets: Targets = SINGLE_LABEL
-    known_weight: float = 1.0
-
-    def head(self, local: Domain, known: Domain) -> LinearHead:
-        """Return the head of the samples of both domains.
-
-        Raises:
-            TrainingError: There are no local samples, or what `solve` returns is no head of these features and outputs.
-        """
-        if not len(local):
-            raise TrainingError("a head needs local samples, but there are none: give some")
-        sums = (_sums(local), _sums(known))
-        head: object = self.solve(SolverSums(*sums, self.given, self.settings, self.targets, self.known_weight))
-        shapes = self.given.weight.shape, self.given.bias.shape
-        if not isinstance(head, LinearHead):
-            raise TrainingError(f"solve(sums) must return a LinearHead, got {head!r:.80}")
-        if (np.shape(head.weight), np.shape(head.bias)) != shapes:
-            got = f"{list(np.shape(head.weight))} and {list(np.shape(head.bias))}"
-            raise TrainingError(
-                f"solve(sums) must return weights {list(shapes[0])} and biases {list(shapes[1])}, got {got}"
-            )
-        if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-            raise TrainingError("solve(sums) must return finite weights, but some are not: sums may lack a class")
-        return head
-
-    def left_out(self, local: Domain, known: Domain, folds: RowNumbers) -> Doubles:
-        """Return the logits of the local samples, float64 [n, outputs], each by the head without its fold's samples.
-
-        `folds` has the number of each sample's fold, int64 [n]. Without any other sample the given head answers.
-        """
-        result = np.zeros((len(local), len(self.given.bias)))
-        for number in np.unique(folds):
-            rows = np.flatnonzero(folds == number)
-            rest = local.without(rows)
-            head = self.head(rest, known) if len(rest) else self.given
-            result[rows] = head.scores(local.features[rows])
-        return result
 
 
 def _sums(domain: Domain) -> Sums:

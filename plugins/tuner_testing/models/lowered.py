@@ -30,13 +30,12 @@ from tuner.backends.torch.trial.edits.completed import complete, training_sample
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse, probe_of
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.edits.solved import SolvedSteps
-from tuner.backends.torch.trial.edits.summed import domains_of
 from tuner.backends.torch.trial.inputs import TailInputs
 from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.ridge import LinearHead, SummedHead
+from tuner.plugin.ridge import Domain, LinearHead, SolverSums, coded, step_of
 from tuner.training.epoch import EpochLoop
 from tuner_testing.models.made_up import TRAIN, made_up_task
 
@@ -148,8 +147,11 @@ class LoweredTail:
             steps.end_epoch()
         seen: SolverInputs = called.call_args.args[0]
         settings = next(dict(edit.settings) for edit in plan.shape if edit.kind == kind)
-        how = SummedHead(self._extensions.solvers[kind], given, settings, seen.targets, seen.known_weight)
-        return _head_of(solver), how.head(*domains_of(seen, len(given.bias)))
+        empty = Domain.empty(seen.features.shape[1], len(given.bias), step_of(seen.features), seen.targets)
+        codes = coded(seen.features, empty.step)
+        local, known = (empty.added(codes[rows], seen.labels[rows]) for rows in (seen.is_local, ~seen.is_local))
+        about = {"settings": settings, "targets": seen.targets, "known_weight": seen.known_weight}
+        return _head_of(solver), self._extensions.solvers[kind](SolverSums.of(local, known, given, **about))
 
     def finish(self) -> nn.Module:
         """Return what is scored and exported."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -13,18 +14,17 @@ from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.info import FOLDS, TrainInfo, TrainKind, UnknownInfo
 from tuner.bundle.tensors import open_tensors, read_tensors
-from tuner.errors import BundleError, TrainingError
+from tuner.distribution import SOLVED_HEADS
+from tuner.errors import BundleError, TrainingError, found
 from tuner.ort.unknown import distance_nodes
 from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
-from tuner.ridge.solver import SummedHead
 from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, coded
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.ridge.unknown import Familiar, left_out_distances, threshold
 from tuner.runtime.infer.personaliser import SampleOrFile
 from tuner.runtime.train.base import Batch, Content
 from tuner.runtime.train.files import SOLVED
-from tuner.runtime.train.plugin_head import plugin_head
 from tuner.runtime.train.tail import Trainer
 from tuner.task.partition import fold_numbers
 from tuner.training.epoch import Watch
@@ -50,7 +50,7 @@ class SolvingTrainer(Trainer):
 
     _trainer = "SolvingTrainer"
     _left_out: Callable[[], Doubles]  # logits of the user's samples, each of a head without it
-    _plugin: SummedHead | None = None  # how a plugin solves for the head
+    _plugin: Any = None  # how a plugin solves for the head
 
     def _open(self, info: TrainInfo) -> None:
         self._weights = read_tensors(self.bundle.file(WEIGHTS), info.weights)
@@ -68,7 +68,7 @@ class SolvingTrainer(Trainer):
         self._before, self.earlier = self._new, len(self._own)
         self._left_out = lambda: np.zeros((0, outputs))
         if info.kind == TrainKind.SUMS:
-            self._plugin = plugin_head(self.bundle, info, self.plan, self._file.given)
+            self._plugin = found(SOLVED_HEADS, "sums")(self.bundle, info, self.plan, self._file.given)
 
     def __len__(self) -> int:
         """Return the number of samples that were given to `add`."""
@@ -142,8 +142,7 @@ class SolvingTrainer(Trainer):
         if self._plugin is None:
             solved = union_head(self._file.given, own, self._others, self._file.settings)
             return solved.head, lambda: solved.left_out
-        folds = fold_numbers(own.labels, FOLDS)
-        return self._plugin.head(own, self._others), cache(partial(self._plugin.left_out, own, self._others, folds))
+        return self._plugin.head(own, self._others), cache(partial(self._plugin.left_out, own, self._others))
 
     def _logits(self, features: Floats) -> Floats:
         weight, bias = (self._weights[name] for name in self._names)
