@@ -116,6 +116,7 @@ def test_every_name_in_the_documents_and_docstrings_exists() -> None:
         "tuner.run_html",
         "tuner.run_letters",
         "tuner.run_pages",
+        "tuner.solved_heads",
         "tuner.sources",
         "tuner.without_torch",
     }

@@ -14,7 +14,7 @@ from tuner.cli import options
 
 FIXTURES = ROOT / "tests" / "fixtures"
 RUN, BUNDLE = FIXTURES / "exits" / "run", FIXTURES / "exits" / "bundle"
-DOCUMENT = re.compile(r"document\(\s*\"([\w-]+)\"")
+DOCUMENT = re.compile(r"(?:document\(\s*|SCHEMA = )\"([\w-]+)\"")
 
 
 def test_the_files_are_what_the_code_prints_and_each_is_printed_and_described() -> None:

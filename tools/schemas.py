@@ -28,6 +28,7 @@ from tuner_check.findings import Findings
 from tuner_choose.commands import Listed
 from tuner_describe.description import PlanDescription, TaskDescription
 from tuner_fleet.process import Worker
+from tuner_gallery.index import Entry, Measured
 from tuner_init.prepare import Prepared
 from tuner_instant.runs import Instant, Preview
 from tuner_labels.draft import LabelChange
@@ -245,8 +246,11 @@ DESCRIPTION = keys(
 )
 STORE = keys({"files": each(of(StoreFile)), "int8": keys({"files": WHOLE, "bytes": WHOLE})})
 CHECK = keys({"name": TEXT, "difference": maybe(NUMBER), "tolerance": NUMBER, "values": WHOLE, "holds": FLAG})
+ROW = keys(some_of(Measured, "task", "local_accuracy"), some_of(Measured, "global_accuracy", "points", "seeds"))
+OFFERED = {**some_of(Entry, "adds", "summary", "license", "install", "address"), "measured": each(ROW)}
+FOUND = {**some_of(Entry, "name"), **OFFERED, "installed": TEXT, "index": TEXT}
 
-#: The schemas by the package that prints them.
+#: The schemas by the package that prints or reads them.
 SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
     "tuner": {
         "run-1": RUN,
@@ -267,6 +271,10 @@ SCHEMAS: Mapping[str, Mapping[str, Schema]] = {
     },
     "plugins/tuner_describe": {"describe-1": DESCRIPTION, "model-file-1": keys({})},
     "plugins/tuner_fleet": {"fleet-workers-1": keys({"study": TEXT, "workers": each(of(Worker))})},
+    "plugins/tuner_gallery": {
+        "plugins-index-1": keys({"plugins": each(keys(some_of(Entry, "name"), OFFERED))}),
+        "plugins-search-1": keys({"plugins": each(keys(FOUND))}),
+    },
     "plugins/tuner_init": {"init-1": of(Prepared)},
     "plugins/tuner_instant": {"instant-2": of(Instant), "instant-dry-run-1": of(Preview)},
     "plugins/tuner_labels": {

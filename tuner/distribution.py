@@ -16,6 +16,8 @@ PLUGINS = "tuner"
 CANDIDATES = "tuner.candidates"
 #: Group of the entry points of what writes training steps; their names are those of the files' formats.
 WRITERS = "tuner.step_writers"
+#: Group of the entry points of a plugin that realises what other plugins solve for from sums.
+SOLVED_HEADS = "tuner.solved_heads"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
 #: Environment variable that lets models be fetched which a task names, and what it may say; ``--fetch`` sets it for one

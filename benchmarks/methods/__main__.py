@@ -7,7 +7,8 @@ same batches. It has the same seconds of the processor for the choice of one set
 the learning rate, and then trains on all of the user's samples. What differs is the method, and what its row says.
 
 `--add FILE` puts a stranger's plugin next to fine-tuning, or next to `--methods`. With `--keep FILE` a lane that was
-cut goes on, and several processes may share it. `--page` writes `docs/methods.md` of what the file has.
+cut goes on, and several processes may share it. `--page` writes `docs/methods.md` of what the file has, and the index
+that `tuner plugins search` reads.
 """
 
 import ast
@@ -26,6 +27,7 @@ from benchmarks.alternatives.tasks import ORDINARY, without_tests
 from benchmarks.lib.kept import Kept
 from benchmarks.lib.places import DATA, EXAMPLES
 from benchmarks.lib.report import benchmark_parser, finish
+from benchmarks.methods.gallery import INDEX, index
 from benchmarks.methods.methods import BASELINE, METHODS, Method, added
 from benchmarks.methods.table import PAGE, Cells, page, rows_of
 from benchmarks.papers.growth.continual import PAIRS, another
@@ -116,14 +118,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tasks at a time; one a core by default")
     parser.add_argument("--add", type=Path, metavar="FILE", help="a plugin of one file: a row next to fine-tuning")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="results of this and earlier calls")
-    parser.add_argument("--page", action="store_true", help="measure nothing; write docs/methods.md of what is kept")
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing; write docs/methods.md and the index of what is kept"
+    )
     asked = parser.parse_args()
     os.environ.setdefault("TUNER_DATA", str(DATA.resolve()))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     names = asked.methods or ([BASELINE] if asked.add else [one.name for one in METHODS])
     methods = [*(one for one in METHODS if one.name in {BASELINE, *names}), *([added(asked.add)] if asked.add else [])]
     if asked.page:
-        PAGE.write_text(page(cells_of(asked.keep or TABLE, METHODS, asked.seconds), asked.seconds, list(TASKS)))
+        cells = cells_of(asked.keep or TABLE, METHODS, asked.seconds)
+        PAGE.write_text(page(cells, asked.seconds, list(TASKS)))
+        INDEX.write_text(index(cells, list(TASKS)))
         return
     tasks = [name for name in asked.tasks if name in QUICK or not asked.quick]
     jobs = [(task, seed) for seed in range(1 if asked.quick else asked.seeds) for task in tasks]

@@ -114,7 +114,7 @@ def _trained(plugin: object, folder: Path) -> str:
     from tuner.store.store import Store
     from tuner.task.builtin import digits
     from tuner.task.info import task_info
-    from tuner_testing.hosting import offered_by
+    from tuner_testing.models.hosting import offered_by
 
     task = replace(digits(), model=replace(digits().model, pretrain=None))
     host = build_host()

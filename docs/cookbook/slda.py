@@ -1,11 +1,14 @@
 """SLDA: the means of classes and one shared covariance, shrunk towards the identity, give a linear head.
 
+It is solved from sums of features, so that a bundle solves for it again on the device, without PyTorch.
 Source: Hayes and Kanan, Lifelong machine learning with deep streaming linear discriminant analysis, CVPRW 2020.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tuner import plugin
 
@@ -21,29 +24,16 @@ class Slda(plugin.Strategy[float]):
         return replace(plan, split=plan.model.num_blocks - 1, shape=(*plan.shape, edit))
 
 
-def slda(tail: plugin.Tail, settings: Mapping[str, Any]) -> Any:
-    import torch
-
-    class Head(torch.nn.Sequential, plugin.Solver):
-        layer = tail.head
-
-        def solve(self, samples: plugin.SolverInputs) -> None:
-            x, y, share = (
-                torch.from_numpy(samples.features).double(),
-                torch.as_tensor(samples.labels),
-                settings["shrinkage"],
-            )
-            rows, places = y.unique(return_inverse=True)
-            means = torch.stack([x[y == row].mean(0) for row in rows])
-            spread = (x - means[places]).T @ (x - means[places]) / len(x)
-            shrunk = (1 - share) * spread + share * torch.eye(len(spread)).double()
-            weight = torch.linalg.solve(shrunk, means.T).T
-            self.layer.weight.zero_()
-            self.layer.bias.fill_(-1e4)  # of classes without samples
-            self.layer.weight[rows] = weight.float().reshape(self.layer.weight[rows].shape)
-            self.layer.bias[rows] = (-(weight * means).sum(1) / 2).float()
-
-    return Head(tail.module)
+def slda(sums: plugin.ridge.SolverSums) -> plugin.ridge.LinearHead:
+    squares, totals, share = sums.all.gram[:-1, :-1], sums.all.cross.T, sums.settings["shrinkage"]
+    counts = totals[:, -1:]
+    rows = counts[:, 0] > 0
+    means = totals[rows, :-1] / counts[rows]
+    spread = (squares - means.T @ (counts[rows] * means)) / counts.sum()
+    weight, bias = np.zeros_like(sums.given.weight), np.full(len(rows), -1e4)  # of classes without samples
+    weight[rows] = np.linalg.solve((1 - share) * spread + share * np.eye(len(spread)), means.T).T
+    bias[rows] = -(weight[rows] * means).sum(axis=1) / 2
+    return plugin.ridge.LinearHead(weight, bias)
 
 
 @plugin.hookimpl
@@ -52,5 +42,5 @@ def tuner_strategies() -> Iterable[plugin.Strategy[Any]]:
 
 
 @plugin.hookimpl
-def tuner_lowerings(backend: str) -> Mapping[str, plugin.Lowering]:
-    return {"slda": slda} if backend == "torch" else {}
+def tuner_solvers() -> Mapping[str, plugin.ridge.HeadSolver]:
+    return {"slda": slda}

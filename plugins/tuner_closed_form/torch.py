@@ -1,5 +1,8 @@
 """The solver of the last layer, next to PyTorch's modules."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from tuner.plugin.ridge import (
     MOST_FEATURES,
     PENALTIES,
     Domain,
+    HeadSolver,
     LinearHead,
     Spectrum,
     UnionSettings,
@@ -20,28 +24,30 @@ from tuner.plugin.ridge import (
     step_of,
     union_head,
 )
+from tuner_closed_form.sums import SummedHead
 
 
-class ClosedFormTail(nn.Module, Solver):
-    """The tail as it is given, whose last layer is solved for: by `tuner.ridge.union.union_head`.
+class SolvedHead(nn.Module, Solver):
+    """The tail as it is given, whose last layer a subclass solves for.
 
     Args:
         tail: The tail; its head must be linear.
-        joint: Whether one ridge head scores the classes of both domains, where global samples are mixed in.
+
+    Attributes:
+        given: The head before it is solved for.
 
     Raises:
         UnsupportedError: The head is no linear layer with a bias, or has too many features.
     """
 
-    def __init__(self, tail: Tail, *, joint: bool) -> None:
+    def __init__(self, tail: Tail) -> None:
         super().__init__()
-        self.inner, self._joint = tail.module, joint
+        self.inner = tail.module
         self.__dict__["layer"] = tail.head  # as an attribute it would be a module once more, and saved twice
-        weight, bias = getattr(self.layer, "weight", None), getattr(self.layer, "bias", None)
-        if not isinstance(self.layer, nn.Linear | nn.Conv2d) or weight is None or bias is None:
-            raise UnsupportedError(
-                f"a head in closed form is a linear layer with a bias, not {type(self.layer).__name__}"
-            )
+        layer = tail.head
+        if not isinstance(layer, nn.Linear | nn.Conv2d) or layer.bias is None:
+            raise UnsupportedError(f"a head in closed form is a linear layer with a bias, not {type(layer).__name__}")
+        weight, bias = layer.weight, layer.bias
         matrix = weight.detach().flatten(1)
         if matrix.shape[1] > MOST_FEATURES:
             raise UnsupportedError(
@@ -50,39 +56,76 @@ class ClosedFormTail(nn.Module, Solver):
             )
         for value in tail.module.parameters():
             value.requires_grad_(value is weight or value is bias)
-        self._given = LinearHead(matrix.double().numpy().copy(), bias.detach().double().numpy().copy())
+        self.given = LinearHead(matrix.double().numpy().copy(), bias.detach().double().numpy().copy())
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
         logits: torch.Tensor = self.inner(value)
         return logits
 
+    def set(self, head: LinearHead) -> None:
+        """Set the weights."""
+        self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))
+        self.layer.bias.copy_(torch.from_numpy(head.bias.astype(np.float32)))
+
+
+class ClosedFormTail(SolvedHead):
+    """The tail as it is given, whose last layer is solved for: by `tuner.ridge.union.union_head`.
+
+    Args:
+        tail: The tail; its head must be linear.
+        joint: Whether one ridge head scores the classes of both domains, where global samples are mixed in.
+    """
+
+    def __init__(self, tail: Tail, *, joint: bool) -> None:
+        super().__init__(tail)
+        self._joint = joint
+
     def solve(self, samples: SolverInputs) -> None:
         """Choose by leave-one-out what to solve with, and set the head's weights."""
-        step, outputs, targets = step_of(samples.features), len(self._given.bias), samples.targets
-        empty = Domain.empty(samples.features.shape[1], outputs, step, targets)
-        codes = coded(samples.features, step)
-        local, known = (
-            empty.added(codes[rows], samples.labels[rows]) for rows in (samples.is_local, ~samples.is_local)
-        )
+        local, known = domains_of(samples, len(self.given.bias))
         weight = 1 / samples.known_weight
-        if not targets.has_classes:
-            ridge = regression_ridge(self._given, local, known, weight)
+        if not samples.targets.has_classes:
+            ridge = regression_ridge(self.given, local, known, weight)
             self.notes = (f"a ridge of {ridge:,.0f} samples is best by leave-one-out",)
-            head, self.left_out = regression_head(self._given, local, known, ridge, weight)
-            self._set(head)
+            head, self.left_out = regression_head(self.given, local, known, ridge, weight)
+            self.set(head)
             return
         is_joint = self._joint and len(known) > 0
         settings = UnionSettings(local_weight=weight, scores="joint" if is_joint else "ridge")
         self.union = chosen(local, known, settings)
         self.notes = (f"{self.union.text} is best by leave-one-out",)
-        solved = union_head(self._given, local, known, self.union)
+        solved = union_head(self.given, local, known, self.union)
         self.left_out = solved.left_out
-        self._set(solved.head)
+        self.set(solved.head)
 
-    def _set(self, head: LinearHead) -> None:
-        self.layer.weight.copy_(torch.from_numpy(head.weight.astype(np.float32)).view_as(self.layer.weight))
-        self.layer.bias.copy_(torch.from_numpy(head.bias.astype(np.float32)))
+
+class SummedTail(SolvedHead):
+    """The tail whose head a plugin solves from sums (`tuner_solvers`).
+
+    Args:
+        tail: The tail.
+        settings: Those of the edit.
+        solver: The plugin's function.
+    """
+
+    def __init__(self, tail: Tail, settings: Mapping[str, Any], solver: HeadSolver) -> None:
+        super().__init__(tail)
+        self._settings, self._solver = settings, solver
+
+    def solve(self, samples: SolverInputs) -> None:
+        """Set the head's weights."""
+        how = SummedHead(self._solver, self.given, self._settings, samples.targets, samples.known_weight)
+        self.set(how.head(*domains_of(samples, len(self.given.bias))))
+
+
+def domains_of(samples: SolverInputs, outputs: int) -> tuple[Domain, Domain]:
+    """Return the local samples, and the others, as codes of their features."""
+    step = step_of(samples.features)
+    empty = Domain.empty(samples.features.shape[1], outputs, step, samples.targets)
+    codes, masks = coded(samples.features, step), (samples.is_local, ~samples.is_local)
+    local, known = (empty.added(codes[rows], samples.labels[rows]) for rows in masks)
+    return local, known
 
 
 def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weight: float = 1.0) -> float:

@@ -128,7 +128,7 @@ def _trained(bundle: Bundle, train: TrainInfo, inputs: Inputs, threads: int | No
     values: dict[str, Array] = {"replay": replay.read(np.arange(min(2, len(replay))))}
     if inputs.features is not None:
         values["codes"] = replay.codec.encode(inputs.features)
-    if train.kind == TrainKind.CLOSED_FORM:
+    if train.is_solved:
         trainer = SolvingTrainer(bundle, threads)
         trainer.train()
         return {**values, "solved": trainer.logits(values["replay"])}

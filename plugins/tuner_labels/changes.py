@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.bundle.format import Bundle, successor
-from tuner.bundle.info import TrainKind
 from tuner.errors import BundleError, TaskError, nearest
 from tuner.reading import files_below, kind_of, kinds_of, same_form
 from tuner.targets.base import SEPARATOR
@@ -85,7 +84,7 @@ def next_folder(folder: Path) -> Path:
 
 def _written(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path] = ()) -> LabelChange:
     train = bundle.info.train
-    is_solved = train is not None and train.kind == TrainKind.CLOSED_FORM
+    is_solved = train is not None and train.is_solved
     return (change_solved if is_solved else change_tail)(bundle, draft, out, photos)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner_testing.optimiser import OptimiserContract
     from tuner_testing.rules import PluginContract
     from tuner_testing.selector import BatchContract, DataContract
+    from tuner_testing.solver import SolverContract
     from tuner_testing.strategy import StrategyContract
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ObjectiveContract",
     "OptimiserContract",
     "PluginContract",
+    "SolverContract",
     "StrategyContract",
     "example_model",
     "example_task",

@@ -65,6 +65,24 @@ def check_plugin(package: str) -> PluginReport:
     return PluginReport(package, tuple(checked), verdicts.count("held"), verdicts.count("broken"))
 
 
+def badge(report: PluginReport) -> str:
+    """Return a picture for a README, as SVG, of what the kit held."""
+    unchecked, rules = sum(rule.verdict == "not checked" for rule in report.rules), len(report.rules)
+    failed = f"{report.broken} of {rules} broken" if report.broken else f"{unchecked} of {rules} not checked"
+    is_whole = not report.broken and not unchecked
+    said = f"{report.held} rules held" if is_whole else failed
+    begin, colour = 62, "#2e7d32" if is_whole else "#b3261e"
+    width = begin + 7 * len(said) + 10
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img">'
+        f"<title>tuner kit: {said}</title>"
+        f'<rect width="{width}" height="20" rx="3" fill="#555"/>'
+        f'<path fill="{colour}" d="M{begin} 0h{width - begin - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H{begin}z"/>'
+        '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11">'
+        f'<text x="6" y="14">tuner kit</text><text x="{begin + 5}" y="14">{said}</text></g></svg>\n'
+    )
+
+
 def _raised_in(error: BaseException) -> str:
     """Return where an import raised, as `` (mine.py, line 14)``; a syntax error says it itself."""
     written = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if not frame.filename.startswith("<")]

@@ -40,23 +40,36 @@ def new(
         print_line(document("plugins-new-1", {"folder": str(folder), "files": files}))
         return
     print_line(f"{folder}: {', '.join(files)}")
-    print_line(f"next: cd {folder} && pip install --editable '.[test]' && pytest && tuner plugins")
+    print_line(
+        f"next: cd {folder} && pip install --editable '.[test]' && pytest && tuner plugins check {name} --badge kit.svg"
+    )
 
 
-def check(package: str, /, *, json_output: Json = False) -> None:
+def check(
+    package: str,
+    /,
+    *,
+    badge: Annotated[Path | None, Parameter(name="--badge")] = None,
+    json_output: Json = False,
+) -> None:
     """Check whether a plugin obeys every rule; exit with 1 where one is broken.
 
     Parameters
     ----------
     package
         A module, the name of an installed plugin, a Python file, or a package's folder.
+    badge
+        Write a picture of the result to this file, as SVG, for a README.
     """
+    from tuner_testing.check import badge as picture
     from tuner_testing.check import check_plugin
 
     with closing(progress()) as listener:
         listener.phase("checking the plugin, rule by rule")
         report = check_plugin(package)
     print_line(document("plugins-check-1", asdict(report)) if json_output else _as_text(report))
+    if badge is not None:
+        badge.write_text(picture(report), encoding="utf-8")
     if report.broken:
         raise TunerError(f"{package} breaks {report.broken} of {len(report.rules)} rules: correct what is listed above")
 

@@ -13,8 +13,8 @@ from tuner.backends.extensions import Extensions
 from tuner.errors import TunerError, first_line, place_of
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner_testing.hosting import hosting, offered_by
 from tuner_testing.models.composing import CHANGING, OTHER
+from tuner_testing.models.hosting import hosting, offered_by
 from tuner_testing.models.libraries import require_light_import
 from tuner_testing.models.settings import Reading, require_read
 

@@ -14,7 +14,7 @@ from tuner.results.records.baseline import packed
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome
 from tuner.results.scores.objectives import Direction, Objective
-from tuner_testing.hosting import require_hosted
+from tuner_testing.models.hosting import require_hosted
 
 #: Letters of a unit.
 LONGEST_UNIT = 8

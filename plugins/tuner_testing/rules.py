@@ -3,7 +3,7 @@
 import inspect
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -19,15 +19,16 @@ from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import StrategyError
 from tuner.plugin.load.calls import OverdueError, fault, limited
 from tuner_testing.backend import BackendContract
-from tuner_testing.hosting import hosting, offered_by, place, require_free_names
 from tuner_testing.loss import LossContract
 from tuner_testing.lowering import LoweringContract
 from tuner_testing.models.composing import composes, corners_of
+from tuner_testing.models.hosting import hosting, offered_by, place, require_free_names
 from tuner_testing.models.libraries import BY_KIND, require_light_import
 from tuner_testing.models.verdict import Verdict
 from tuner_testing.objective import MeasureContract, ObjectiveContract
 from tuner_testing.optimiser import OptimiserContract
 from tuner_testing.selector import BatchContract, DataContract
+from tuner_testing.solver import SolverContract
 from tuner_testing.strategy import StrategyContract
 
 #: The rule that a plugin's module obeys, not each of its parts.
@@ -118,8 +119,8 @@ def _rules_of_parts(plugin: object) -> Iterator[Rule]:
     for strategy in strategies:
         about = {"strategy": strategy, "siblings": siblings}
         yield from _rules(StrategyContract, f"strategy {strategy.name}", type(strategy), **about)
-    for kind, lowering in added.lowerings.items():
-        yield from _rules(LoweringContract, f"lowering {kind}", lowering, plugin=plugin, kind=kind)
+    yield from _rules_of_kinds(LoweringContract, "lowering", added.lowerings, plugin)
+    yield from _rules_of_kinds(SolverContract, "solver", added.solvers, plugin)
     for kind, term in {term.kind: term for plan in plans for term in plan.loss}.items():
         source = added.losses.get(kind, plugin)
         yield from _rules(LossContract, f"loss term {kind}", source, term=term, losses=added.losses)
@@ -138,6 +139,12 @@ def _rules_of_parts(plugin: object) -> Iterator[Rule]:
         yield from _rules(OptimiserContract, f"optimiser {name}", factory, factory=staticmethod(factory))
     for backend in offered_by(plugin, "backends"):
         yield from _rules(BackendContract, f"backend {backend.name}", type(backend), backend=backend)
+
+
+def _rules_of_kinds(contract: type, noun: str, added: Mapping[str, object], plugin: object) -> Iterator[Rule]:
+    """Yield the rules of functions that realise edits of the tail, by kind."""
+    for kind, function in added.items():
+        yield from _rules(contract, f"{noun} {kind}", function, plugin=plugin, kind=kind)
 
 
 def _plans(plugin: object) -> list[TrialPlan]:

@@ -21,8 +21,8 @@ from tuner.plugin.knobs import Choice, Draw, Knob, ValueSource, is_legal
 from tuner.plugin.load.calls import CALL_SECONDS, limited
 from tuner.plugin.sources import corners, fixed_values, preferred_values, random_values
 from tuner.plugin.strategy import Strategy
-from tuner_testing.hosting import installed_host, require_hosted
 from tuner_testing.models.composing import MOST_CORNERS, Another, Mixed, composed_by, corners_of
+from tuner_testing.models.hosting import installed_host, require_hosted
 from tuner_testing.models.libraries import TENSOR_LIBRARIES, require_light_import
 
 SIZES = (1, 2, 50)

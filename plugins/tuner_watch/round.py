@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tuner.arrays import Flags
 from tuner.bundle.format import Bundle
-from tuner.bundle.info import FOLDS, TrainKind
+from tuner.bundle.info import FOLDS
 from tuner.bundle.rounds import MADE, device_folder
 from tuner.commands.bundles.rings import discard_made
 from tuner.errors import TunerError
@@ -90,7 +90,7 @@ def trainer_of(bundle: Bundle, threads: int | None = None) -> DeviceTrainer:
     """
     if bundle.exits:
         return ExitsTrainer(bundle, threads)
-    is_solved = bundle.info.train is not None and bundle.info.train.kind == TrainKind.CLOSED_FORM
+    is_solved = bundle.info.train is not None and bundle.info.train.is_solved
     return SolvingTrainer(bundle, threads) if is_solved else Trainer(bundle, threads)
 
 
@@ -251,7 +251,7 @@ def compare_models(this: _Round, trainer: DeviceTrainer, fresh: Sequence[int]) -
         _cost(old, after),
         done,
         old.bundle.targets.right,
-        adds=old.bundle.info.train is not None and old.bundle.info.train.kind == TrainKind.CLOSED_FORM,
+        adds=old.bundle.info.train is not None and old.bundle.info.train.is_solved,
     )
 
 

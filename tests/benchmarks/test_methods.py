@@ -5,14 +5,22 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.alternatives.tasks import written_digits
 from benchmarks.methods.measure import BASE, Bench, hosted, plan_of
 from benchmarks.methods.methods import BASELINE, COOKBOOK, METHODS, Method, added
 from benchmarks.methods.table import Cells, gain, lines_of, page
+from tuner.errors import TrainingError
 from tuner.plan.example import example_model, example_task
+from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
+from tuner.plugin.core import build_host
 from tuner.plugin.host import Host
+from tuner.results.records.trial import Outcome
+from tuner.task.info import task_info
+from tuner_testing.models.lowered import LoweredTail, made_up_model
+from tuner_testing.models.made_up import made_up_task
 
 FILES = sorted(COOKBOOK.glob("*.py"))
 #: Lines that are imports or a hook, whatever the method is.
@@ -104,3 +112,40 @@ def test_a_method_is_measured_on_tests_that_its_choice_does_not_see(name: str, t
     assert outcome.values["epochs"] == 1
     assert outcome.values["choice_seconds"] > 0
     assert outcome.notes[0].startswith(method.tried[0])
+
+
+def test_a_setting_whose_training_diverges_loses_the_choice(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = next(method for method in METHODS if method.name == "lp_ft")
+    bench, plan, rates = object.__new__(Bench), planned(method, host), list[object]()
+    bench.__dict__.update(_choosing="choosing", _testing="testing", _both=False)
+
+    def trained(_bench: Bench, _opened: object, _method: Method, _seed: int, values: dict[str, float]) -> object:
+        rates.append(values["recipe.learning_rate"])
+        if values["recipe.epochs"] > 1 and values["recipe.learning_rate"] == 1e-3:
+            raise TrainingError("its loss is no longer finite")
+        return Outcome({"local_accuracy": values["recipe.learning_rate"], "train_seconds": 0.1}), plan
+
+    monkeypatch.setattr(Bench, "_trained", trained)
+    outcome = bench.measured(method, 0, seconds=6.0)
+    assert rates == [1e-3, 1e-3, 3e-4, 3e-3, 3e-3]
+    assert outcome.notes == ("recipe.learning_rate = 0.003, of 3",)
+
+
+def test_lp_ft_trains_the_head_alone_and_then_every_weight() -> None:
+    edit = TailEdit.of("lp_ft", EditTraits(traceable=False), probing=0.5)
+    plan = TrialPlan(made_up_model(), task_info(made_up_task()), split=1, shape=(edit,))
+    lowered = LoweredTail(plan, build_host(local=[COOKBOOK / "lp_ft.py"]).extensions("torch"))
+    weights, head = (
+        dict(lowered.tail.named_parameters()),
+        {name for name, _ in list(lowered.tail.named_parameters())[-2:]},
+    )
+
+    def moved(before: dict[str, torch.Tensor]) -> set[str]:
+        return {name for name, value in weights.items() if not torch.equal(value, before[name])}
+
+    given, probed = lowered.state(), lowered.train(pause=1)
+    assert moved(given) == head
+    lowered.train(saved=probed)
+    assert moved(probed.tail) == weights.keys()

@@ -24,10 +24,13 @@ PLAIN = TrialPlan(example_model(4), example_task())
 #: Plans that use something of a kind, by the hook that adds it.
 USING: Mapping[str, Callable[[str], TrialPlan]] = {
     "tuner_lowerings": lambda kind: replace(PLAIN, shape=(TailEdit(kind),)),
+    "tuner_solvers": lambda kind: replace(PLAIN, shape=(TailEdit(kind),)),
     "tuner_losses": lambda kind: replace(PLAIN, loss=(LossTerm(kind, 1.0),)),
     "tuner_batches": lambda kind: replace(PLAIN, data=replace(PLAIN.data, batches=(DataEdit(kind),))),
     "tuner_selectors": lambda kind: replace(PLAIN, data=replace(mixed(0.05).data, edit=DataEdit(kind, candidates=2))),
 }
+#: Hooks that do not depend on the backend.
+WHEREVER = {"tuner_selectors", "tuner_solvers"}
 
 
 def nothing(*_: object) -> Any:
@@ -46,7 +49,7 @@ class Adding:
         def for_all() -> Mapping[str, Any]:
             return by_backend("torch")
 
-        setattr(self, hook, hookimpl(for_all if hook == "tuner_selectors" else by_backend))
+        setattr(self, hook, hookimpl(for_all if hook in WHEREVER else by_backend))
 
 
 class Terms(Strategy[None]):
@@ -71,7 +74,7 @@ def test_extensions_have_what_plugins_add_to_a_backend(hook: str, caplog: pytest
         host = build_host(plugins, installed=False)
         assert getattr(host.extensions("torch"), part) == {"x": nothing, "y": nothing}
     assert [record.getMessage() for record in caplog.records] == [f"plugin careless: {hook} raised"]
-    if hook != "tuner_selectors":  # they choose samples, whatever trains
+    if hook not in WHEREVER:  # they choose samples, or solve heads, whatever trains
         assert getattr(host.extensions("onnxruntime"), part) == {}
 
 

@@ -34,7 +34,7 @@ from tuner.task.builtin import digits
 from tuner.task.info import task_info
 from tuner_branch import KIND, TRAITS, Branch, Knobs
 from tuner_branch.torch import BranchedTail, best_threshold
-from tuner_testing.hosting import hosting
+from tuner_testing.models.hosting import hosting
 from tuner_testing.models.lowered import LoweredTail, made_up_model
 from tuner_testing.models.made_up import made_up_task
 

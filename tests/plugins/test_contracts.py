@@ -28,5 +28,5 @@ def test_no_rule_is_broken_or_left_unchecked(name: str, monkeypatch: pytest.Monk
 
 
 def test_all_plugins_are_seen() -> None:
-    assert len(PLUGINS) == 44
+    assert len(PLUGINS) == 45
     assert len(MODULES) == 17

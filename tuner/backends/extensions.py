@@ -12,6 +12,7 @@ from tuner.backends.selecting import Selector
 from tuner.errors import ExtensionError
 from tuner.plan.parts import Optimiser, RecipePlan
 from tuner.plan.trial import TrialPlan
+from tuner.ridge.solver import HeadSolver
 
 
 class OptimiserError(ExtensionError):
@@ -33,6 +34,7 @@ class Extensions:
 
     Attributes:
         lowerings: How tail edits are realised.
+        solvers: How heads are solved from sums, by the kind of the tail edit; a lowering of the kind comes first.
         losses: How terms of the loss are computed.
         optimisers: How optimisers that the backend does not have itself are made.
         selectors: How data edits choose samples.
@@ -42,6 +44,7 @@ class Extensions:
     """
 
     lowerings: Mapping[str, Lowering] = field(default_factory=dict)
+    solvers: Mapping[str, HeadSolver] = field(default_factory=dict)
     losses: Mapping[str, LossFunction] = field(default_factory=dict)
     optimisers: Mapping[str, OptimiserFactory] = field(default_factory=dict)
     selectors: Mapping[str, Selector] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class Extensions:
         for change in plan.data.batches:
             yield "change of batches", change.kind, self.batches
         for edit in plan.shape:
-            yield "tail edit", edit.kind, self.lowerings
+            yield "tail edit", edit.kind, {**self.lowerings, **self.solvers}
         for term in plan.loss:
             yield "loss term", term.kind, self.losses
         yield "optimiser", plan.recipe.optimiser, dict.fromkeys(get_args(Optimiser)) | dict(self.optimisers)
@@ -92,6 +95,7 @@ NOTHING_ADDED = Extensions()
 #: The hooks whose results make an `Extensions`, with the field that each fills, and what it is for people.
 HOOKS: Mapping[str, tuple[str, str]] = {
     "tuner_lowerings": ("lowerings", "tail edit"),
+    "tuner_solvers": ("solvers", "tail edit"),
     "tuner_losses": ("losses", "loss term"),
     "tuner_optimisers": ("optimisers", "optimiser"),
     "tuner_selectors": ("selectors", "data edit"),

@@ -42,12 +42,16 @@ class Section(StrEnum):
 
 
 class TrainKind(StrEnum):
-    """What a bundle trains: a tail by steps, a tail by adapters, exits, or a head that is solved for."""
+    """What a bundle trains: a tail by steps, a tail by adapters, exits, or a head that is solved for.
+
+    ``closed-form`` is the head of `tuner.ridge.union`, ``sums`` one that a plugin solves from sums.
+    """
 
     TAIL = auto()
     ADAPTERS = auto()
     EXITS = auto()
     CLOSED_FORM = "closed-form"
+    SUMS = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class TrainInfo:
         own_samples: Number of the user's own samples, as features; None of exits.
         own_bytes: Most bytes that these may take in bundles that are trained from this one; 0 where they are left out.
             None where a head is solved for, which needs all of them, and of exits.
+        solver: Name of the plugin that solves for the head, of the kind ``sums``.
         format: Version of the files; `TRAIN_FORMAT` is what this version reads.
     """
 
@@ -88,7 +93,13 @@ class TrainInfo:
     left_out: tuple[str, ...] = ()
     own_samples: int | None = None
     own_bytes: int | None = None
+    solver: str | None = None
     format: int = TRAIN_FORMAT
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether a head is solved for; else steps train."""
+        return self.kind in {TrainKind.CLOSED_FORM, TrainKind.SUMS}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "TrainInfo":

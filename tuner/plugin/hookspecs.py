@@ -19,6 +19,7 @@ from tuner.plugin.strategy import Strategy
 from tuner.plugin.studies import StudyOpener
 from tuner.results.records.trial import TrialRecord
 from tuner.results.scores.objectives import Objective
+from tuner.ridge.solver import HeadSolver
 from tuner.task import Task
 from tuner.task.reader import TaskReader
 
@@ -45,6 +46,11 @@ def tuner_lowerings(backend: str) -> Mapping[str, Lowering]:  # type: ignore[emp
 
     The lowerings run in a process that has loaded the tensor library; the hook itself must not load it.
     """
+
+
+@hookspec
+def tuner_solvers() -> Mapping[str, HeadSolver]:  # type: ignore[empty-body]  # a specification has no body
+    """Return how this plugin solves heads from sums, by the kind of its tail edit; a device calls it too."""
 
 
 @hookspec

@@ -165,7 +165,9 @@ class Host:
                     continue
                 for kind, function in offered.items():
                     own.setdefault(kind, function)
-                    owners[what, kind] = (*owners.get((what, kind), ()), implementation.plugin_name)
+                    owners[what, kind] = tuple(
+                        dict.fromkeys((*owners.get((what, kind), ()), implementation.plugin_name))
+                    )
         collected["measures"] = {**self._measures, **collected["measures"]}
         return Extensions(**collected, owners=owners)
 

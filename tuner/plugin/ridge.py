@@ -2,6 +2,7 @@
 
 from tuner.ridge.choice import PENALTIES, Spectrum, chosen
 from tuner.ridge.solve import LinearHead, left_out
+from tuner.ridge.solver import HeadSolver, SolverSums
 from tuner.ridge.sums import MOST_FEATURES, Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, both_rows, gate_head, regression_head, union_head
 
@@ -9,7 +10,9 @@ __all__ = [
     "MOST_FEATURES",
     "PENALTIES",
     "Domain",
+    "HeadSolver",
     "LinearHead",
+    "SolverSums",
     "Spectrum",
     "Sums",
     "UnionSettings",

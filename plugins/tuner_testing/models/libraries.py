@@ -10,11 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from tuner_testing.hosting import name_of
+from tuner_testing.models.hosting import name_of
 
 TENSOR_LIBRARIES = ("torch", "torchvision", "tensorflow", "jax", "onnxruntime")
 #: Hooks that return functions by kind, for a backend.
-BY_KIND = ("tuner_lowerings", "tuner_losses", "tuner_optimisers", "tuner_batches")
+BY_KIND = ("tuner_lowerings", "tuner_losses", "tuner_optimisers", "tuner_batches", "tuner_solvers")
 #: Seconds that importing a plugin may take: every command that looks at plugins waits for all of them.
 MOST_SECONDS = 0.5
 #: Imports a module by its name, or, where only this process knows the name, from its file.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from tuner.arrays import Floats
 from tuner.backends.extensions import Extensions
-from tuner.backends.lowering import Completing, Evolving
+from tuner.backends.lowering import Completing, Evolving, Solver, SolverInputs
 from tuner.backends.torch.engines.eager import EagerSteps
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.model.open.load import OpenModel, load
@@ -34,6 +35,7 @@ from tuner.backends.torch.trial.opened import TailTraining
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
+from tuner.plugin.ridge import Domain, LinearHead, SolverSums, coded, step_of
 from tuner.training.epoch import EpochLoop
 from tuner_testing.models.made_up import TRAIN, made_up_task
 
@@ -129,6 +131,27 @@ class LoweredTail:
             samples = training_samples(self._task.targets, self.tail, self.plan, self._inputs)
             steps.finish(samples)
         return here
+
+    def solved(self, kind: str) -> tuple[LinearHead, LinearHead]:
+        """Return the head that a trial solves for, and that of `solve(sums)` for the same samples, half of them local.
+
+        `kind` is that of the edit.
+        """
+        solver = next(module for module in self.tail.modules() if isinstance(module, Solver))
+        solve, given = solver.solve, _head_of(solver)
+        plan = replace(self.plan, data=replace(self.plan.data, weight=2.0))
+        mixed = replace(self._inputs, local_rows=TRAIN // 2)
+        steps = SolvedSteps(TailTraining(self._task, plan, self.tail, mixed, self._seed, self._extensions))
+        with patch.object(solver, "solve", side_effect=solve) as called:
+            steps.step(np.arange(TRAIN), 0.0)
+            steps.end_epoch()
+        seen: SolverInputs = called.call_args.args[0]
+        settings = next(dict(edit.settings) for edit in plan.shape if edit.kind == kind)
+        empty = Domain.empty(seen.features.shape[1], len(given.bias), step_of(seen.features), seen.targets)
+        codes = coded(seen.features, empty.step)
+        local, known = (empty.added(codes[rows], seen.labels[rows]) for rows in (seen.is_local, ~seen.is_local))
+        about = {"settings": settings, "targets": seen.targets, "known_weight": seen.known_weight}
+        return _head_of(solver), self._extensions.solvers[kind](SolverSums.of(local, known, given, **about))
 
     def finish(self) -> nn.Module:
         """Return what is scored and exported."""
@@ -280,6 +303,12 @@ class Changing(nn.Sequential, Evolving):
 def changing(tail: Any, _settings: Mapping[str, Any]) -> nn.Module:
     """Put the tail inside a module that changes while it trains, and has names of its own."""
     return Changing(tail.module)
+
+
+def _head_of(solver: Solver) -> LinearHead:
+    """Return the weights of a solver's layer as they are now."""
+    weight, bias = (value.detach().double().numpy().copy() for value in (solver.layer.weight, solver.layer.bias))
+    return LinearHead(weight.reshape(len(bias), -1), bias)
 
 
 def _opened() -> OpenModel:

@@ -2,14 +2,16 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.plugins.testing.faults import GOOD
 from tuner.cli.app import call
 from tuner.errors import PluginError
-from tuner_testing.check import check_plugin
+from tuner_testing.check import CheckedRule, badge, check_plugin
 
 OBJECTIVE = """
 from tuner.plugin import Objective, hookimpl
@@ -27,8 +29,16 @@ def tuner_optimisers(backend):
 """
 
 
-def test_a_plugin_is_checked_by_the_name_of_its_entry_point(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["plugins", "check", "freeze"]) == 0
+def said_by(picture: str) -> str:
+    """Return the title of a badge, whose words are drawn too."""
+    title, *drawn = [found.text or "" for found in ET.fromstring(picture).iter() if found.text]  # noqa: S314 - our own
+    assert title == ": ".join(drawn)
+    return title
+
+
+def test_a_plugin_is_checked_by_the_name_of_its_entry_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "kit.svg"
+    assert call(["plugins", "check", "freeze", "--badge", str(picture)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "freeze:"
     assert "  strategy freeze (__init__.py, line " in "\n".join(printed)
@@ -36,6 +46,7 @@ def test_a_plugin_is_checked_by_the_name_of_its_entry_point(capsys: pytest.Captu
     there = [line for line in printed if line.startswith("    not applicable ")]
     assert "      it measures nothing" in printed
     assert printed[-1] == f"{len(held)} of {len(held) + len(there)} rules held, {len(there)} do not apply"
+    assert said_by(picture.read_text("utf-8")) == f"tuner kit: {len(held)} rules held"
 
 
 @pytest.mark.usefixtures("clean")
@@ -53,6 +64,9 @@ def test_a_broken_rule_is_told_with_its_place_and_the_way_out(
     assert "there is no hook 'tuner_lowering' (did you mean 'tuner_lowerings'?)" in broken["message"]
     assert broken["place"] == "tuner_checked.py"
     assert "checking the plugin" in err
+    apart = replace(check_plugin(str(path)), broken=0, rules=(CheckedRule("a", "b", "not checked", "", ""),))
+    assert said_by(badge(check_plugin(str(path)))) == f"tuner kit: 1 of {len(report['rules'])} broken"
+    assert said_by(badge(apart)) == "tuner kit: 1 of 1 not checked"
     assert err.endswith(f"tuner: {path} breaks 1 of {len(report['rules'])} rules: correct what is listed above\n")
     assert call(["plugins", "check", str(path)]) == 1
     assert "    broken         the host loads it\n      plugin 'tuner_checked' must be" in capsys.readouterr().out

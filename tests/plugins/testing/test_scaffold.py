@@ -33,6 +33,10 @@ def test_new_packages_pass_their_own_tests_and_are_loaded(own_cache: Path, tmp_p
         assert not [path for path in folder.rglob("*") if path.is_file() and "$name" in path.read_text()]
         source = (folder / name / "__init__.py").read_text()
         assert {*re.findall(r"(?:from|import) (tuner[\w.]*)", source)} - {"tuner.plugin"} <= {"tuner.models.digits"}
+        workflow = (folder / ".github" / "workflows" / "test.yml").read_text()
+        assert f"- run: tuner plugins check {folder.name} --badge kit.svg\n" in workflow
+        assert 'run: test -z "$(git status --porcelain kit.svg)"\n' in workflow
+        assert "](kit.svg)" in (folder / "README.md").read_text()
         host = build_host(local=[folder / name / "__init__.py"])
         host.check_local()
         assert host.problems == host.clashes() == []

@@ -30,6 +30,7 @@ TRAINERS: Mapping[str, str] = {
     TrainKind.ADAPTERS: "Trainer",
     TrainKind.EXITS: "ExitsTrainer",
     TrainKind.CLOSED_FORM: "SolvingTrainer",
+    TrainKind.SUMS: "SolvingTrainer",
 }
 MOST_EPOCHS = 10_000
 

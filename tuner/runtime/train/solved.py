@@ -1,18 +1,21 @@
 """Solve for a bundle's head again on the device: a round is one solution, and a sample can be forgotten."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.format import WEIGHTS, Bundle
-from tuner.bundle.info import FOLDS, TrainInfo, UnknownInfo
+from tuner.bundle.info import FOLDS, TrainInfo, TrainKind, UnknownInfo
 from tuner.bundle.tensors import open_tensors, read_tensors
-from tuner.errors import BundleError, TrainingError
+from tuner.distribution import SOLVED_HEADS
+from tuner.errors import BundleError, TrainingError, found
 from tuner.ort.unknown import distance_nodes
 from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
@@ -46,7 +49,8 @@ class SolvingTrainer(Trainer):
     """
 
     _trainer = "SolvingTrainer"
-    _left_out: Doubles
+    _left_out: Callable[[], Doubles]  # logits of the user's samples, each of a head without it
+    _plugin: Any = None  # how a plugin solves for the head
 
     def _open(self, info: TrainInfo) -> None:
         self._weights = read_tensors(self.bundle.file(WEIGHTS), info.weights)
@@ -62,7 +66,9 @@ class SolvingTrainer(Trainer):
         self._others = empty.added(codes, self._replay.labels)
         self._added = empty.codes
         self._before, self.earlier = self._new, len(self._own)
-        self._left_out = np.zeros((0, outputs))  # logits of the user's samples, each of a head without it
+        self._left_out = lambda: np.zeros((0, outputs))
+        if info.kind == TrainKind.SUMS:
+            self._plugin = found(SOLVED_HEADS, "sums")(self.bundle, info, self.plan, self._file.given)
 
     def __len__(self) -> int:
         """Return the number of samples that were given to `add`."""
@@ -80,8 +86,11 @@ class SolvingTrainer(Trainer):
 
     @property
     def left_out(self) -> Doubles:
-        """After `train`, the logits of each of these samples by the head without it, float64 [n, labels]."""
-        return self._left_out
+        """After `train`, the logits of each of these samples by the head without it, float64 [n, labels].
+
+        A plugin's head is without a fifth of the samples at once.
+        """
+        return self._left_out()
 
     def forget(self, samples: Sequence[SampleOrFile]) -> int:
         """Remove samples from the sums, bit for bit as if never there; return how many of them the bundle had.
@@ -100,11 +109,11 @@ class SolvingTrainer(Trainer):
         """Return how heads without them answer the earlier samples; see `DeviceTrainer.earlier_right`."""
         rows = [self._rows_of(code)[:1] for code in self._given.codes]
         still = np.flatnonzero([len(row) for row in rows])  # the others were forgotten, or left for newer ones
-        if not len(still) or len(self._left_out) != len(self._own):
+        if not len(still) or len(self.left_out) != len(self._own):
             return None
-        before = union_head(self._file.given, self._given, self._others, self._file.settings).left_out[still]
+        before = self._solved(self._given)[1]()[still]
         now, right = np.concatenate(rows), self.bundle.targets.are_right
-        after, labels = self._left_out[now], self._own.labels[now]
+        after, labels = self.left_out[now], self._own.labels[now]
         return (
             right(before.astype(np.float32), labels),
             right(after.astype(np.float32), labels),
@@ -121,13 +130,19 @@ class SolvingTrainer(Trainer):
         """Solve for the head; return its mean loss on the user's samples."""
         # a loss of before would tell of samples that were forgotten since
         self._losses = ()
-        solved = union_head(self._file.given, self._own, self._others, self._file.settings)
-        head, self._left_out = solved.head, solved.left_out
+        head, self._left_out = self._solved(self._own)
         values = (head.weight.astype(np.float32), head.bias.astype(np.float32))
         self._weights = dict(zip(self._names, values, strict=True))
         logits = self._logits(self._own.features.astype(np.float32))[-1].astype(np.float64)
         watch(1, 1)
         return (self.bundle.targets.loss(logits, self._own.labels),)
+
+    def _solved(self, own: Domain) -> tuple[LinearHead, Callable[[], Doubles]]:
+        """Return the head of some samples of the user's, and what returns their logits, each left out."""
+        if self._plugin is None:
+            solved = union_head(self._file.given, own, self._others, self._file.settings)
+            return solved.head, lambda: solved.left_out
+        return self._plugin.head(own, self._others), cache(partial(self._plugin.left_out, own, self._others))
 
     def _logits(self, features: Floats) -> Floats:
         weight, bias = (self._weights[name] for name in self._names)
@@ -186,7 +201,7 @@ class SolvedFile:
         codes: The user's samples, float64 [n, features]; see `tuner.ridge.sums.coded`.
         labels: int64 [n], or uint8 [n, outputs] of ones and zeros with several labels a sample.
         step: What one code is worth.
-        settings: How the head is solved.
+        settings: How the head is solved, unless a plugin solves for it.
     """
 
     given: LinearHead

@@ -21,7 +21,7 @@ from tuner.backends.torch.model.graph.layout import fast
 from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.trial.choice import trained_on
 from tuner.backends.torch.trial.edits.edited import EditedTail, edited, fuse
-from tuner.backends.torch.trial.edits.solved import solved_with
+from tuner.backends.torch.trial.edits.solved import solved_with, solver_of
 from tuner.backends.torch.trial.inputs import kept_inputs
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.backends.torch.trial.scoring import logits
@@ -62,7 +62,7 @@ def export(
     Raises:
         BundleError: The model cannot be written as ONNX, or ONNX Runtime computes something else.
     """
-    task, model = opened.task, opened.model
+    task, model, solved = opened.task, opened.model, None
     if trainable and plan.traits.solves:
         task.targets.need_classes(
             BundleError(
@@ -70,6 +70,7 @@ def export(
                 "or export without --trainable"
             )
         )
+        solved = solver_of(opened.extensions, plan) or solved_with(weights)
     torch.set_num_threads(plan.runtime.threads)
     is_int8 = plan.runtime.precision == "int8"
     if is_int8:
@@ -118,8 +119,8 @@ def export(
     if trainable:
         mixed = trained_on(task, plan, weights)
         sections[Section.TRAIN.value] = (
-            write_solvable(opened, plan, given, mixed, solved_with(weights), folder)
-            if plan.traits.solves
+            write_solvable(opened, plan, given, mixed, solved, folder)
+            if solved is not None
             else write_trainable(opened, plan, tail, mixed, replay, folder)
         )
     return Exported({**check.scores, "largest_logit_difference": difference}, sections)

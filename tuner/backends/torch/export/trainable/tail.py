@@ -133,29 +133,33 @@ def write_solvable(
     plan: TrialPlan,
     given: Mapping[str, torch.Tensor],
     mixed: Sequence[Selection],
-    union: UnionSettings,
+    solved: UnionSettings | str,
     folder: Path,
 ) -> dict[str, Any]:
     """Write what a head is solved for again from; return the section of ``bundle.json`` about it.
 
-    That is the head as it was given, the user's samples as codes of their features, and what the trial solved with: a
-    sample that is forgotten takes its codes with it.
+    That is the head as it was given, the user's samples as codes of their features, and what the trial solved with, or
+    the name of the plugin that solves: a sample that is forgotten takes its codes with it.
 
     Raises:
         BundleError: A device cannot solve this tail.
     """
     shape, state = plan.model.blocks[plan.split].in_shape, dict(given)
     if len(shape) != 1 or len(state) != 2 or not plan.split:  # noqa: PLR2004 - weight and bias
-        raise BundleError("this tail is solved for by its plugin alone: export without --trainable")
+        raise BundleError(
+            "a device solves for a linear layer with a bias behind frozen blocks that give vectors, and this head is "
+            "another one: export without --trainable"
+        )
     (folder / Section.TRAIN).mkdir(mode=0o700)
     features = Features(opened.task, plan, Session(folder / MODEL, plan.runtime.threads).features)
     replay = features.replay(mixed, features.codec())
     local = [one for one in training_selections(opened.task, plan) if one.domain == "local"]
     own = np.concatenate([features.of(one) for one in local])
+    solver, union = (solved, UnionSettings()) if isinstance(solved, str) else (None, solved)
     step = step_of(np.concatenate([own, replay.read(np.arange(len(replay)))]))
     weight, bias = (value.double().numpy() for value in state.values())
     labels = np.concatenate([one.labels() for one in local])
     SolvedFile(LinearHead(weight, bias), coded(own, step), labels, step, union).save(folder)
     check = features.check(replay.codec.shape)
-    about = {"weights": tuple(state), "cut": plan.split, "own_samples": len(labels)}
-    return features.save(folder, replay, check, TrainKind.CLOSED_FORM, **about)
+    about = {"weights": tuple(state), "cut": plan.split, "own_samples": len(labels), "solver": solver}
+    return features.save(folder, replay, check, TrainKind.SUMS if solver else TrainKind.CLOSED_FORM, **about)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.errors import TrainingError, call_extension, first_line, place_of
+from tuner.distribution import SOLVED_HEADS
+from tuner.errors import TrainingError, call_extension, first_line, found, place_of
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.runtime.train.adapters import fused_name
@@ -98,7 +100,9 @@ def edited(
     for number, edit in enumerate(plan.shape, start=1):
         before = evolving(tail)
         handle = _handle(tail, unedited, blocks, plan, probe or _noise(plan), seed)
-        tail = _lowered(edit, extensions.lowerings[edit.kind], handle)
+        if (lowering := extensions.lowerings.get(edit.kind)) is None:
+            lowering = partial(found(SOLVED_HEADS, "torch"), solver=extensions.solvers[edit.kind])
+        tail = _lowered(edit, lowering, handle)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
         for module in added:
             module.kind = edit.kind

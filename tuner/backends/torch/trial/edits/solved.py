@@ -10,12 +10,15 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats, RowNumbers
+from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import LoweringError, Solver, SolverInputs, TrainingSamples
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.opened import TailTraining, TrialSteps
 from tuner.bundle.tensors import open_tensors
+from tuner.distribution import PLUGINS, offered
 from tuner.errors import BundleError, call_extension
+from tuner.plan.trial import TrialPlan
 from tuner.ridge.union import UnionSettings
 
 #: Key of what the head was solved with, in the metadata of a trial's weights.
@@ -91,6 +94,24 @@ class SolvedSteps(TrialSteps):
         self.metadata = dict(state)
 
 
+def solver_of(added: Extensions, plan: TrialPlan) -> str | None:
+    """Return the name of the plugin that solves for a plan's head from sums; None where none does.
+
+    Raises:
+        BundleError: A device would not find it: it is not installed.
+    """
+    kind = next(edit.kind for edit in plan.shape if edit.traits.solves)
+    if kind not in added.solvers:
+        return None
+    name = added.owners["tail edit", kind][0]
+    if name not in offered(PLUGINS):
+        raise BundleError(
+            f"--trainable is for heads that installed plugins solve for, and {name!r} is a file: install it, as "
+            "`tuner plugins new` shows, or export without --trainable"
+        )
+    return name
+
+
 def solved_with(weights: Path) -> UnionSettings:
     """Return what the head of a finished trial, which wrote these weights, was solved with.
 
@@ -100,5 +121,8 @@ def solved_with(weights: Path) -> UnionSettings:
     with open_tensors(weights) as file:
         written = (file.metadata() or {}).get(UNION)
     if written is None:
-        raise BundleError("this tail is solved for by its plugin alone: export without --trainable")
+        raise BundleError(
+            "this tail is solved for by its plugin alone, which does not offer `tuner_solvers`: export without "
+            "--trainable"
+        )
     return UnionSettings.of(json.loads(written))
