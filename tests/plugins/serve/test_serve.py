@@ -136,7 +136,7 @@ def test_the_page_is_for_photos_and_sounds(built: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="takes arrays: leave out --web"):
         add_page(page_files(), tmp_path, info)
     object.__setattr__(info, "input", InputSpec("audio", window=8))
-    with pytest.raises(BundleError, match="sounds with input.onnx, but digits takes audio"):  # of an old export
+    with pytest.raises(BundleError, match=r"sounds with input\.onnx, but digits takes audio"):  # of an old export
         require_page(info)
     object.__setattr__(info, "files", {**info.files, "input.onnx": ""})
     out = shutil.copytree(DIGITS, tmp_path / "out")
