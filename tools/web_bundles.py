@@ -2,7 +2,8 @@
 
 Each is in FOLDER/NAME/bundle with its conformance set. Those of pictures have a page, and come with files to ask about:
 ``photos`` and ``solved-photos``; ``tags`` and ``solved-tags``, where a picture may have several labels; and ``sizes``,
-where it has numbers. Those of ``sounds`` have a model that cuts a sound into patches.
+where it has numbers. ``sounds`` has a page too, and clips of a sound that it does not know, at two rates; and
+``microphone.wav``, a recording of what it knows and what it does not.
 Digits cover the ways a bundle trains, and ``int8`` frozen blocks in 8 bits; ``values`` is a regression with exits.
 ``tail`` and ``adapters`` come with samples of a label that they do not have, and what `tuner labels add` makes of them.
 FOLDER/codes.safetensors has features in every width.
@@ -125,6 +126,20 @@ def sounds_task(folder: Path) -> Task:
         sound = generator.uniform(0.2, 0.9) * wave + generator.normal(0, 0.02, len(time))
         soundfile.write(path, sound.astype(np.float32), 16_000)
 
+    def siren(seconds: float, rate: int) -> Array:
+        at = np.arange(int(seconds * rate)) / rate
+        wave = np.sin(2 * np.pi * generator.uniform(1100, 1300) * at + 40 * np.sin(2 * np.pi * 7 * at))
+        return np.asarray(0.5 * wave + generator.normal(0, 0.02, len(at)), np.float32)
+
+    (folder / "new").mkdir()
+    for number in range(12):
+        rate, channels = (48_000, 2) if number % 3 == 0 else (16_000, 1)
+        sound = np.repeat(siren(1.5, rate)[:, None], channels, 1)
+        soundfile.write(folder / "new" / f"{number:02d}-siren.wav", sound, rate, subtype="FLOAT")
+    at = np.arange(4 * 48_000) / 48_000
+    known = [0.5 * np.sin(2 * np.pi * pitch * at) for pitch in (300, 2500)]
+    soundfile.write(folder / "microphone.wav", np.concatenate([*known, siren(4, 48_000)]), 48_000)
+
     for domain, names in (("global", ("low", "middle")), ("local", ("high", "chirp"))):
         for part, count in (("train", 20), ("val", 8)):
             for name in names:
@@ -231,9 +246,8 @@ def main(out: Path) -> None:
     joint = TailEdit.of("closed-form", EditTraits(solves=True), joint=True)
     adapt = TailEdit.of("low-rank", rank=2, scale=1.0)
     names = "tail", "int8", "adapters", "solved", "joint", "exits", "values"
-    sounds = ("sounds",)
-    pictures = "photos", "solved-photos", "tags", "solved-tags", "sizes"
-    folders = {name: out / "bundles" / name for name in names + sounds + pictures}
+    pages = "sounds", "photos", "solved-photos", "tags", "solved-tags", "sizes"
+    folders = {name: out / "bundles" / name for name in names + pages}
     for folder in folders.values():
         folder.mkdir(parents=True)
     digits = known_digits()
@@ -260,7 +274,7 @@ def main(out: Path) -> None:
         write_set(Bundle.open(folder), folder / CONFORMANCE)
     for name in ("tail", "adapters"):
         write_taught(folders[name])
-    for folder in made[-len(pictures) :]:
+    for folder in made[-len(pages) :]:
         add_page(page_files(), folder, Bundle.open(folder).info)
 
 

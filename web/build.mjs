@@ -43,7 +43,7 @@ function loaded(file, files = new Set()) {
 
 async function page() {
   rmSync(PAGE, { recursive: true, force: true });
-  await build({ ...shared, entryPoints: { app: "page/app.ts", worker: "src/worker.ts" }, outdir: PAGE });
+  await build({ ...shared, entryPoints: { app: "page/app.ts", worker: "src/worker.ts", worklet: "page/worklet.ts" }, outdir: PAGE });
   for (const name of STATIC) copyFileSync(`page/${name}`, `${PAGE}/${name}`);
   const { version } = JSON.parse(readFileSync("node_modules/onnxruntime-web/package.json", "utf8"));
   const files = readdirSync(PAGE).sort();

@@ -38,7 +38,8 @@ def log_mel_graph(window: int, hop: int) -> bytes:
     one, zero = graph.whole(1), graph.whole(0)
     least = graph.whole(FRAME + (window - 1) * STEP)
     missing = graph.node("Max", graph.node("Sub", least, graph.node("Shape", SOUND)), zero)
-    sound = graph.node("Pad", SOUND, graph.node("Concat", zero, missing, axis=0))
+    # not by Pad: a bundle's file may pad by much less than a patch of the usual length
+    sound = graph.node("Concat", SOUND, graph.node("ConstantOfShape", missing), axis=0)
     frames = graph.cut(sound, graph.node("Shape", sound), FRAME, STEP)  # [frames, 400]
     windowed = graph.node("Mul", frames, graph.constant(hann()))
     longer = graph.node("Cast", graph.node("Pad", windowed, graph.whole(0, 0, 0, FFT - FRAME)), to=_FLOAT64)

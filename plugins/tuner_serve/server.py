@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tuner.bundle.format import CONFORMANCE, FILE, Bundle
-from tuner.commands.bundles.page import FOLDER, RUNTIME, page_files, require_photos
+from tuner.commands.bundles.page import FOLDER, RUNTIME, page_files, require_page
 from tuner.errors import BundleError
 from tuner.reading import open_regular
 from tuner.untrusted import inside
@@ -60,7 +60,7 @@ class PageServer(ThreadingHTTPServer):
         port: Port on this device; 0 for any that is free; None for the bundle's own, or another if that is in use.
 
     Raises:
-        BundleError: It is not a bundle of photos, the page is not installed, or the port cannot be used.
+        BundleError: It is not a bundle of photos or sounds, the page is not installed, or the port cannot be used.
     """
 
     daemon_threads = True
@@ -68,7 +68,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         bundle = Bundle.read(folder)
-        require_photos(bundle.info)
+        require_page(bundle.info)
         own = {name: folder / name for name in (FILE, *bundle.info.files, *_conformance(folder))}
         self.bundle_files = {name: path for name, path in own.items() if not name.startswith(f"{FOLDER}/")}
         self.page = {f"{FOLDER}/{name}": path for name, path in _page(folder).items()}

@@ -61,9 +61,10 @@ export async function barriers(page) {
   return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes[0].html}`);
 }
 
-/** Open a browser whose pages note every request and every error. */
-export async function open(options = {}) {
-  const browser = await chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+/** Open a browser whose pages note every request and every error; its microphone hears a file, if one is given. */
+export async function open(options = {}, sound = undefined) {
+  const device = sound ? ["--use-fake-device-for-media-stream", `--use-file-for-fake-audio-capture=${sound}`] : [];
+  const browser = await chromium.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-dev-shm-usage", ...device] });
   const context = await browser.newContext({ acceptDownloads: true, ...options });
   const seen = { origins: new Set(), errors: [] };
   context.on("request", (request) => {
@@ -104,7 +105,7 @@ export async function shownAnswers(page, from = 0) {
 export async function answers(page, files) {
   const last = await page.locator("#photos li[data-photo]").evaluateAll((all) => Math.max(-1, ...all.map((one) => Number(one.dataset.photo))));
   await page.setInputFiles("#files", files);
-  await page.getByText(/^\d+ photos? (was|were) answered\.$/).waitFor({ timeout: 120_000 });
+  await page.getByText(/^\d+ (photo|clip)s? (was|were) answered\.$/).waitFor({ timeout: 120_000 });
   return shownAnswers(page, last + 1);
 }
 
@@ -155,7 +156,7 @@ export async function correct(page, labels) {
     await choose(page, labels.map((one) => one === label));
     await page.locator("#label").fill(label);
     await page.locator("#label").press("Enter");
-    await page.getByText(new RegExp(`kept as ${label}\\.$`)).waitFor();
+    await page.getByText(new RegExp(`kept as ${label}(, a new label)?\\.$`)).waitFor();
   }
 }
 

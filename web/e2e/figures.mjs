@@ -1,5 +1,6 @@
 // Figures of a bundle in the browser next to native ones: node e2e/figures.mjs BUNDLE PHOTOS; pictures.mjs takes pictures.
-// PHOTOS holds class folders of photos; the classes are among the bundle's labels. $ROUNDS: how often both are measured
+// PHOTOS holds class folders of photos; the classes are among the bundle's labels. Of a bundle of sounds, it holds clips; the
+// time of learning ten of a class that the bundle does not have is measured. $ROUNDS: how often both are measured
 // in turns (default 15; 0: not at all). The ratio is the median over rounds, as another process disturbs single ones.
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -71,6 +72,41 @@ async function figures(page, threads) {
   }
 }
 
+/** Print how long a new sound takes to be learned from ten clips, in rounds that are undone; and until all clips are answered anew. */
+async function learnSound(page) {
+  const { labels } = await page.evaluate(() => tuner.call("status"));
+  const name = readdirSync(photos).find((one) => !labels.includes(one));
+  const files = filesOf(`${photos}/${name}`);
+  const clips = files.slice(0, 10);
+  await ask(page, clips);
+  await correct(page, clips.map(() => name));
+  await page.evaluate(() => {
+    const { watch } = tuner;
+    tuner.watch = async (...values) => {
+      const began = performance.now();
+      const verdict = await watch.apply(tuner, values);
+      if (values[0] === "learn") window.took = (performance.now() - began) / 1000;
+      return verdict;
+    };
+  });
+  const rounds = [];
+  for (let round = 0; round < Math.max(1, ROUNDS); round++) {
+    if (round) {
+      await page.locator("#undo").click();
+      await page.getByText("Undone: learning.").waitFor();
+    }
+    rounds.push({ ...(await learn(page)), learning: await page.evaluate(() => window.took) });
+    if (!/is in use/.test(rounds.at(-1).decision)) throw new Error(rounds.at(-1).decision);
+  }
+  const of = (part) => rounds.map((round) => round[part]);
+  const text = (seconds) => `median ${median(seconds).toFixed(2)} s, least ${Math.min(...seconds).toFixed(2)} s`;
+  console.log(`learning ${name} from ${clips.length} clips, ${rounds.length} rounds: ${text(of("learning"))}; ${met(median(of("learning")), 2, " s")}`);
+  console.log(`  from the press until they are answered anew: ${text(of("seconds"))}; ${load()}; ${rounds[0].decision}`);
+  const others = files.slice(clips.length);
+  const found = (await ask(page, others)).filter(([label]) => label === name).length;
+  console.log(`${found} of ${others.length} other clips of ${name} are found`);
+}
+
 const server = await serve(bundle);
 const { browser, context } = await open({ viewport: { width: 1280, height: 900 } });
 try {
@@ -78,8 +114,18 @@ try {
   await page.goto(server.address);
   const interactive = await ready(page);
   console.log(`interactive after ${interactive} ms; ${met(interactive, 3000, " ms")}; ${load()}`);
-  for (const threads of ROUNDS ? [2, 1] : []) await figures(page, threads);
+  const sounds = await page.evaluate(() => tuner.call("hear", new Float32Array(16_000)).then(() => true, () => false));
+  for (const threads of ROUNDS && !sounds ? [2, 1] : []) await figures(page, threads);
   native.stdin.end();
+  await (sounds ? learnSound(page) : learnPhotos(page));
+} finally {
+  native.kill();
+  await browser.close();
+  await server.end();
+}
+
+/** Print how long twenty photos take to be learned, and what that brings. */
+async function learnPhotos(page) {
   await page.goto(server.address);
   await ready(page);
   const classes = readdirSync(photos).sort();
@@ -91,8 +137,4 @@ try {
   console.log(`learning from ${chosen.length} photos: ${seconds.toFixed(1)} s; ${met(seconds, 30, " s")}; ${load()}; ${decision}`);
   const after = await shownAnswers(page);
   console.log(`${after.filter((text, i) => text.startsWith(`${chosen[i][1]}, `)).length} of ${chosen.length} right afterwards (the model in use was trained on these if it is new)`);
-} finally {
-  native.kill();
-  await browser.close();
-  await server.end();
 }

@@ -1,21 +1,22 @@
-/** The page: photos in, answers, labels for many at once, learning, going back, saving. */
+/** The page: photos or sounds in, answers, labels for many at once, learning, going back, saving. */
 
 import { Client, type Photo } from "../src/client.ts";
-import type { Verdict } from "../src/gate.ts";
 import type { Change, Status } from "../src/learner.ts";
+import { decodeSound, type Patching } from "../src/sound.ts";
 import { SEPARATOR } from "../src/target.ts";
 import { Chooser, short } from "./chooser.ts";
-import { byId, element } from "./element.ts";
+import { aboutClips, byId, drawn, element, reword } from "./element.ts";
 import { type Answer, Grid, type Tile, type View } from "./grid.ts";
+import { Camera, clipsOf, Microphone } from "./live.ts";
+import { Timeline } from "./timeline.ts";
+import { duration, percent, showVerdict } from "./verdict.ts";
 
 const LEAST = 10;
 const client = new Client(new Worker(new URL("worker.js", import.meta.url), { type: "module" }));
 const [files, bundle] = [byId<HTMLInputElement>("files"), byId<HTMLInputElement>("bundle")];
-const ids = ["camera", "all", "right", "remove", "undo", "keep", "learn", "more", "back", "save", "forget", "shoot", "stop", "view-new", "view-kept"] as const;
+const ids = ["camera", "all", "right", "remove", "undo", "keep", "learn", "more", "back", "save", "forget", "shoot", "stop", "cut", "view-new", "view-kept"] as const;
 const button = Object.fromEntries(ids.map((id) => [id, byId<HTMLButtonElement>(id)])) as Record<(typeof ids)[number], HTMLButtonElement>;
-const percent = (share: number): string => `${Math.round(100 * share)} %`;
-const duration = (seconds: number): string => (seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`);
-const photos = (count: number): string => (count === 1 ? "1 photo" : `${count} photos`);
+const photos = (count: number): string => worded(count === 1 ? "1 photo" : `${count} photos`);
 
 /** Something that a person did, and how it is undone. */
 interface Done {
@@ -31,8 +32,18 @@ let offered: Tile | undefined;
 let status: Status | undefined;
 let done: Done[] = [];
 let busy = false;
+/** Of a bundle of sounds. */
+let patching: Patching | undefined;
 
-const grid = new Grid(byId("photos"), { answer: answered, group: grouped, label: named }, update);
+const grid = new Grid(byId("photos"), { answer: answered, group: grouped, label: named, name: () => worded("a photo") }, update);
+const timeline = new Timeline();
+const camera = new Camera();
+const microphone = new Microphone(listened, () => (button.shoot.disabled = !microphone.ready));
+
+/** Return a sentence about photos as it is of what the bundle takes. */
+function worded(text: string): string {
+  return patching ? aboutClips(text) : text;
+}
 
 function say(text: string): void {
   byId("status").textContent = text;
@@ -68,7 +79,7 @@ async function attempt(work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (reason) {
-    error.textContent = reason instanceof Error ? reason.message : String(reason);
+    error.textContent = worded(reason instanceof Error ? reason.message : String(reason));
     error.hidden = false;
     say("");
   }
@@ -78,7 +89,11 @@ async function open(from: string | Blob): Promise<void> {
   say("Loading the model…");
   const threads = Number(new URLSearchParams(location.search).get("threads")) || undefined; // to measure with
   const opened = await client.call("open", from, new URL("ort/", import.meta.url).href, threads);
-  if (opened.kind !== "images") throw new Error(`this page takes photos, but the bundle takes ${opened.kind}`);
+  if (opened.kind !== "images" && !opened.patching) throw new Error(`this page takes photos and sounds, but the bundle takes ${opened.kind}`);
+  closeLive();
+  patching = opened.patching;
+  reword(Boolean(patching));
+  files.accept = patching ? "audio/*" : "image/*";
   [multi, numbers] = [opened.multi, opened.numbers];
   byId("name").textContent = opened.name;
   document.title = `${opened.name}: a bundle in the browser`;
@@ -110,12 +125,15 @@ function update(): void {
   if (!status) return;
   const [fresh, kept, chosen] = [grid.of("new"), grid.of("kept"), grid.chosen];
   const tiles = grid.view === "new" ? fresh : kept;
+  const alone = chosen.length === 1 ? chosen[0] : undefined;
+  timeline.show(alone);
+  button.cut.hidden = busy || grid.view === "kept" || clipsOf(alone && timeline.soundOf(alone)).length < 2;
   button["view-new"].textContent = `To label (${fresh.length})`;
   button["view-kept"].textContent = `Kept (${kept.length})`;
   button["view-new"].setAttribute("aria-pressed", String(grid.view === "new"));
   button["view-kept"].setAttribute("aria-pressed", String(grid.view === "kept"));
   byId("empty").hidden = byId("about").hidden = tiles.length > 0;
-  byId("empty").textContent = grid.view === "kept" ? "No photo is kept yet." : fresh.length + kept.length ? "All photos are kept." : "Choose photos, or drop them here: each is answered, and you say which answers are right.";
+  byId("empty").textContent = grid.view === "kept" ? worded("No photo is kept yet.") : fresh.length + kept.length ? worded("All photos are kept.") : worded("Choose photos, or drop them here: each is answered, and you say which answers are right.");
   byId("labelling").hidden = !chosen.length;
   const hint = chosen.length === 1 && tiles.length > 1 ? ", drag for more" : "";
   byId("chosen").textContent = `${photos(chosen.length)} chosen${hint}. ${chosen.length > 1 ? "Their" : "Its"} ${numbers ? "number" : "label"}${multi || labels.length > 1 && numbers ? "s" : ""}:`;
@@ -135,7 +153,7 @@ function update(): void {
   const missing = LEAST - status.samples;
   const added = [...new Set(kept.map((tile) => grid.labelOf(tile)!))].filter((label) => !multi && !numbers && !labels.includes(label));
   const more = missing > 0 ? `; ${missing} more to learn` : added.length ? `; new: ${added.join(", ")}` : "";
-  byId("count").textContent = status.refusal || `${photos(status.samples)} kept${more}.`;
+  byId("count").textContent = worded(status.refusal) || `${photos(status.samples)} kept${more}.`;
   button.learn.disabled = button.more.disabled = busy || Boolean(status.refusal) || missing > 0;
   button.back.disabled = busy || !status.canGoBack;
   button.save.disabled = busy;
@@ -158,22 +176,56 @@ function right(): Tile[] {
   return tiles.filter(({ answer }) => answer && labelOf(answer));
 }
 
-/** Predict photos, one after the other. */
-async function ask(asked: readonly Blob[]): Promise<void> {
+/** Predict photos or sounds, one after the other; those that cannot be read are left out, and counted. */
+async function ask(asked: readonly (Blob | Float32Array)[], name = "Clip"): Promise<void> {
   if (grid.view === "kept") grid.view = "new";
   byId("verdict").hidden = true;
-  for (const [number, photo] of asked.entries()) {
-    say(`Looking at photo ${number + 1} of ${asked.length}…`);
-    await attempt(async () => {
-      const picture = element("img", { src: URL.createObjectURL(photo), alt: "a photo" });
-      picture.onload = () => URL.revokeObjectURL(picture.src);
-      grid.add(picture, await client.call("predict", photo));
-      update();
-    });
+  if (patching) grid.choose([]); // a clip whose timeline was shown
+  const failed: unknown[] = [];
+  let last: Tile | undefined;
+  for (const [number, content] of asked.entries()) {
+    say(`${patching ? "Listening to clip" : "Looking at photo"} ${number + 1} of ${asked.length}…`);
+    last = await answerTo(content, name).catch((reason) => void failed.push(reason));
+    update();
   }
   grid.arrange();
-  const known = asked.length > 1 ? "were" : "was";
-  say(`${photos(asked.length)} ${known} answered.`);
+  await attempt(async () => {
+    if (failed.length > 1) throw new Error(`${failed.length} files cannot be read; the first: ${(failed[0] as Error).message}`);
+    if (failed.length) throw failed[0];
+  });
+  const count = asked.length - failed.length;
+  if (count) say(`${photos(count)} ${count > 1 ? "were" : "was"} answered.`);
+  if (patching && last && asked.length === 1 && !microphone.open) grid.choose([last]); // its timeline
+}
+
+/** Predict a photo or a sound, and show it; return its place on the page. */
+async function answerTo(content: Blob | Float32Array, name: string): Promise<Tile> {
+  if (patching) {
+    const sound = content instanceof Blob ? await decodeSound(content) : content;
+    const answer = await client.call("predict", sound);
+    timeline.add(answer.identity, content instanceof File ? content.name : name, sound);
+    return grid.add(drawn(answer.picture!, "a clip"), answer);
+  }
+  const photo = content as Blob;
+  const picture = element("img", { src: URL.createObjectURL(photo), alt: "a photo" });
+  picture.onload = () => URL.revokeObjectURL(picture.src);
+  return grid.add(picture, await client.call("predict", photo));
+}
+
+/** Close the camera or the microphone. */
+function closeLive(): void {
+  camera.close();
+  microphone.close();
+  timeline.listen(false);
+  byId("live").hidden = true;
+}
+
+/** Show what is heard in a second of the microphone. */
+async function listened(second: number, sound: Float32Array): Promise<void> {
+  await attempt(async () => {
+    timeline.heard({ second, prediction: await client.call("hear", sound) });
+    update();
+  });
 }
 
 /** Show what the model that is now in use answers to the photos on the page. */
@@ -223,7 +275,7 @@ async function learn(seconds?: number): Promise<void> {
   const began = performance.now();
   try {
     const verdict = await client.watch("learn", (share) => (bar.value = share), ...(seconds === undefined ? [] : [seconds]));
-    decided(verdict);
+    showVerdict(verdict, LEAST, worded);
     if (verdict.accepted) {
       did("learning", async () => goBack());
       await answerAgain();
@@ -234,25 +286,6 @@ async function learn(seconds?: number): Promise<void> {
     busy = false;
     bar.hidden = true;
     await show();
-  }
-}
-
-function decided(verdict: Verdict): void {
-  const { samples, before, after, unjudged = 0, seconds = 0 } = verdict;
-  const open = !verdict.accepted && unjudged > 0;
-  byId("verdict").hidden = false;
-  const decision = verdict.accepted ? "The new model is in use" : "The new model was refused, the old one stays";
-  byId("decision").textContent = open
-    ? `Not decided, the old model stays: ${samples} of ${photos(samples + unjudged)} were judged in the time, ${before} right before, ${after} after.`
-    : `${decision}: ${verdict.reason}.${verdict.accepted || samples < LEAST ? "" : " Check your labels under Kept, or add photos."}`;
-  button.more.hidden = !open;
-  button.more.textContent = `Take more time (about ${duration(seconds)})`;
-  byId("before").textContent = `${before} of ${samples}`;
-  byId("after").textContent = `${after} of ${samples}`;
-  for (const [name, from, to] of [["earlier", verdict.earlierBefore, verdict.earlierAfter], ["global", verdict.globalBefore, verdict.globalAfter]] as const) {
-    byId(name).hidden = from === undefined;
-    byId(`${name}-before`).textContent = from === undefined ? "" : percent(from);
-    byId(`${name}-after`).textContent = to === undefined ? "" : percent(to);
   }
 }
 
@@ -303,13 +336,13 @@ button.back.onclick = () =>
   });
 button.forget.onclick = () =>
   void attempt(async () => {
-    if (!confirm("Remove all photos and rounds from this browser?")) return;
+    if (!confirm(worded("Remove all photos and rounds from this browser?"))) return;
     await client.call("forget");
     done = [];
     byId("verdict").hidden = true;
     await show();
     await answerAgain();
-    say("All photos and rounds are removed.");
+    say(worded("All photos and rounds are removed."));
   });
 button.save.onclick = () =>
   void attempt(async () => {
@@ -328,28 +361,33 @@ drop.ondrop = (event) => {
   void ask([...(event.dataTransfer?.files ?? [])]);
 };
 
-const [live, video] = [byId("live"), byId<HTMLVideoElement>("video")];
 button.camera.onclick = () =>
   void attempt(async () => {
-    if (!navigator.mediaDevices) throw new Error("the browser gives a camera to pages of HTTPS or localhost only");
-    video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
-    await video.play();
-    live.hidden = false;
-    button.shoot.focus();
+    if (patching) await microphone.start(patching);
+    else await camera.start();
+    timeline.listen(microphone.open);
+    byId("live").hidden = false;
+    update();
+    button[patching ? "stop" : "shoot"].focus();
   });
 button.shoot.onclick = () =>
   void attempt(async () => {
-    const canvas = element("canvas", { width: video.videoWidth, height: video.videoHeight });
-    canvas.getContext("2d")?.drawImage(video, 0, 0);
-    const photo = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/png"));
+    if (patching) return ask([microphone.take()], "Microphone");
+    const photo = await camera.take();
     if (photo) await ask([photo]);
   });
 button.stop.onclick = () => {
-  for (const track of (video.srcObject as MediaStream | null)?.getTracks() ?? []) track.stop();
-  video.srcObject = null;
-  live.hidden = true;
+  closeLive();
+  update();
   button.camera.focus();
 };
+button.cut.onclick = () =>
+  void attempt(async () => {
+    const [whole] = grid.chosen;
+    const clips = clipsOf(timeline.soundOf(whole!));
+    grid.drop(whole!);
+    await ask(clips);
+  });
 
 void attempt(async () => {
   await open(new URL("../", import.meta.url).href);

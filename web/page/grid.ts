@@ -1,9 +1,9 @@
 /** The photos of the page: their answers, which are chosen, and which are kept. */
 
-import type { Calls, Kept } from "../src/client.ts";
-import { element } from "./element.ts";
+import type { Answer, Kept } from "../src/client.ts";
+import { drawn, element } from "./element.ts";
 
-export type Answer = ReturnType<Calls["predict"]>;
+export type { Answer };
 
 /** A photo: one that was asked about, or one that was kept before the page was opened. */
 export interface Tile {
@@ -26,6 +26,8 @@ export interface Words {
   /** What photos with this answer are put together under; empty where they are not. */
   group(answer: Answer): string;
   label(label: string): string;
+  /** What a picture is called that has no name. */
+  name(): string;
 }
 
 /** A finger or the mouse that went down on a photo, and is over another one, or was. */
@@ -91,22 +93,20 @@ export class Grid {
   }
 
   /** Add a photo with its answer; one that is there already is replaced. */
-  add(picture: HTMLElement, answer: Answer): void {
+  add(picture: HTMLElement, answer: Answer): Tile {
     const tile = this.#add(picture, answer.identity, answer.handle);
     this.answered(tile, answer);
+    return tile;
   }
 
   /** Show what is kept: photos that are not on the page are added to it. */
   keeps(kept: readonly Kept[]): void {
     this.#kept = new Map(kept.map(({ identity, label }) => [identity, label]));
-    for (const { identity, pixels, size } of kept) {
-      if (this.#tiles.has(identity) || !pixels) continue;
-      const canvas = element("canvas", { width: size, height: size, role: "img", ariaLabel: "a photo" });
-      canvas.getContext("2d")?.putImageData(new ImageData(pixels, size, size), 0, 0);
-      this.#add(canvas, identity);
+    for (const { identity, picture } of kept) {
+      if (!this.#tiles.has(identity) && picture) this.#add(drawn(picture, this.words.name()), identity);
     }
     for (const tile of this.#tiles.values()) {
-      if (tile.handle === undefined && !this.#kept.has(tile.identity)) this.#drop(tile);
+      if (tile.handle === undefined && !this.#kept.has(tile.identity)) this.drop(tile);
       else this.#mark(tile);
     }
     this.choose([]);
@@ -200,7 +200,7 @@ export class Grid {
 
   #add(picture: HTMLElement, identity: string, handle?: number): Tile {
     const before = this.#tiles.get(identity);
-    if (before) this.#drop(before);
+    if (before) this.drop(before);
     const parts = [element("span", { className: "as" }), element("span", { className: "answer" }), element("meter", { min: 0, max: 1, hidden: true })];
     const button = element("button", { type: "button", className: "tile" }, picture, ...parts);
     button.setAttribute("aria-pressed", "false");
@@ -216,7 +216,8 @@ export class Grid {
     return tile;
   }
 
-  #drop(tile: Tile): void {
+  /** Take a photo off the page. */
+  drop(tile: Tile): void {
     this.#tiles.delete(tile.identity);
     this.#chosen.delete(tile);
     tile.element.remove();

@@ -1,9 +1,11 @@
 /** The page's side of a learner in a worker: the page never waits while it trains. */
 
 import type { Verdict } from "./gate.ts";
+import type { Heard, Picture } from "./hearing.ts";
 import type { Prediction } from "./model.ts";
 import type { Change, Status } from "./learner.ts";
 import { TunerError } from "./bytes.ts";
+import type { Patching } from "./sound.ts";
 
 export interface Opened {
   readonly name: string;
@@ -15,14 +17,26 @@ export interface Opened {
   readonly numbers: boolean;
   readonly threads: number;
   readonly sentence: string;
+  /** Where the patches of a sound are, for a bundle of sounds. */
+  readonly patching?: Patching;
 }
 
 export interface Kept {
   readonly identity: string;
   readonly label: string;
-  /** The photo as the model sees it, to be shown: red, green, blue, opaque. */
-  readonly pixels?: Uint8ClampedArray<ArrayBuffer>;
-  readonly size: number;
+  /** The photo or the sound as the model sees it, to be shown. */
+  readonly picture?: Picture;
+}
+
+/** The answer to a photo or a sound; its identity is a hash of what the model sees. */
+export interface Answer extends Prediction {
+  readonly handle: number;
+  readonly identity: string;
+  /** Seconds that decoding took, or cutting into patches. */
+  readonly decoded: number;
+  /** Of a sound: what is heard in each second, and its picture. */
+  readonly heard?: readonly Heard[];
+  readonly picture?: Picture;
 }
 
 /** A photo and its label. */
@@ -34,8 +48,10 @@ export interface Photo {
 /** What a worker does, by name: arguments, and what it returns. */
 export interface Calls {
   open(folder: string | Blob, ort: string, threads?: number): Opened;
-  /** Predict a photo; or, by the handle that it got, the same photo again. Its identity is a hash of what the model sees. */
-  predict(photo: Blob | number): Prediction & { readonly handle: number; readonly identity: string; readonly decoded: number };
+  /** Predict a photo, or a sound, mono at `RATE`; or, by the handle that it got, the same again. */
+  predict(photo: Blob | Float32Array | number): Answer;
+  /** Predict a sound, and keep nothing of it. */
+  hear(sound: Float32Array): Prediction;
   /** Keep photos with their labels: by their handles, or, those that are kept or were removed, by their identities. */
   keep(photos: readonly Photo[]): readonly Change[];
   remove(identities: readonly string[]): void;

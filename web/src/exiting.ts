@@ -4,7 +4,7 @@ import type { Exits } from "./bundle.ts";
 import { argmax, type Bytes, product, TunerError } from "./bytes.ts";
 import { calibrated, leaving, type Logits } from "./calibration.ts";
 import type { Replay } from "./codec.ts";
-import { confidenceOf, Model, probabilities, type Sample } from "./model.ts";
+import { concatenated, confidenceOf, Model, probabilities, type Sample } from "./model.ts";
 import { withWeights } from "./onnx.ts";
 import type { Heads, Plan } from "./plan.ts";
 import { randomOf, shuffled } from "./random.ts";
@@ -12,7 +12,7 @@ import type { Runtime } from "./session.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
 import { type Target, targetOf } from "./target.ts";
 import { half, type Tensor, toHalves, writeTensors } from "./tensors.ts";
-import { type Answered, batchesOf, joined, type NewSamples, type Parts, type Prepared, TOLERANCE, Trainer, type Watch } from "./trainer.ts";
+import { type Answered, batchesOf, type NewSamples, type Parts, type Prepared, TOLERANCE, Trainer, type Watch } from "./trainer.ts";
 
 const WEIGHTS = "exits.safetensors";
 /** Calibration samples, or the thresholds stay as they are. */
@@ -136,7 +136,7 @@ export class ExitingTrainer extends Trainer<NewSample> {
       for (const row of rows) found.push(await this.#onwards(await first(samples[row]!)));
       const own: Float32Array[][] = found.map(() => []);
       for (const [at, head] of this.#heads.entries()) {
-        const read = joined(found.map(({ maps }) => maps[at]!));
+        const read = concatenated(found.map(({ maps }) => maps[at]!));
         (await head.logits(read, rows.length, this.#now[at]!)).forEach((row, i) => own[i]!.push(row));
       }
       logits.push(...own.map((row, i) => [...row, found[i]!.logits.at(-1)!]));
@@ -188,7 +188,7 @@ export class ExitingTrainer extends Trainer<NewSample> {
         for (let from = 0; from < order.length; from += recipe.batchSize) {
           const rows = order.slice(from, from + recipe.batchSize);
           if (rows.length === 1) continue;
-          const features = joined(rows.map((row) => this.#read(records[row]!, at)));
+          const features = concatenated(rows.map((row) => this.#read(records[row]!, at)));
           const batch = { features, labels: rows.flatMap((row) => targets[row]!), count: rows.length };
           total += (await step.step(batch, recipe.rate(done++, steps))) * rows.length;
           watch(++seen, steps * this.#steps.length);

@@ -1,12 +1,15 @@
 /** Predict: one model, or a chain of segments that easy samples leave early. */
 
 import type { InferenceSession } from "onnxruntime-common";
-import type { Bundle, InputSpec } from "./bundle.ts";
+import type { Bundle, BundleInfo, InputSpec } from "./bundle.ts";
 import { argmax, joined, product, TunerError } from "./bytes.ts";
 import { normalise } from "./image.ts";
 import { floatTensor, openSession, run, type Runtime } from "./session.ts";
 
-/** A sample as the model sees it, before normalisation: bytes [3, size, size] of a photo, else numbers. */
+/**
+ * A sample as the model sees it, before normalisation: bytes [3, size, size] of a photo, else numbers. A clip of a sound is
+ * all of its patches, one after the other: see `partsOf`.
+ */
 export type Sample = Uint8Array | Float32Array;
 
 export interface Prediction {
@@ -63,6 +66,39 @@ function agreement(logits: Float32Array, before?: Float32Array): number {
   return Math.max(Math.exp(-distance), LEAST);
 }
 
+/** Return what the probabilities of all labels say; of a regression, its values. */
+export function predictionOf(info: BundleInfo, found: Float64Array, exit: number, seconds: number): Prediction {
+  const made = { exit, seconds, probabilities: found };
+  if (info.targets) {
+    const text = found.join("|");
+    return { ...made, label: text, answer: text, probability: NaN, values: info.labels.map((label, i) => [label, found[i]!] as const) };
+  }
+  const best = argmax(found);
+  const label = info.labels[best]!;
+  const prediction = { ...made, label, answer: label, probability: found[best]! };
+  if (info.loss !== "multi-label") return prediction;
+  const over = info.labels
+    .map((name, i) => [name, found[i]!, info.label_thresholds?.[i] ?? 0.5] as const)
+    .filter(([, probability, threshold]) => probability >= threshold)
+    .sort(([, one], [, two]) => two - one);
+  return { ...prediction, labels: over.map(([name, probability]) => [name, probability] as const) };
+}
+
+/** Return the parts that the model reads one by one: the patches of a clip; else the sample alone. */
+export function partsOf(sample: Sample, { input_shape: shape }: BundleInfo): Sample[] {
+  const size = product(shape);
+  if (sample.length <= size || sample.length % size) return [sample];
+  return Array.from({ length: sample.length / size }, (_, i) => sample.subarray(i * size, (i + 1) * size));
+}
+
+/** Return arrays one after the other in one. */
+export function concatenated(parts: readonly Float32Array[]): Float32Array {
+  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) (all.set(part, at), (at += part.length));
+  return all;
+}
+
 /** A bundle, ready to predict. */
 export class Model {
   private constructor(
@@ -107,25 +143,15 @@ export class Model {
         ? Float64Array.from(outputs.logits, (value, i) => targets.mean[i]! + targets.std[i]! * value)
         : probabilities(outputs.logits, temperature, multi);
       if (found.some(Number.isNaN)) throw new TunerError(`segment ${exit} gives logits that are not numbers: export again`);
-      const best = argmax(found);
       const sure = targets ? agreement(outputs.logits, before) : certainty(found, multi);
       if (!last && !(sure > info.exits!.thresholds[exit]!)) {
         [features, shape, before] = [outputs.features, outputs.shape, outputs.logits];
         continue;
       }
-      const seconds = (performance.now() - began) / 1000;
-      if (targets) {
-        const values = info.labels.map((label, i) => [label, found[i]!] as const);
-        const text = found.join("|");
-        return { label: text, answer: text, probability: NaN, exit, seconds, values, probabilities: found };
-      }
-      const label = info.labels[best]!;
-      const prediction = { label, answer: label, probability: found[best]!, exit, seconds, probabilities: found };
-      if (outputs.distance !== undefined) {
-        const unknown = outputs.distance / this.farthest!;
-        return { ...prediction, unknown, answer: unknown > 1 ? "unknown" : label };
-      }
-      return multi ? { ...prediction, labels: this.over(found) } : prediction;
+      const prediction = predictionOf(info, found, exit, (performance.now() - began) / 1000);
+      if (outputs.distance === undefined) return prediction;
+      const unknown = outputs.distance / this.farthest!;
+      return { ...prediction, unknown, answer: unknown > 1 ? "unknown" : prediction.label };
     }
   }
 
@@ -184,14 +210,5 @@ export class Model {
     const following = outputs["features"];
     const made = { logits, features: (following?.data ?? features) as Float32Array, shape: following?.dims ?? shape };
     return measures ? { ...made, distance: Number(outputs[DISTANCE]!.data[0]) } : made;
-  }
-
-  private over(found: Float64Array): (readonly [string, number])[] {
-    const { labels, label_thresholds: thresholds } = this.bundle.info;
-    return labels
-      .map((label, i) => [label, found[i]!, thresholds?.[i] ?? 0.5] as const)
-      .filter(([, probability, threshold]) => probability >= threshold)
-      .sort(([, one], [, two]) => two - one)
-      .map(([label, probability]) => [label, probability] as const);
   }
 }

@@ -3,11 +3,14 @@
 import { SOLVED } from "./bundle.ts";
 import type { Bytes } from "./bytes.ts";
 import { type Comparison, isDecided, judgeCheck, judgeEarlier, judgeSamples, RULES, type Rules, type Verdict } from "./gate.ts";
-import type { Model, Sample } from "./model.ts";
+import { type Model, partsOf, probabilities, type Sample } from "./model.ts";
 import { isRight, NEAR } from "./target.ts";
-import type { Answered, Checked, Trainer } from "./trainer.ts";
+import type { Answered, Checked, NewSamples, Trainer } from "./trainer.ts";
 
-/** A sample with its label; `identity` depends on its content alone. Several labels or numbers are joined by `SEPARATOR`. */
+/**
+ * A sample with its label; `identity` depends on its content alone. Several labels or numbers are joined by `SEPARATOR`.
+ * A clip is one sample: it is trained on patch by patch, and judged as a whole by models that had none of it.
+ */
 export interface Labelled {
   readonly identity: string;
   readonly label: string;
@@ -86,27 +89,38 @@ export async function runRound(
     return { verdict: { ...judgeSamples(nothing, rules), reason } };
   }
   const checking = passed();
-  const { features, labels, answers: given } = await trainer.prepare(
-    samples.map(({ sample }) => sample),
-    samples.map(({ label }) => label),
+  const parts = samples.flatMap(({ sample }, row) => partsOf(sample, model.bundle.info).map((part) => ({ row, part })));
+  const prepared = await trainer.prepare(
+    parts.map(({ part }) => part),
+    parts.map(({ row }) => samples[row]!.label),
   );
+  const partsAt: number[][] = samples.map(() => []);
+  parts.forEach(({ row }, at) => partsAt[row]!.push(at));
+  const labels = partsAt.map(([first]) => prepared.labels[first!]!);
+  const whole = (answers: readonly Answered[]): Answered => meanAnswer(answers, model);
+  const given = partsAt.map((all) => whole(all.map((at) => prepared.answers[at]!)));
   const old = fresh.map((row) => isRight(given[row]!.logits, labels[row]!, loss));
   const places = samples.map(({ identity }) => parseInt(identity.slice(0, 8), 16) / 2 ** 32);
+  const read = (rows: readonly number[]): NewSamples<unknown> => {
+    const all = rows.flatMap((row) => partsAt[row]!.map((at) => ({ row, at })));
+    return { features: all.map(({ at }) => prepared.features[at]!), labels: all.map(({ row }) => labels[row]!), places: all.map(({ row }) => places[row]!) };
+  };
   const taken = new Map<number, number>(); // exits that the trained models' answers left at
   const shares = exits?.shares ?? [1];
   const cost = (rows: readonly number[], exitOf: (row: number) => number): number => rows.reduce((sum, row) => sum + shares[exitOf(row)]!, 0) / rows.length;
-  const training = await trainer.expected(samples.length);
+  const training = await trainer.expected(parts.length);
   const limit = (rules.seconds ?? Infinity) - checking; // the new model is checked too
   const wanted = train?.folds ?? 5;
-  const prepared = passed();
+  const begun = passed();
   const [count, most] = planFolds(fresh.length, wanted, training, limit - passed(), rules.least);
   const folds = foldsOf(samples, fresh, count, !numbers);
-  const parts = Math.min(folds.length, most) + 1;
+  const turns = Math.min(folds.length, most) + 1;
   const answers = new Map<number, boolean>();
   let trained = 0;
-  const all = { features, labels, places };
-  let losses = trainer.leavesOut ? await trainer.train(all, (step, steps) => progress(step / steps)) : undefined;
-  const left = losses && trainer.leftOut(fresh.map((row) => features[row]!));
+  const all = read([...samples.keys()]);
+  const leavesOut = trainer.leavesOut && parts.length === samples.length; // patches of a clip are left out together
+  let losses = leavesOut ? await trainer.train(all, (step, steps) => progress(step / steps)) : undefined;
+  const left = losses && trainer.leftOut(read(fresh).features);
   const answer = (row: number, { logits, exit }: Answered): void => {
     answers.set(row, isRight(logits, labels[row]!, loss));
     taken.set(row, exit);
@@ -114,13 +128,12 @@ export async function runRound(
   left?.forEach((found, at) => answer(fresh[at]!, found));
   let rest = LATE;
   for (const [number, fold] of left ? [] : folds.entries()) {
-    const kept = [...samples.keys()].filter((row) => !fold.includes(row));
-    const some = { features: kept.map((row) => features[row]!), labels: kept.map((row) => labels[row]!), places: kept.map((row) => places[row]!) };
-    const own = fold.map((row) => features[row]!);
-    await trainer.train(some, (step, steps) => progress(Math.min(1, (number + step / steps) / parts)), own);
-    const found = await trainer.answers(own);
+    const some = read([...samples.keys()].filter((row) => !fold.includes(row)));
+    const own = read(fold).features;
+    await trainer.train(some, (step, steps) => progress(Math.min(1, (number + step / steps) / turns)), own);
+    const found = [...(await trainer.answers(own))];
     trained = number + 1;
-    fold.forEach((row, i) => answer(row, found[i]!));
+    for (const row of fold) answer(row, whole(found.splice(0, partsAt[row]!.length)));
     // an answer may count for leaving earlier too: then all are looked at
     if (!exits && isDecided(old, fresh.map((row) => answers.get(row)), rules)) {
       rest = "the decision does not depend on";
@@ -144,9 +157,9 @@ export async function runRound(
   let verdict = judgeSamples(comparison, rules);
   const others = fresh.length - judging.length;
   if (others) verdict = { ...verdict, reason: `${verdict.reason} (${rest} the other ${others})` };
-  if (others && rest === LATE) verdict = { ...verdict, unjudged: others, seconds: prepared + ((passed() - prepared) / trained) * (wanted + 1) };
+  if (others && rest === LATE) verdict = { ...verdict, unjudged: others, seconds: begun + ((passed() - begun) / trained) * (wanted + 1) };
   if (!verdict.accepted && !(verdict.open && before.old)) return { verdict };
-  losses ??= await trainer.train(all, (step, steps) => progress((parts - 1 + step / steps) / parts));
+  losses ??= await trainer.train(all, (step, steps) => progress((turns - 1 + step / steps) / turns));
   const after = await trainer.checked();
   const check = before.old && after ? { exported: (before.exported ?? before.old).right, old: before.old.right, new: after.right, name: numbers ? "known photos" : "known classes" } : undefined;
   verdict = judgeCheck(verdict, check, rules);
@@ -154,4 +167,14 @@ export async function runRound(
   if (earlier) verdict = judgeEarlier(verdict, earlier, rules);
   if (!verdict.accepted) return { verdict };
   return { verdict, files: await trainer.save(losses, samples.length, before.old?.score ?? null, after?.score ?? null), checked: after };
+}
+
+/** Return the answer to a sample of these parts: the mean of their probabilities, and the last exit that one of them left at. */
+function meanAnswer(answers: readonly Answered[], { bundle: { info } }: Model): Answered {
+  if (answers.length === 1) return answers[0]!;
+  const each = answers.map(({ logits, exit }) =>
+    info.loss === "regression" ? logits : probabilities(logits, info.exits?.temperatures[exit] ?? 1, info.loss === "multi-label"),
+  );
+  const logits = Float32Array.from(answers[0]!.logits, (_, i) => each.reduce((sum, one) => sum + one[i]!, 0) / each.length);
+  return { logits, exit: Math.max(...answers.map(({ exit }) => exit)) };
 }

@@ -7,6 +7,7 @@ import type { Bundle } from "./bundle.ts";
 import { argmax, type Bytes, product, roundEven, TunerError } from "./bytes.ts";
 import type { Replay } from "./codec.ts";
 import { headOf } from "./labels.ts";
+import { concatenated } from "./model.ts";
 import { randomOf } from "./random.ts";
 import { resized } from "./resize.ts";
 import type { Runtime } from "./session.ts";
@@ -14,7 +15,7 @@ import { type LinearHead, type Solution, spaced, unionHead } from "./solve.ts";
 import { StepSession, Tail, type Weights } from "./step.ts";
 import type { Target } from "./target.ts";
 import type { Tensor } from "./tensors.ts";
-import { AT_ONCE, batchesOf, joined } from "./trainer.ts";
+import { AT_ONCE, batchesOf } from "./trainer.ts";
 
 /** Least factor of the trained rows, by which a new row is divided. */
 const LEAST_FACTOR = 0.05;
@@ -99,7 +100,7 @@ export class NewRows {
       if (!own.length) continue;
       if (!others.length) throw new TunerError("there are no samples that a new label could be told from: label some photos with another one");
       const given = { weight: Float64Array.from(weight.subarray(0, (row + 1) * size)).fill(0, row * size), bias: Float64Array.from(bias.subarray(0, row + 1)).fill(0, row) };
-      const added = await this.body.logits(joined(own), own.length, new Map([...weights, ...this.identity]));
+      const added = await this.body.logits(concatenated(own), own.length, new Map([...weights, ...this.identity]));
       const known = others.map((i) => all.labels[i] as number);
       const head = solvedRow(given, added, await this.#features(weights, all, others), known);
       weight.set(head.weight, row * size);

@@ -4,7 +4,7 @@ import { type Bundle, type BundleInfo, FILE } from "./bundle.ts";
 import { type Bytes, digest, encode, TunerError } from "./bytes.ts";
 import type { Replay } from "./codec.ts";
 import type { Earlier } from "./gate.ts";
-import type { Model, Sample } from "./model.ts";
+import { concatenated, type Model, type Sample } from "./model.ts";
 import { withWeights } from "./onnx.ts";
 import { randomOf } from "./random.ts";
 import type { Weights } from "./step.ts";
@@ -158,7 +158,7 @@ export abstract class TailTrainer extends Trainer<Float32Array> {
   abstract logits(features: Float32Array, count: number): Promise<Float32Array[]>;
 
   async answers(samples: readonly Float32Array[]): Promise<Answered[]> {
-    return (await this.logits(joined(samples), samples.length)).map((logits) => ({ logits, exit: 0 }));
+    return (await this.logits(concatenated(samples), samples.length)).map((logits) => ({ logits, exit: 0 }));
   }
 
   protected async checkLogits(): Promise<Float32Array[]> {
@@ -193,14 +193,6 @@ export abstract class TailTrainer extends Trainer<Float32Array> {
     const difference = Math.max(...ours!.map((value, i) => Math.abs(value - theirs![i]!)));
     if (!(difference <= TOLERANCE)) throw new TunerError(`the written model's logits differ by ${difference}: learn again`);
   }
-}
-
-/** Return arrays one after the other in one. */
-export function joined(parts: readonly Float32Array[]): Float32Array {
-  const all = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) (all.set(part, at), (at += part.length));
-  return all;
 }
 
 /** Return the numbers of so many rows, some at a time. */

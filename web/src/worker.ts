@@ -1,11 +1,12 @@
-/** A learner in a worker: photos in, answers out. */
+/** A learner in a worker: photos or sounds in, answers out. */
 
 import { Bundle, fetched } from "./bundle.ts";
 import { TunerError } from "./bytes.ts";
-import { type Calls, Client, type Request, type Response } from "./client.ts";
+import { type Answer, type Calls, Client, type Request, type Response } from "./client.ts";
+import type { Hearing, Picture } from "./hearing.ts";
 import { decodePhoto, fit } from "./image.ts";
 import { type Change, identityOf, Learner } from "./learner.ts";
-import type { Sample } from "./model.ts";
+import type { Prediction, Sample } from "./model.ts";
 import { configure, type Runtime } from "./session.ts";
 import { browserStore, memoryStore } from "./store.ts";
 import { measuredThreads, work } from "./threads.ts";
@@ -15,6 +16,8 @@ const MOST_HANDLES = 500;
 type Handlers = { readonly [N in keyof Calls]: (...values: Parameters<Calls[N]>) => Promise<ReturnType<Calls[N]>> };
 
 let learner: Learner | undefined;
+/** Of a bundle of sounds. */
+let hearing: Hearing | undefined;
 let threads = 1;
 let progress = (_share: number): void => {};
 const handles = new Map<number, Sample>();
@@ -32,10 +35,25 @@ function taken(handle: number): Sample {
   return sample;
 }
 
-async function sampleOf(photo: Blob): Promise<Sample> {
+function listening(): Hearing {
+  if (!hearing) throw new TunerError(`the bundle takes ${opened().bundle.info.input.kind}, not sounds`);
+  return hearing;
+}
+
+async function sampleOf(photo: Blob | Float32Array): Promise<Sample> {
+  if (photo instanceof Float32Array) return listening().clip(photo);
   const { input } = opened().bundle.info;
   if (input.kind !== "images") throw new TunerError(`the bundle takes ${input.kind}, not photos`);
   return fit(await decodePhoto(photo), input);
+}
+
+/** Return a sample as the model sees it, to be shown; nothing where it is neither a photo nor a sound. */
+function pictureOf(sample: Sample): Picture | undefined {
+  if (hearing) return hearing.picture(sample);
+  const size = opened().bundle.info.input.size ?? 0;
+  const pixels = new Uint8ClampedArray(size * size * 4).fill(255);
+  for (let i = 0; i < size * size; i++) for (let c = 0; c < 3; c++) pixels[4 * i + c] = sample[c * size * size + i]!;
+  return size ? { pixels, width: size, height: size } : undefined;
 }
 
 const handlers: Handlers = {
@@ -47,20 +65,27 @@ const handlers: Handlers = {
       typeof folder === "string" ? await Bundle.fetch(folder) : await Bundle.unzip(new Uint8Array(await folder.arrayBuffer()));
     const store = await browserStore("device-tuner").catch(memoryStore);
     learner = await Learner.open(bundle, runtime, store);
+    await hearing?.release();
+    hearing = bundle.info.input.kind === "audio" ? await (await import("./hearing.ts")).Hearing.open(bundle, runtime, learner) : undefined;
     metered = undefined;
     const { name, labels, input, sentence } = bundle.info;
-    return { name, labels, kind: input.kind, multi: bundle.info.loss === "multi-label", numbers: Boolean(bundle.info.targets), threads, sentence: String(sentence ?? "") };
+    const about = { name, labels, kind: input.kind, multi: bundle.info.loss === "multi-label", numbers: Boolean(bundle.info.targets) };
+    return { ...about, threads, sentence: String(sentence ?? ""), ...(hearing ? { patching: hearing.patching } : {}) };
   },
   async predict(photo) {
     const began = performance.now();
     const sample = typeof photo === "number" ? taken(photo) : await sampleOf(photo);
     const decoded = (performance.now() - began) / 1000;
-    const prediction = await opened().predict(sample);
+    const prediction = await (hearing ? heardIn(hearing, sample) : opened().predict(sample));
     const identity = identityOf(sample);
     if (typeof photo === "number") return { ...prediction, handle: photo, identity, decoded };
     handles.set(++last, sample);
     for (const old of [...handles.keys()].slice(0, -MOST_HANDLES)) handles.delete(old);
     return { ...prediction, handle: last, identity, decoded };
+  },
+  async hear(sound) {
+    const { heard: _, ...prediction } = await listening().hear(sound);
+    return prediction;
   },
   async keep(photos) {
     const from = photos.map(({ photo }) => (typeof photo === "number" ? taken(photo) : photo));
@@ -72,13 +97,10 @@ const handlers: Handlers = {
     for (const identity of identities) await opened().remove(identity);
   },
   async samples(known = []) {
-    const size = opened().bundle.info.input.size ?? 0;
     const has = new Set(known);
     return (await opened().samples()).map(({ identity, label, sample }) => {
-      if (has.has(identity)) return { identity, label, size };
-      const pixels = new Uint8ClampedArray(size * size * 4).fill(255);
-      for (let i = 0; i < size * size; i++) for (let c = 0; c < 3; c++) pixels[4 * i + c] = sample[c * size * size + i]!;
-      return { identity, label, pixels, size };
+      const picture = has.has(identity) ? undefined : pictureOf(sample);
+      return { identity, label, ...(picture ? { picture } : {}) };
     });
   },
   learn: (seconds) => opened().learn(progress, undefined, seconds),
@@ -108,6 +130,12 @@ const handlers: Handlers = {
     );
   },
 };
+
+/** Return the answer to a clip, and to each of its seconds. */
+async function heardIn(by: Hearing, clip: Sample): Promise<Prediction & Pick<Answer, "heard" | "picture">> {
+  const { heard, ...prediction } = await by.answer(clip);
+  return { ...prediction, heard: by.seconds(heard), picture: by.picture(clip) };
+}
 
 /** Return how many threads pay, where the page may have any: the others are workers of this same file, for a moment. */
 async function usefulThreads(): Promise<number> {

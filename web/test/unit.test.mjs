@@ -10,7 +10,7 @@ import { build } from "esbuild";
 import * as ort from "onnxruntime-web";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
-const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers", "labels", "resize", "rows", "step", "hearing"]
+const contents = ["bytes", "zip", "tensors", "plan", "codec", "image", "gate", "bundle", "learner", "store", "session", "threads", "round", "random", "own", "mark", "target", "model", "trainer", "trainers", "labels", "resize", "rows", "step", "hearing", "sound"]
   .map((name) => `export * from "./src/${name}.ts";`)
   .join("\n");
 const built = await build({ stdin: { contents, resolveDir: ".", loader: "ts" }, bundle: true, format: "esm", write: false, external: ["onnxruntime-common"] });
@@ -503,6 +503,13 @@ test("a bundle of sounds hears by the second, and learns a sound from ten clips"
   assert.deepEqual([heard[0], heard.at(-1)].map(({ prediction }) => prediction.label), ["low", "high"]);
   assert.ok(Math.abs(heard[1].second - heard[0].second - 0.1) < 1e-9); // ten frames of 10 ms
   assert.equal((await hearing.patches(new Float32Array(10))).length, 1);
+  // in parts of a minute, as the whole
+  const long = Float32Array.from({ length: 62 * own.RATE }, (_, i) => Math.sin(i * i * 1e-7));
+  const [whole, last] = [await hearing.patches(long), await hearing.patches(long.subarray(-3 * own.RATE))];
+  assert.equal(whole.length, Math.floor((long.length - 3440) / 1600) + 1);
+  whole.at(-1).forEach((value, i) => assert.ok(Math.abs(value - last.at(-1)[i]) < 1e-5));
+  assert.deepEqual(own.spanOf(3, hearing.patching), [29 * 1600, 38 * 1600 + 3440]);
+  assert.equal(own.spanOf(1, { length: 16000, hop: 48000 }), undefined);
 
   const wider = await own.withLabels(bundle, ["siren"]);
   const trainer = await own.openTrainer(wider, ort, await own.Model.open(wider, ort));
@@ -517,4 +524,43 @@ test("a bundle of sounds hears by the second, and learns a sound from ten clips"
   const right = answers.filter(({ logits }) => logits.indexOf(Math.max(...logits)) === wider.info.labels.indexOf("siren"));
   assert.ok(right.length > 0.8 * answers.length, `${right.length} of ${answers.length}`);
   await hearing.release();
+});
+
+test("a round of clips judges each by models without it", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/sounds/bundle`));
+  const learner = await own.Learner.open(bundle, ort, own.memoryStore());
+  const hearing = await own.Hearing.open(bundle, ort, learner);
+  const { trainer, trained } = { trainer: await own.openTrainer(bundle, ort, await own.Model.open(bundle, ort)), trained: [] };
+  const clip = (pitch, seed) => {
+    const random = own.randomOf(seed);
+    return hearing.clip(Float32Array.from({ length: 8000 }, (_, i) => 0.5 * Math.sin((2 * Math.PI * pitch * i) / own.RATE) + 0.07 * (random() - 0.5)));
+  };
+  const samples = [];
+  for (let i = 0; i < 12; i++) {
+    const sample = await clip(i % 2 ? 300 : 2500, i);
+    samples.push({ sample, identity: own.identityOf(sample), label: i % 2 ? "low" : "high" });
+  }
+  const train = trainer.train.bind(trainer);
+  trainer.train = (some, ...rest) => (trained.push(some.features.length), train(some, ...rest));
+  const parts = own.partsOf(samples[0].sample, bundle.info).length;
+  assert.ok(parts > 1);
+  const { verdict } = await own.runRound(await own.Model.open(bundle, ort), trainer, samples, new Set(), async () => ({}), { ...own.RULES, seconds: Infinity });
+  assert.ok(verdict.samples <= 12);
+  assert.ok(trained.length > 1 && trained.every((count) => count % parts === 0), String(trained));
+  await hearing.release();
+});
+
+test("a sound is resampled without loss below 7 kHz, and files say their rate", () => {
+  for (const rate of [8000, 44100, 48000]) {
+    for (const pitch of [100, 3500, ...(rate > 16000 ? [7000] : [])]) {
+      const tone = (at) => Float32Array.from({ length: at / 10 }, (_, i) => Math.sin((2 * Math.PI * pitch * i) / at));
+      const [found, expected] = [own.resample(tone(rate), rate), tone(own.RATE)];
+      assert.equal(found.length, expected.length);
+      for (let i = 200; i < 1400; i++) assert.ok(Math.abs(found[i] - expected[i]) < 0.02, `${rate} Hz, ${pitch} Hz: ${found[i] - expected[i]}`);
+    }
+  }
+  const wav = new Uint8Array(44);
+  wav.set(own.encode("RIFF----WAVEfmt "));
+  new DataView(wav.buffer).setUint32(24, 22050, true);
+  assert.deepEqual([own.rateOf(wav), own.rateOf(new Uint8Array(9)), own.rateOf(new Uint8Array(0))], [22050, 48000, 48000]);
 });

@@ -52,14 +52,16 @@ def test_the_bands_are_those_of_an_independent_computation() -> None:
     assert bands.max() - bands.min() > 5  # the tones stand out
 
 
-def test_the_graph_gives_the_same_patches_as_python(tmp_path: Path) -> None:
-    (path := tmp_path / "input.onnx").write_bytes(SOUNDS.graph(InputSpec("audio", window=20, hop=7)))
+@pytest.mark.parametrize(("window", "hop"), [(20, 7), (96, 48)])
+def test_the_graph_gives_the_same_patches_as_python(window: int, hop: int, tmp_path: Path) -> None:
+    spec = InputSpec("audio", window=window, hop=hop)
+    (path := tmp_path / "input.onnx").write_bytes(SOUNDS.graph(spec))
     check_model(path)  # as of a bundle
     session = open_session(path, 1)
     silence = np.zeros(900, np.float32)
     loud = tone(1000.0) * np.float32(1.9)  # in float32, the FFT would differ by 5e-3 here
     for sound in (made_sound(), silence, loud, np.concatenate([silence, loud]), loud[: 400 + 160 * 19 - 1]):
-        patches = SOUNDS.pieces(sound, InputSpec("audio", window=20, hop=7), "a sound")[1]
+        patches = SOUNDS.pieces(sound, spec, "a sound")[1]
         (found,) = session.run([PATCHES], {SOUND: sound})
         assert found.shape == patches.shape
         assert np.abs(found - patches).max() < 2e-6

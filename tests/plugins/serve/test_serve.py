@@ -12,7 +12,7 @@ import pytest
 from tests.plugins.serve.pages import DIGITS, of_photos, running
 from tuner.bundle.format import Bundle
 from tuner.cli.app import call
-from tuner.commands.bundles.page import BUILT, RUNTIME, add_page, page_files
+from tuner.commands.bundles.page import BUILT, RUNTIME, add_page, page_files, require_page
 from tuner.errors import BundleError
 from tuner.task import InputSpec
 from tuner_serve.server import HEADERS, PageServer, _Handler
@@ -131,11 +131,14 @@ def test_no_file_of_the_page_names_another_origin() -> None:
     assert policy[1] in (BUILT / "sw.js").read_text().replace('"+"', "")
 
 
-def test_the_page_is_for_photos(built: Path, tmp_path: Path) -> None:
+def test_the_page_is_for_photos_and_sounds(built: Path, tmp_path: Path) -> None:
     info = Bundle.open(DIGITS).info
     with pytest.raises(BundleError, match="takes arrays: leave out --web"):
         add_page(page_files(), tmp_path, info)
-    object.__setattr__(info, "input", InputSpec("images", size=8))
+    object.__setattr__(info, "input", InputSpec("audio", window=8))
+    with pytest.raises(BundleError, match=r"sounds with input\.onnx, but digits takes audio"):  # of an old export
+        require_page(info)
+    object.__setattr__(info, "files", {**info.files, "input.onnx": ""})
     out = shutil.copytree(DIGITS, tmp_path / "out")
     for path, mode in ((out, 0o700), (out / "bundle.json", 0o600)):  # as an export leaves them
         path.chmod(mode)
@@ -165,7 +168,7 @@ def test_a_bundle_may_bring_the_runtime(built: Path, site: Path) -> None:
 
 def test_what_cannot_be_served_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["serve", str(DIGITS)]) == 1
-    assert "the page takes photos, but digits takes arrays" in capsys.readouterr().err
+    assert "but digits takes arrays" in capsys.readouterr().err
     assert call(["serve", str(DIGITS), "--port", "70000"]) == 2
     assert call(["export", str(tmp_path), str(tmp_path / "x"), "--web-runtime", str(tmp_path)]) == 2
     assert "--web-runtime" in capsys.readouterr().err.splitlines()[-1]

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tuner.bundle.format import file_hash
+from tuner.bundle.format import INPUT, file_hash
 from tuner.bundle.info import BundleInfo
 from tuner.errors import BundleError
 
@@ -40,11 +40,11 @@ def page_files(runtime: Path | None = None) -> dict[str, Path]:
     return own | {f"{RUNTIME}/{name}": folder / name for name in needed["files"]}
 
 
-def require_photos(info: BundleInfo, way_out: str = "use tuner predict") -> None:
-    """Refuse a bundle of anything but photos: the page takes these alone."""
-    if info.input.kind != "images":
-        kind = info.input.kind
-        raise BundleError(f"the page takes photos, but {info.name} takes {kind}: {way_out}")
+def require_page(info: BundleInfo, way_out: str = "use tuner predict") -> None:
+    """Refuse a bundle of anything but photos, and sounds that the bundle's own model cuts into patches."""
+    kind = info.input.kind
+    if kind != "images" and INPUT not in info.files:
+        raise BundleError(f"the page takes photos, and sounds with {INPUT}, but {info.name} takes {kind}: {way_out}")
 
 
 def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
@@ -52,7 +52,7 @@ def add_page(files: Mapping[str, Path], bundle: Path, info: BundleInfo) -> None:
 
     All files can then be read by every user of the machine, so that a web server with a user of its own can serve them.
     """
-    require_photos(info, "leave out --web")
+    require_page(info, "leave out --web")
     for name, source in files.items():
         target = bundle / FOLDER / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+var e=class extends AudioWorkletProcessor{#e=new Float32Array(2048);#r=0;process([s]){let r=s?.[0];return r&&(this.#e.set(r,this.#r),this.#r+=r.length,this.#r+r.length>2048&&(this.port.postMessage(this.#e.subarray(0,this.#r)),this.#r=0)),!0}};registerProcessor("tap",e);
