@@ -12,8 +12,8 @@ from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.errors import BundleError
 from tuner.ort.session import Session
+from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
-from tuner_tflite.model import to_bytes
 from tuner_tflite.write import float_model, interface
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")

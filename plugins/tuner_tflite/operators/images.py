@@ -16,30 +16,37 @@ _SAME, _VALID = 0, 1
 def conv(values: Values, node: Node) -> None:
     """Write a convolution; one with a filter of its own for each channel is depthwise."""
     image = _Image(values, node)
-    weights = values.constant(node.inputs[1])
-    if weights is None:
-        raise refused("Conv with computed weights")
-    outputs, inside = weights.shape[:2]
-    sizes = [*[1] * (4 - weights.ndim), *weights.shape[2:]]
-    weights = weights.reshape(outputs, inside, *sizes)
-    bias = values.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None  # noqa: PLR2004
+    outputs, inside, *sizes = values.shape(node.inputs[1])
+    sizes = [*[1] * (2 - len(sizes)), *sizes]
     groups, dilations = node.attributes.get("group", 1), image.both("dilations", 1)
     given, padding = image.padded(sizes, dilations, 0.0)
     depthwise = groups > 1 and inside == 1 and groups == image.channels
-    kind, axes = ("DEPTHWISE_CONV_2D", (1, 2, 3, 0)) if depthwise else ("CONV_2D", (0, 2, 3, 1))
     options: dict[str, Any] = {"padding": padding, "strideH": image.strides[0], "strideW": image.strides[1]}
     options |= {"dilationHFactor": dilations[0], "dilationWFactor": dilations[1]}
     if depthwise:
         options["depthMultiplier"] = outputs // groups
-    tensors = [
-        values.model.constant(weights.transpose(axes).astype(np.float32), node.inputs[1]),
-        values.model.constant(np.zeros(outputs, np.float32) if bias is None else bias.astype(np.float32), "bias"),
-    ]
-    image.put(values.model.add(kind, (given, *tensors), image.written, node.outputs[0], **options))
+    weights = _filters(values, node.inputs[1], sizes, depthwise=depthwise)
+    bias = values.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None  # noqa: PLR2004
+    bias = values.model.constant(np.zeros(outputs, np.float32), "bias") if bias is None else bias
+    kind = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    image.put(values.model.add(kind, (given, weights, bias), image.written, node.outputs[0], **options))
+
+
+def _filters(values: Values, name: str, sizes: Sequence[int], *, depthwise: bool) -> int:
+    """Return a convolution's filters, [outputs, *sizes, inputs]; depthwise ones have the first and the last turned."""
+    outputs, inside, *rest = values.shape(name)
+    first, last = (1, 0) if depthwise else (0, 1)
+    shape = ((outputs, inside)[first], *sizes, (outputs, inside)[last])
+    layout = (first, *range(2, 2 + len(rest)), last)
+    if (weights := values.constant(name)) is not None:
+        return values.model.constant(weights.transpose(layout).reshape(shape).astype(np.float32), name)
+    return values.reshaped(values.get(name, layout), shape)
 
 
 def pool(values: Values, node: Node) -> None:
     """Write a pool; what an average leaves out of its count at the edges is made up for by a factor."""
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise refused(f"{node.kind} that says where its values are")
     image = _Image(values, node)
     sizes = [*[1] * (2 - len(node.attributes["kernel_shape"])), *node.attributes["kernel_shape"]]
     is_mean = node.kind == "AveragePool"
@@ -66,7 +73,7 @@ def resize(values: Values, node: Node) -> None:
         raise refused(f"Resize ({mode}, {place})")
     image = _Image(values, node)
     half = place.endswith("half_pixel")
-    options = {"alignCorners": place == "align_corners", "halfPixelCenters": half}
+    options: dict[str, Any] = {"alignCorners": place == "align_corners", "halfPixelCenters": half}
     sizes = values.whole_numbers(image.written[1:3])
     image.put(values.model.add(kinds[mode], (image.tensor, sizes), image.written, node.outputs[0], **options))
 
