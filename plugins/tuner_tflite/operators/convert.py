@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner_tflite.graph import Graph, Node
 from tuner_tflite.layout import Values, channels_last, plain
-from tuner_tflite.operators.images import conv, pool, resize
+from tuner_tflite.operators.images import conv, conv_transpose, pool, resize
 from tuner_tflite.operators.matrices import gemm, matmul
 from tuner_tflite.operators.norms import batch_norm, norm
 from tuner_tflite.operators.steps import cast, gather_elements, logical, one_hot, where
@@ -238,7 +238,8 @@ def _expand(values: Values, node: Node) -> None:
 
 #: What writes a node, by the operator's name.
 CONVERTERS: Mapping[str, Callable[[Values, Node], None]] = {
-    "Conv": conv, "AveragePool": pool, "MaxPool": pool, "Resize": resize, "Clip": _clip, "HardSigmoid": _hard_sigmoid,
+    "Conv": conv, "ConvTranspose": conv_transpose, "AveragePool": pool, "MaxPool": pool, "Resize": resize,
+    "Clip": _clip, "HardSigmoid": _hard_sigmoid,
     "LeakyRelu": _leaky, "Gelu": _gelu, "Pow": _power, "Reciprocal": _reciprocal,
     "Softmax": partial(_softmax, "SOFTMAX"), "LogSoftmax": partial(_softmax, "LOG_SOFTMAX"),
     "Reshape": _reshape, "Flatten": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape, "Transpose": _transpose,

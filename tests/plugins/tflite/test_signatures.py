@@ -59,7 +59,7 @@ def test_a_sample_is_answered_and_a_training_continues_from_what_was_saved(writt
     assert np.abs(other["infer"](input=features)["answer"] - answer).max() > MOST
 
 
-def test_adam_norms_that_train_dropout_and_pointwise_convolutions(tmp_path: Path) -> None:
+def test_adam_norms_that_train_dropout_and_convolutions_with_strides(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     write = pytest.importorskip("tuner_onnx_steps.torch.write").write
     from tuner.backends.torch.step.trace import trace
@@ -68,16 +68,17 @@ def test_adam_norms_that_train_dropout_and_pointwise_convolutions(tmp_path: Path
 
     torch.manual_seed(0)
     layers = (torch.nn.Conv2d(8, 16, 1, bias=False), torch.nn.BatchNorm2d(16), torch.nn.ReLU6())
+    layers += (torch.nn.Conv2d(16, 16, 3, stride=2, padding=1, groups=16),)
     ends = (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 5))
     tail, recipe = torch.nn.Sequential(*layers, *ends), RecipePlan(optimiser="adam", batch_size=4, freeze_bn=False)
     (tmp_path / STEP).parent.mkdir()
-    step = trace(tail, recipe, loss=CROSS_ENTROPY, input_shape=(8, 3, 3), outputs=5, batch_size=4)
+    step = trace(tail, recipe, loss=CROSS_ENTROPY, input_shape=(8, 14, 14), outputs=5, batch_size=4)
     write(step, tmp_path / STEP)
     save_file({name: value.numpy(force=True) for name, value in tail.state_dict().items()}, tmp_path / WEIGHTS)
     training = Training.of(tmp_path)
     content = file_of(training_signatures(training, []), "")
     draw = np.random.default_rng(1)
-    features, labels = draw.normal(size=(4, 8, 3, 3)).astype(np.float32), draw.integers(0, 5, (STEPS, 4))
+    features, labels = draw.normal(size=(4, 8, 14, 14)).astype(np.float32), draw.integers(0, 5, (STEPS, 4))
     assert compare(training, content, features, list(labels), 1e-3)[0] < MOST
 
 
