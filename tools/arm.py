@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tools import arm_head
 from tools.portable import allowed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -156,6 +157,7 @@ def main(folder: Path) -> int:
     """Fetch, export, run, and print a table; return 1 where an answer differs."""
     fetch(*EMULATOR, folder / "host")
     fetch(*LIBRARIES, folder / "root")
+    fetch(*arm_head.COMPILER, folder / "compiler")
     site = folder / f"site-{pinned()}"
     install(site)
     made = folder / "made"
@@ -171,7 +173,14 @@ def main(folder: Path) -> int:
     host = json.loads(_run(sys.executable, *program, quiet=True))
     arm = json.loads(_run(*command, *program, quiet=True, environment=environment).splitlines()[-1])
     print(*table(host, arm), sep="\n")
-    return int(not all(differs <= allowed(name) for name, (_, differs) in arm.items()))
+    heads = arm_head.differences(*arm_head.command(folder / "host/usr/bin/qemu-aarch64", folder / "compiler"))
+    print(
+        *(f"head in C, {name:12} differs by {own:.2g}, allowed {arm_head.MOST:g}" for name, own in heads.items()),
+        sep="\n",
+    )
+    return int(
+        not all(differs <= allowed(name) for name, (_, differs) in arm.items()) or max(heads.values()) > arm_head.MOST
+    )
 
 
 def _read(path: str) -> bytes:

@@ -29,9 +29,9 @@ from tuner.errors import BundleError, first_line
 from tuner.ort.parity import TOLERANCE, largest_difference
 from tuner.ort.session import LOGITS, Session
 from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
+from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
 from tuner_tflite.interpreter import Interpreter
-from tuner_tflite.model import to_bytes
 from tuner_tflite.torch import in_int8
 from tuner_tflite.write import float_model, interface
 

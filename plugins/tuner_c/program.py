@@ -86,7 +86,7 @@ def compiler() -> str | None:
 
 @contextmanager
 def program(
-    folder: Path, features: int, labels: int, *flags: str
+    folder: Path, features: int, labels: int, *flags: str, cc: Sequence[str] = (), emulator: Sequence[str] = ()
 ) -> Iterator[Callable[[Sequence[Action]], list[Done]]]:
     """Compile the head in a folder; what is yielded carries out actions from ``head_init`` on.
 
@@ -95,6 +95,8 @@ def program(
         features: Number of features of a sample.
         labels: Number of labels.
         flags: Further flags of the compiler, such as ``-DHEAD_REAL=double``.
+        cc: Command that compiles; that of this device where it is not given.
+        emulator: Command that runs the program, where this device's processor does not.
 
     Raises:
         BundleError: There is no compiler, it refuses the head, or the program ends early.
@@ -104,14 +106,14 @@ def program(
     with tempfile.TemporaryDirectory() as scratch:
         binary = Path(scratch) / "head"
         sources = [str(folder / "head.c"), str(Path(__file__).parent / "driver.c"), "-I", str(folder)]
-        _run([compiler() or "cc", *FLAGS, *flags, *sources, "-o", str(binary), "-lm"])
+        _run([*(cc or [compiler() or "cc"]), *FLAGS, *flags, *sources, "-o", str(binary), "-lm"])
 
         def run(actions: Sequence[Action]) -> list[Done]:
             given = np.zeros(len(actions), asked)
             for row, action in zip(given, actions, strict=True):
                 row["action"], row["label"], row["times"] = action.number, action.label, action.times
                 row["features"] = 0 if action.features is None else action.features
-            answers: Array = np.frombuffer(_run([str(binary)], given.tobytes()), done)
+            answers: Array = np.frombuffer(_run([*emulator, str(binary)], given.tobytes()), done)
             if len(answers) != len(actions):
                 raise BundleError(f"the head in {folder} ended early: write it again")
             return [Done(int(one["result"]), float(one["microseconds"]), one["logits"].copy()) for one in answers]

@@ -50,35 +50,48 @@ class Graph:
     output: str
 
 
-def read_graph(model: Any, output: str, sample: Floats) -> Graph:
-    """Return what a model computes of one sample, as ONNX Runtime simplifies it.
+def between(path: Path, inputs: Sequence[str], output: str) -> Any:
+    """Return the part of an ONNX file that computes a value from its inputs, or from inner values."""
+    from onnx import load
+    from onnx.utils import Extractor
 
-    Whole numbers are sizes and positions here. Of one sample they are constants, and so is what is computed of them:
-    the values are taken from a run.
+    return Extractor(load(path)).extract_model(list(inputs), [output])
+
+
+def read_graph(model: Any, output: str, sample: Floats) -> Graph:
+    """Return what a model with one input computes of one sample, float32 [1, ...], as `read_part` does."""
+    return read_part(model, {model.graph.input[0].name: sample}, output)
+
+
+def read_part(model: Any, given: Mapping[str, Array], output: str, *, sized: bool = True) -> Graph:
+    """Return what a model computes of its inputs, as ONNX Runtime simplifies it.
+
+    What is computed of constants is constant: the values are taken from a run.
 
     Args:
-        model: ONNX model with one input.
+        model: ONNX model.
+        given: Its inputs, of which the first is the graph's.
         output: Name of the output that is wanted.
-        sample: A normalised sample, float32 [1, ...].
+        sized: Whether whole numbers are sizes and positions, as they are in a network: of one sample they are constant.
+            In a training step, labels are whole numbers.
     """
     import onnx
 
-    simple = _simplified(model, len(sample))
+    simple = _simplified(model, given)
     graph = simple.graph
     constants: dict[str, Array] = {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
-    name = next(one.name for one in graph.input if one.name not in constants)
-    values = _run(simple, sample)
+    values = _run(simple, given)
     nodes = []
     for node in graph.node:
         inputs, outputs = tuple(node.input), tuple(node.output)
-        is_sized = all(values[one].dtype.kind in "iub" for one in outputs if one)
+        is_sized = sized and all(values[one].dtype.kind in "iub" for one in outputs if one)
         if is_sized or all(one in constants or not one for one in inputs):
             constants |= {one: values[one] for one in outputs if one}
             continue
         attributes = {one.name: _attribute(one) for one in node.attribute}
         nodes.append(Node(node.op_type, inputs, outputs, attributes))
-    shapes = {one: value.shape for one, value in (values | constants).items()} | {name: sample.shape}
-    return Graph(tuple(nodes), constants, shapes, name, output)
+    shapes = {one: value.shape for one, value in (values | constants | dict(given)).items()}
+    return Graph(tuple(nodes), constants, shapes, next(iter(given)), output)
 
 
 def _attribute(attribute: Any) -> Any:
@@ -88,7 +101,7 @@ def _attribute(attribute: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _simplified(model: Any, batch: int) -> Any:
+def _simplified(model: Any, given: Mapping[str, Array]) -> Any:
     """Return a model as ONNX Runtime folds it before it looks at the processor: norms are in convolutions then."""
     import onnx
     import onnxruntime
@@ -98,14 +111,16 @@ def _simplified(model: Any, batch: int) -> Any:
         options.log_severity_level = 4
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(Path(folder) / "simple.onnx")
-        for dimension in model.graph.input[0].type.tensor_type.shape.dim:
-            if dimension.dim_param:
-                options.add_free_dimension_override_by_name(dimension.dim_param, batch)
+        for value in model.graph.input:
+            sizes = given[value.name].shape if value.name in given else ()
+            for dimension, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
+                if dimension.dim_param:
+                    options.add_free_dimension_override_by_name(dimension.dim_param, size)
         onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return onnx.load(options.optimized_model_filepath)
 
 
-def _run(model: Any, sample: Floats) -> dict[str, Array]:
+def _run(model: Any, given: Mapping[str, Array]) -> dict[str, Array]:
     """Return every value of a graph."""
     import onnx
 
@@ -117,5 +132,5 @@ def _run(model: Any, sample: Floats) -> dict[str, Array]:
     names: Sequence[str] = [one for node in model.graph.node for one in node.output if one]
     every.graph.output.extend(onnx.ValueInfoProto(name=one) for one in names)
     session = open_session(every.SerializeToString(), 1, as_written=True)
-    found = session.run(list(names), {session.get_inputs()[0].name: sample})
+    found = session.run(list(names), {one.name: given[one.name] for one in session.get_inputs()})
     return {one: np.asarray(value) for one, value in zip(names, found, strict=True)}

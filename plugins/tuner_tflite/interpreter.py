@@ -21,10 +21,7 @@ class Interpreter:
     """
 
     def __init__(self, content: bytes, *, every: bool = False, threads: int = 1) -> None:
-        try:
-            from ai_edge_litert import interpreter
-        except ModuleNotFoundError as error:
-            raise UnsupportedError(f"TFLite needs LiteRT ({error}): {install_command(EXTRA)}") from None
+        interpreter = _litert()
         kind = interpreter.OpResolverType
         resolver = kind.BUILTIN_WITHOUT_DEFAULT_DELEGATES if every else kind.AUTO
         self._own: Any = interpreter.Interpreter(
@@ -56,6 +53,20 @@ class Interpreter:
                     yield detail["index"], self._own.get_tensor(detail["index"])
                 except ValueError:  # of a kernel's own, which has no memory
                     continue
+
+
+def runners(content: bytes, threads: int = 1) -> dict[str, Any]:
+    """Return what runs each signature of a file: it takes inputs by name and returns outputs by name."""
+    own = _litert().Interpreter(model_content=content, num_threads=threads)
+    return {name: own.get_signature_runner(name) for name in own.get_signature_list()}
+
+
+def _litert() -> Any:
+    try:
+        from ai_edge_litert import interpreter
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"TFLite needs LiteRT ({error}): {install_command(EXTRA)}") from None
+    return interpreter
 
 
 def _as(sample: Floats, detail: Any) -> npt.NDArray[Any]:

@@ -72,14 +72,15 @@ class Values:
         long = [axis for axis in axes if shape[axis] > 1]
         if long == sorted(long):
             return self.reshaped(tensor, target)
-        return self.model.add("TRANSPOSE", (tensor, self.whole_numbers(axes)), target, name)
+        dtype = self.model.tensors[tensor].dtype
+        return self.model.add("TRANSPOSE", (tensor, self.whole_numbers(axes)), target, name, dtype=dtype)
 
     def reshaped(self, tensor: int, shape: Sequence[int]) -> int:
         """Return a tensor with the same numbers in another shape."""
         if self.model.tensors[tensor].shape == tuple(shape):
             return tensor
-        sizes = list(map(int, shape))
-        return self.model.add("RESHAPE", (tensor, self.whole_numbers(sizes)), sizes, newShape=sizes)
+        sizes, dtype = list(map(int, shape)), self.model.tensors[tensor].dtype
+        return self.model.add("RESHAPE", (tensor, self.whole_numbers(sizes)), sizes, dtype=dtype, newShape=sizes)
 
     def whole_numbers(self, numbers: Sequence[int]) -> int:
         """Return a constant tensor of whole numbers, int32."""

@@ -1,4 +1,4 @@
-"""A TFLite model while it is made: tensors, operators, and the file."""
+"""A TFLite model while it is made: tensors and operators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,13 +25,18 @@ ACTIVATED = {
 #: Tables of options of the other operators that have settings.
 OPTIONS = {
     **ACTIVATED,
+    "ASSIGN_VARIABLE": "AssignVariableOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
+    "CALL_ONCE": "CallOnceOptions",
+    "CAST": "CastOptions",
     "CONCATENATION": "ConcatenationOptions",
     "GATHER": "GatherOptions",
     "GELU": "GeluOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "MEAN": "ReducerOptions",
     "MIRROR_PAD": "MirrorPadOptions",
+    "ONE_HOT": "OneHotOptions",
+    "READ_VARIABLE": "ReadVariableOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
     "RESIZE_BILINEAR": "ResizeBilinearOptions",
@@ -39,18 +44,8 @@ OPTIONS = {
     "SOFTMAX": "SoftmaxOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUM": "ReducerOptions",
+    "VAR_HANDLE": "VarHandleOptions",
 }
-#: Version of an operator that its kernel for int8 came with, where it is not 1; old programs look it up.
-VERSIONS = {
-    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), 3),
-    "FULLY_CONNECTED": 4,
-    **dict.fromkeys(("ADD", "SUB", "MUL", "MEAN", "PAD", "PADV2", "SOFTMAX", "LOGISTIC", "TANH", "TRANSPOSE"), 2),
-    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "CONCATENATION", "STRIDED_SLICE", "RESIZE_BILINEAR"), 2),
-}
-
-
-#: Bytes that the numbers of a tensor are aligned to in a file.
-ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ class Operator:
     Attributes:
         kind: Its name in the schema.
         inputs: Numbers of the tensors it reads; -1 for one that is left out.
-        output: Number of the tensor it writes.
+        output: Number of the tensor it writes; -1 for none.
         options: Its settings, by the schema's names.
         exact: Whether it stays in float32 where the model is quantised.
     """
@@ -126,12 +121,17 @@ class TfliteModel:
         name: str = "",
         *,
         exact: bool = False,
+        dtype: str = "float32",
         **options: Any,
     ) -> int:
-        """Add an operator and return the number of the tensor it writes, float32 of a shape."""
-        output = self.tensor(name or kind.lower(), shape)
+        """Add an operator and return the number of the tensor it writes, of a shape and a type."""
+        output = self.tensor(name or kind.lower(), shape, dtype)
         self.operators.append(Operator(kind, tuple(inputs), output, options, exact))
         return output
+
+    def act(self, kind: str, inputs: Sequence[int], **options: Any) -> None:
+        """Add an operator that writes no tensor."""
+        self.operators.append(Operator(kind, tuple(inputs), -1, options))
 
 
 def activated(model: TfliteModel) -> TfliteModel:
@@ -154,81 +154,5 @@ def activated(model: TfliteModel) -> TfliteModel:
 
 def used(model: TfliteModel) -> list[int]:
     """Return the numbers of the tensors that a model's file has, in the file's order."""
-    numbers = {number for one in model.operators for number in (*one.inputs, one.output) if number >= 0}
-    return sorted({model.input, model.output, *numbers})
-
-
-def to_bytes(model: TfliteModel, description: str) -> bytes:
-    """Return a model as a file's content; tensors that no operator uses are left out."""
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    numbers = used(model)
-    places = {number: place for place, number in enumerate(numbers)} | {-1: -1}
-
-    class AlignedBuffer(schema.BufferT):  # type: ignore[misc]
-        """A tensor's numbers where kernels may read 16 bytes at once: the library would align them to 4."""
-
-        def __init__(self, data: Array) -> None:
-            super().__init__()
-            self._bytes = data.tobytes()
-
-        def Pack(self, builder: Any) -> Any:  # noqa: N802 - the library's name
-            builder.StartVector(1, len(self._bytes), ALIGNMENT)
-            builder.head -= len(self._bytes)
-            builder.Bytes[builder.head : builder.head + len(self._bytes)] = self._bytes
-            data = builder.EndVector()
-            schema.BufferStart(builder)
-            schema.BufferAddData(builder, data)
-            return schema.BufferEnd(builder)
-
-    buffers = [schema.BufferT()]
-    tensors = []
-    for number in numbers:
-        one = model.tensors[number]
-        tensor = schema.TensorT()
-        tensor.name, tensor.shape = f"{one.name}_{number}".encode(), list(one.shape)
-        tensor.type, tensor.buffer = getattr(schema.TensorType, one.dtype.upper()), 0
-        if one.data is not None:
-            tensor.buffer = len(buffers)
-            buffers.append(AlignedBuffer(one.data))
-        if one.scale is not None:
-            tensor.quantization = schema.QuantizationParametersT()
-            tensor.quantization.scale = list(one.scale.scales)
-            tensor.quantization.zeroPoint = [one.scale.zero] * len(one.scale.scales)
-            tensor.quantization.quantizedDimension = one.scale.axis
-        tensors.append(tensor)
-    kinds = {_kind(model, one): None for one in model.operators}
-    codes = []
-    for kind, version in kinds:
-        code = schema.OperatorCodeT()
-        code.builtinCode, code.version = getattr(schema.BuiltinOperator, kind), version
-        code.deprecatedBuiltinCode = min(code.builtinCode, 127)
-        codes.append(code)
-    rows = {kind: row for row, kind in enumerate(kinds)}
-    graph = schema.SubGraphT()
-    graph.name, graph.tensors = b"main", tensors
-    graph.inputs, graph.outputs = [places[model.input]], [places[model.output]]
-    graph.operators = []
-    for own in model.operators:
-        operator = schema.OperatorT()
-        operator.opcodeIndex = rows[_kind(model, own)]
-        operator.inputs, operator.outputs = [places[number] for number in own.inputs], [places[own.output]]
-        if (table := OPTIONS.get(own.kind)) is not None:
-            operator.builtinOptionsType = getattr(schema.BuiltinOptions, table)
-            operator.builtinOptions = getattr(schema, f"{table}T")()
-            for name, value in own.options.items():
-                setattr(operator.builtinOptions, name, value)
-        graph.operators.append(operator)
-    content = schema.ModelT()
-    content.version, content.description = 3, description.encode()
-    content.operatorCodes, content.subgraphs, content.buffers = codes, [graph], buffers
-    builder = flatbuffers.Builder(1 << 20)
-    builder.Finish(content.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
-
-
-def _kind(model: TfliteModel, one: Operator) -> tuple[str, int]:
-    """Return an operator's name and version."""
-    is_int8 = model.tensors[one.output].dtype != "float32"
-    return one.kind, VERSIONS.get(one.kind, 1) if is_int8 else 1
+    numbers = {number for one in model.operators for number in (*one.inputs, one.output)}
+    return sorted({model.input, model.output, *numbers} - {-1})

@@ -11,28 +11,36 @@ import numpy as np
 from tuner.arrays import Floats
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.export.check import CHECK_BATCH, scored_partitions
+from tuner.backends.torch.export.trainable.step_check import STEPS, TOLERANCE
 from tuner.backends.torch.features.int8 import calibration_batches
 from tuner.backends.torch.onnx.quantise import PERCENTILE, part_of
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL
+from tuner.bundle.info import Section
 from tuner.errors import BundleError
 from tuner.metrics import percent
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.trial import TrialPlan
+from tuner.runtime.train.files import ADAPTERS, STEP
 from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
+from tuner_tflite.file import file_of, to_bytes
 from tuner_tflite.graph import read_graph
-from tuner_tflite.interpreter import Interpreter
-from tuner_tflite.model import TfliteModel, to_bytes
+from tuner_tflite.interpreter import Interpreter, runners
+from tuner_tflite.model import TfliteModel
 from tuner_tflite.quantise import quantised, ranges_of
+from tuner_tflite.refusal import RefusedError, refused
+from tuner_tflite.signatures import Training, compare, signatures
 from tuner_tflite.write import WHITE, Interface, float_model, interface
 
 #: What makes probabilities of logits, by the ONNX operator that does.
 ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
 #: Folder in the bundle's, and the files in it.
 FOLDER, FILE, LABELS, REPORT = "tflite", "model.tflite", "labels.txt", "report.txt"
+#: The file that trains; in how many steps, and by how much at most, its losses may differ from ONNX Runtime's.
+TRAINS, COMPARED_STEPS = "train.tflite", 20
 
 
 def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss: float, *, test: bool) -> None:
@@ -71,7 +79,49 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     (target / FILE).write_bytes(content)
     (target / LABELS).write_text(names, encoding="utf-8")
     sizes = [(folder / MODEL).stat().st_size, len(content)]
-    (target / REPORT).write_text("\n".join(_lines(compared, kind, model, sizes, seconds)) + "\n", encoding="utf-8")
+    lines = _lines(compared, kind, model, sizes, seconds)
+    if (folder / Section.TRAIN).is_dir():
+        lines.append(_training(task, plan, folder, face, kind))
+    (target / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _training(task: Task, plan: TrialPlan, folder: Path, face: Interface, kind: str) -> str:
+    """Write the file that trains, if it can be, and return what is said of it."""
+    if kind != "float32":
+        return f"  no {TRAINS}, which comes with --tflite float32"
+    if not (folder / STEP).is_file():
+        return f"  no {TRAINS}: a head in closed form has no training step; --c writes one that learns in C"
+    try:
+        content, difference, seconds = _trained(task, plan, folder, face)
+    except RefusedError as error:
+        return f"  no {TRAINS}: --tflite does not write {error.what}; train by train/step.onnx, or pick another trial"
+    (folder / FOLDER / TRAINS).write_bytes(content)
+    mine, others = (f"{1e3 * own:.3g} ms" for own in seconds)
+    return (
+        f"  {TRAINS}: {format_bytes(len(content))}, {mine} a step (ONNX Runtime: {others}); losses of {COMPARED_STEPS} "
+        f"steps differ by {difference:.1g}"
+    )
+
+
+def _trained(task: Task, plan: TrialPlan, folder: Path, face: Interface) -> tuple[bytes, float, tuple[float, float]]:
+    """Return a file that trains, by how much its losses differ from ONNX Runtime's, and the seconds of both's steps."""
+    if (folder / ADAPTERS).exists():
+        raise refused("adapters, whose weights are merged after a training")
+    training, samples, recipe = Training.of(folder), task.local.train, plan.recipe
+    batch = task.batch(samples, np.resize(np.arange(len(samples)), recipe.batch_size))
+    content = file_of(signatures(training, face, batch[:1], frozen=plan.split > 0), _description(face, "float32"))
+    session = Session(folder / MODEL, 1)
+    features = session.features(batch) if plan.split else batch
+    answer = runners(content)["infer"](input=features[:1])["answer"]
+    logits = session.logits(batch[:1])
+    theirs = task.targets.probabilities(logits) if face.ending else logits
+    require_parity("LiteRT", "ONNX Runtime", largest_difference(answer, theirs.astype(np.float32)))
+    generator = np.random.default_rng(1)
+    labels = [task.targets.random(generator, recipe.batch_size, len(task.labels)) for _ in range(COMPARED_STEPS)]
+    difference, *seconds = compare(training, content, features, labels, STEPS[recipe.optimiser][1])
+    if not difference <= TOLERANCE:
+        raise refused(f"this training step: its losses differ by {difference:.2g} where {TOLERANCE:g} is allowed")
+    return content, difference, (seconds[0], seconds[1])
 
 
 def label_lines(labels: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from tuner.arrays import Floats
 from tuner_tflite.graph import Graph
 from tuner_tflite.layout import Values
 from tuner_tflite.model import TfliteModel, activated
-from tuner_tflite.operators import convert, put_input
+from tuner_tflite.operators.convert import convert, put_input
 
 #: Largest value of a pixel.
 WHITE = 255.0
@@ -73,8 +73,14 @@ def float_model(graph: Graph, interface: Interface) -> TfliteModel:
         normal = model.add("DEPTHWISE_CONV_2D", (model.input, *constants), sizes, "normalised", **options)
         put_input(values, graph.input, normal, image=True)
     convert(graph, values)
+    return finish(values, graph, interface)
+
+
+def finish(values: Values, graph: Graph, interface: Interface) -> TfliteModel:
+    """Return the model of a graph that was converted, with its ending."""
+    model = values.model
     model.output = values.get(graph.output)
     if interface.ending:
-        options = {"beta": 1.0} if interface.ending == "SOFTMAX" else {}
+        options: dict[str, Any] = {"beta": 1.0} if interface.ending == "SOFTMAX" else {}
         model.output = model.add(interface.ending, (model.output,), graph.shapes[graph.output], "answer", **options)
     return activated(model)

@@ -12,8 +12,9 @@ from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.errors import BundleError
 from tuner.ort.session import Session
+from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
-from tuner_tflite.model import to_bytes
+from tuner_tflite.interpreter import runners
 from tuner_tflite.write import float_model, interface
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
@@ -101,5 +102,10 @@ def test_an_export_adds_a_file_that_answers_alike(
     assert call([*asked, "uint8", "--int8-loss", "2"]) == 0
     assert "the same class for" in capsys.readouterr().out
     assert (tmp_path / "out" / "tflite" / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
+    asked[2] = str(tmp_path / "trainable")
+    assert call([*asked, "float32", "--trainable"]) == 0
+    assert "train.tflite: " in capsys.readouterr().out
+    trains = runners((tmp_path / "trainable" / "tflite" / "train.tflite").read_bytes())
+    assert set(trains) == {"train", "infer", "features", "save", "restore"}
     assert call([*asked, "int8", "--int8"]) == 2
     assert "leave out --int8" in " ".join(capsys.readouterr().err.split())

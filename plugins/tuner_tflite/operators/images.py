@@ -16,30 +16,95 @@ _SAME, _VALID = 0, 1
 def conv(values: Values, node: Node) -> None:
     """Write a convolution; one with a filter of its own for each channel is depthwise."""
     image = _Image(values, node)
-    weights = values.constant(node.inputs[1])
-    if weights is None:
-        raise refused("Conv with computed weights")
-    outputs, inside = weights.shape[:2]
-    sizes = [*[1] * (4 - weights.ndim), *weights.shape[2:]]
-    weights = weights.reshape(outputs, inside, *sizes)
-    bias = values.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None  # noqa: PLR2004
+    outputs, inside, *sizes = values.shape(node.inputs[1])
+    sizes = [*[1] * (2 - len(sizes)), *sizes]
     groups, dilations = node.attributes.get("group", 1), image.both("dilations", 1)
     given, padding = image.padded(sizes, dilations, 0.0)
     depthwise = groups > 1 and inside == 1 and groups == image.channels
-    kind, axes = ("DEPTHWISE_CONV_2D", (1, 2, 3, 0)) if depthwise else ("CONV_2D", (0, 2, 3, 1))
     options: dict[str, Any] = {"padding": padding, "strideH": image.strides[0], "strideW": image.strides[1]}
     options |= {"dilationHFactor": dilations[0], "dilationWFactor": dilations[1]}
     if depthwise:
         options["depthMultiplier"] = outputs // groups
-    tensors = [
-        values.model.constant(weights.transpose(axes).astype(np.float32), node.inputs[1]),
-        values.model.constant(np.zeros(outputs, np.float32) if bias is None else bias.astype(np.float32), "bias"),
-    ]
-    image.put(values.model.add(kind, (given, *tensors), image.written, node.outputs[0], **options))
+    weights = _filters(values, node.inputs[1], sizes, depthwise=depthwise)
+    bias = values.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None  # noqa: PLR2004
+    bias = values.model.constant(np.zeros(outputs, np.float32), "bias") if bias is None else bias
+    kind = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    image.put(values.model.add(kind, (given, weights, bias), image.written, node.outputs[0], **options))
+
+
+def _filters(values: Values, name: str, sizes: Sequence[int], *, depthwise: bool) -> int:
+    """Return a convolution's filters, [outputs, *sizes, inputs]; depthwise ones have the first and the last turned."""
+    outputs, inside, *rest = values.shape(name)
+    first, last = (1, 0) if depthwise else (0, 1)
+    shape = ((outputs, inside)[first], *sizes, (outputs, inside)[last])
+    layout = (first, *range(2, 2 + len(rest)), last)
+    if (weights := values.constant(name)) is not None:
+        return values.model.constant(weights.transpose(layout).reshape(shape).astype(np.float32), name)
+    return values.reshaped(values.get(name, layout), shape)
+
+
+def conv_transpose(values: Values, node: Node) -> None:
+    """Write a transposed convolution: zeros between the places of the image, and the filters turned round."""
+    _, inside, *sizes = values.shape(node.inputs[1])
+    shape, out = values.shape(node.inputs[0]), values.shape(node.outputs[0])
+    groups, attributes, model = node.attributes.get("group", 1), node.attributes, values.model
+    depthwise = groups > 1 and inside == 1 and groups == shape[1]
+    strides, dilations = (list(attributes.get(name, [1, 1])) for name in ("strides", "dilations"))
+    begins = [d * (k - 1) - p for d, k, p in zip(dilations, sizes, attributes.get("pads", [0, 0]), strict=False)]
+    if len(shape) != 4 or (groups > 1 and not depthwise) or min(begins) < 0 or len(node.inputs) > 2:  # noqa: PLR2004
+        raise refused(f"ConvTranspose ({groups} groups, pads {list(attributes.get('pads', []))})")
+    samples, channels, height, width = shape
+    tensor, (down, across) = values.get(node.inputs[0], channels_last(4)), strides
+    wide = [samples, height * down, width * across, channels]
+    tensor = _zeros_after(values, values.reshaped(tensor, (samples, height, 1, width * channels)), down)
+    tensor = _zeros_after(values, values.reshaped(tensor, (samples * height * down, width, 1, channels)), across)
+    reach = [d * (k - 1) for d, k in zip(dilations, sizes, strict=True)]
+    ends = [o + r - b - w for o, r, b, w in zip(out[2:], reach, begins, wide[1:3], strict=True)]
+    edges = [(0, 0), *((b, max(e, 0)) for b, e in zip(begins, ends, strict=True)), (0, 0)]
+    padded = [size + sum(edge) for size, edge in zip(wide, edges, strict=True)]
+    pads = model.constant(np.array(edges, np.int32), "edges")
+    tensor = model.add("PAD", (values.reshaped(tensor, wide), pads), padded)
+    tensor = _cut(values, tensor, [size + min(e, 0) for size, e in zip(padded, [0, *ends, 0], strict=True)])
+    filters = _turned(values, values.get(node.inputs[1], (1, 2, 3, 0)))
+    options: dict[str, Any] = {"padding": _VALID, "strideH": 1, "strideW": 1}
+    options |= {"dilationHFactor": dilations[0], "dilationWFactor": dilations[1]}
+    if depthwise:
+        options["depthMultiplier"] = 1
+    bias = model.constant(np.zeros(out[1], np.float32), "bias")
+    written = (out[0], *out[2:], out[1])
+    kind = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    found = model.add(kind, (tensor, filters, bias), written, node.outputs[0], **options)
+    values.put(node.outputs[0], found, channels_last(4))
+
+
+def _zeros_after(values: Values, tensor: int, stride: int) -> int:
+    """Return a tensor [a, b, 1, c] as [a, b, stride, c] with zeros after each row."""
+    first, second, _, last = values.model.tensors[tensor].shape
+    edges = values.model.constant(np.array([(0, 0), (0, 0), (0, stride - 1), (0, 0)], np.int32), "edges")
+    return values.model.add("PAD", (tensor, edges), (first, second, stride, last)) if stride > 1 else tensor
+
+
+def _cut(values: Values, tensor: int, sizes: Sequence[int]) -> int:
+    """Return the first places of each axis."""
+    if values.model.tensors[tensor].shape == tuple(sizes):
+        return tensor
+    parts = [values.whole_numbers(numbers) for numbers in ([0] * 4, sizes, [1] * 4)]
+    return values.model.add("STRIDED_SLICE", (tensor, *parts), sizes)
+
+
+def _turned(values: Values, filters: int) -> int:
+    """Return filters [outputs, height, width, inputs] turned round."""
+    shape = values.model.tensors[filters].shape
+    begins = [0, shape[1] - 1, shape[2] - 1, 0]
+    ends = [shape[0], -1 - shape[1], -1 - shape[2], shape[3]]
+    parts = [values.whole_numbers(numbers) for numbers in (begins, ends, [1, -1, -1, 1])]
+    return values.model.add("STRIDED_SLICE", (filters, *parts), shape)
 
 
 def pool(values: Values, node: Node) -> None:
     """Write a pool; what an average leaves out of its count at the edges is made up for by a factor."""
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise refused(f"{node.kind} that says where its values are")
     image = _Image(values, node)
     sizes = [*[1] * (2 - len(node.attributes["kernel_shape"])), *node.attributes["kernel_shape"]]
     is_mean = node.kind == "AveragePool"
@@ -66,7 +131,7 @@ def resize(values: Values, node: Node) -> None:
         raise refused(f"Resize ({mode}, {place})")
     image = _Image(values, node)
     half = place.endswith("half_pixel")
-    options = {"alignCorners": place == "align_corners", "halfPixelCenters": half}
+    options: dict[str, Any] = {"alignCorners": place == "align_corners", "halfPixelCenters": half}
     sizes = values.whole_numbers(image.written[1:3])
     image.put(values.model.add(kinds[mode], (image.tensor, sizes), image.written, node.outputs[0], **options))
 

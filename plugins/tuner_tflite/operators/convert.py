@@ -1,4 +1,4 @@
-"""The operators of ONNX as those of TFLite, on one sample."""
+"""The table of operators, and those that are elementwise, reduce, move or cut values."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from tuner_tflite.graph import Graph, Node
-from tuner_tflite.images import conv, pool, resize
-from tuner_tflite.layout import Array, Values, channels_last, plain
+from tuner_tflite.layout import Values, channels_last, plain
+from tuner_tflite.operators.images import conv, conv_transpose, pool, resize
+from tuner_tflite.operators.matrices import gemm, matmul
+from tuner_tflite.operators.norms import batch_norm, norm
+from tuner_tflite.operators.steps import cast, gather_elements, logical, one_hot, where
 from tuner_tflite.refusal import refused
 
 #: Largest rank of a tensor that is transposed or broadcast.
@@ -125,13 +128,14 @@ def _reduce(kind: str, values: Values, node: Node) -> None:
     values.put(node.outputs[0], out, layout if keeps else tuple(sorted(left).index(axis) for axis in left))
 
 
-def _softmax(values: Values, node: Node) -> None:
+def _softmax(kind: str, values: Values, node: Node) -> None:
     rank = len(values.shape(node.inputs[0]))
     axis = node.attributes.get("axis", -1) % rank
     layout = (*(other for other in plain(rank) if other != axis), axis)
     tensor = values.get(node.inputs[0], layout)
     shape = values.model.tensors[tensor].shape
-    values.put(node.outputs[0], values.model.add("SOFTMAX", (tensor,), shape, node.outputs[0], beta=1.0), layout)
+    options: dict[str, Any] = {"beta": 1.0} if kind == "SOFTMAX" else {}
+    values.put(node.outputs[0], values.model.add(kind, (tensor,), shape, node.outputs[0], **options), layout)
 
 
 def _reshape(values: Values, node: Node) -> None:
@@ -145,35 +149,6 @@ def _transpose(values: Values, node: Node) -> None:
     axes = list(node.attributes.get("perm", range(rank)[::-1]))
     layout = values.layout(node.inputs[0])
     values.put(node.outputs[0], values.stored(node.inputs[0]), tuple(axes.index(axis) for axis in layout))
-
-
-def _gemm(values: Values, node: Node) -> None:
-    weights = values.constant(node.inputs[1])
-    if weights is None or node.attributes.get("transA", 0):
-        raise refused("Gemm with computed weights")
-    weights = weights if node.attributes.get("transB", 0) else weights.T
-    bias = values.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None  # noqa: PLR2004
-    own = np.zeros(len(weights)) if bias is None else np.broadcast_to(bias.reshape(-1), len(weights))
-    _dense(values, node, weights * node.attributes.get("alpha", 1.0), own * node.attributes.get("beta", 1.0))
-
-
-def _dense(values: Values, node: Node, weights: Array, bias: Array) -> None:
-    model, tensor = values.model, values.get(node.inputs[0])
-    constants = [model.constant(one.astype(np.float32), "dense") for one in (weights, bias)]
-    shape = values.shape(node.outputs[0])
-    out = model.add("FULLY_CONNECTED", (tensor, *constants), shape, node.outputs[0], keepNumDims=len(shape) > 2)  # noqa: PLR2004
-    values.put(node.outputs[0], out)
-
-
-def _matmul(values: Values, node: Node) -> None:
-    weights = values.constant(node.inputs[1])
-    if weights is not None and weights.ndim == 2:  # noqa: PLR2004
-        return _dense(values, node, weights.T, np.zeros(weights.shape[1]))
-    if min(len(values.shape(name)) for name in node.inputs) < 2:  # noqa: PLR2004
-        raise refused("MatMul with a vector")
-    inputs = [values.get(name) for name in node.inputs]
-    shape = values.shape(node.outputs[0])
-    return values.put(node.outputs[0], values.model.add("BATCH_MATMUL", inputs, shape, node.outputs[0]))
 
 
 def _concat(values: Values, node: Node) -> None:
@@ -205,9 +180,8 @@ def _slice(values: Values, node: Node) -> None:
     strides = [1] * len(starts) if given[3] is None else given[3].tolist()
     begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
     for axis, start, stop, stride in zip(axes, starts, stops, strides, strict=True):
-        if stride < 1:
-            raise refused("Slice backwards")
-        begins[axis], ends[axis], steps[axis] = slice(start, stop, stride).indices(shape[axis])
+        begins[axis], end, steps[axis] = slice(start, stop, stride).indices(shape[axis])
+        ends[axis] = end if end >= 0 else end - shape[axis]  # before the first, where -1 would be the last
     _cut(values, node.inputs[0], node.outputs[0], begins, ends, steps)
 
 
@@ -262,56 +236,17 @@ def _expand(values: Values, node: Node) -> None:
     values.put(node.outputs[0], values.model.add("BROADCAST_TO", inputs, sizes, node.outputs[0]), layout)
 
 
-def _batch_norm(values: Values, node: Node) -> None:
-    scale, bias, mean, variance = (_constant(values, node, name) for name in node.inputs[1:5])
-    factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-    tensor, layout, model = values.stored(node.inputs[0]), values.layout(node.inputs[0]), values.model
-    shape = model.tensors[tensor].shape
-    sizes = [-1 if axis == 1 else 1 for axis in layout]
-    for kind, own in (("MUL", factor), ("ADD", bias - mean * factor)):
-        tensor = model.add(
-            kind, (tensor, model.constant(own.reshape(sizes).astype(np.float32))), shape, node.outputs[0]
-        )
-    values.put(node.outputs[0], tensor, layout)
-
-
-def _norm(values: Values, node: Node) -> None:
-    """Write a norm over axes of the sample: of a layer, or of an instance."""
-    layout, shape, model = values.layout(node.inputs[0]), values.shape(node.inputs[0]), values.model
-    is_layer = node.kind == "LayerNormalization"
-    first = node.attributes.get("axis", -1) % len(shape) if is_layer else 2
-    tensor = values.stored(node.inputs[0])
-    sizes = model.tensors[tensor].shape
-    places = values.whole_numbers([place for place, axis in enumerate(layout) if axis >= first])
-    kept = [1 if axis >= first else size for axis, size in zip(layout, sizes, strict=True)]
-    add = partial(model.add, exact=True)
-    mean = add("MEAN", (tensor, places), kept, keepDims=True)
-    centred = add("SUB", (tensor, mean), sizes)
-    variance = add("MEAN", (add("MUL", (centred, centred), sizes), places), kept, keepDims=True)
-    epsilon = _scalar(values, node.attributes.get("epsilon", 1e-5))
-    scaled = add("MUL", (centred, add("RSQRT", (add("ADD", (variance, epsilon), kept),), kept)), sizes)
-    for kind, name in zip(("MUL", "ADD"), node.inputs[1:], strict=False):
-        own = _constant(values, node, name)
-        wide = own.reshape(1, -1, *[1] * (len(shape) - 2)) if not is_layer else own
-        wide = wide.reshape((1,) * (len(shape) - wide.ndim) + wide.shape).transpose(layout)
-        scaled = add(kind, (scaled, model.constant(wide.astype(np.float32))), sizes, node.outputs[0])
-    values.put(node.outputs[0], scaled, layout)
-
-
-def _constant(values: Values, node: Node, name: str) -> Array:
-    if (found := values.constant(name)) is None:
-        raise refused(f"{node.kind} with computed weights")
-    return found
-
-
 #: What writes a node, by the operator's name.
 CONVERTERS: Mapping[str, Callable[[Values, Node], None]] = {
-    "Conv": conv, "AveragePool": pool, "MaxPool": pool, "Resize": resize, "Clip": _clip, "HardSigmoid": _hard_sigmoid,
-    "LeakyRelu": _leaky, "Gelu": _gelu, "Pow": _power, "Reciprocal": _reciprocal, "Softmax": _softmax,
+    "Conv": conv, "ConvTranspose": conv_transpose, "AveragePool": pool, "MaxPool": pool, "Resize": resize,
+    "Clip": _clip, "HardSigmoid": _hard_sigmoid,
+    "LeakyRelu": _leaky, "Gelu": _gelu, "Pow": _power, "Reciprocal": _reciprocal,
+    "Softmax": partial(_softmax, "SOFTMAX"), "LogSoftmax": partial(_softmax, "LOG_SOFTMAX"),
     "Reshape": _reshape, "Flatten": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape, "Transpose": _transpose,
-    "Gemm": _gemm, "MatMul": _matmul, "Concat": _concat, "Slice": _slice, "Split": _split, "Gather": _gather,
-    "Pad": _pad, "Expand": _expand, "BatchNormalization": _batch_norm, "LayerNormalization": _norm,
-    "InstanceNormalization": _norm, "Identity": _alias, "Dropout": _alias, "Cast": _alias,
+    "Gemm": gemm, "MatMul": matmul, "Concat": _concat, "Slice": _slice, "Split": _split, "Gather": _gather,
+    "Pad": _pad, "Expand": _expand, "BatchNormalization": batch_norm, "LayerNormalization": norm,
+    "InstanceNormalization": norm, "Identity": _alias, "Dropout": _alias, "Cast": cast, "Where": where,
+    "OneHot": one_hot, "GatherElements": gather_elements, "Not": partial(logical, "LOGICAL_NOT"),
     **{
         name: partial(_unary, kind)
         for name, kind in {
@@ -323,6 +258,13 @@ CONVERTERS: Mapping[str, Callable[[Values, Node], None]] = {
         name: partial(_chain, kind)
         for name, kind in {
             "Add": "ADD", "Sub": "SUB", "Mul": "MUL", "Div": "DIV", "Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD",
+        }.items()
+    },
+    **{
+        name: partial(logical, kind)
+        for name, kind in {
+            "Greater": "GREATER", "GreaterOrEqual": "GREATER_EQUAL", "Less": "LESS", "LessOrEqual": "LESS_EQUAL",
+            "Equal": "EQUAL", "And": "LOGICAL_AND", "Or": "LOGICAL_OR",
         }.items()
     },
     **{
