@@ -12,6 +12,8 @@ import numpy.typing as npt
 from tuner.arrays import Floats
 
 Array = npt.NDArray[Any]
+#: Operators whose outputs are the same for all samples, whatever they read.
+SAMPLE_FREE = frozenset({"IsNaN", "Shape", "Size"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class Graph:
 def read_graph(model: Any, output: str, sample: Floats) -> Graph:
     """Return what a model computes of one sample, as ONNX Runtime simplifies it.
 
-    Whole numbers are sizes and positions here. Of one sample they are constants, and so is what is computed of them:
-    the values are taken from a run.
+    Sizes of one sample are constants, and so is what is computed of them: the values are taken from a run. So are tests
+    for values that are no numbers: exporters write them around a softmax, whose rows they find none in.
 
     Args:
         model: ONNX model with one input.
@@ -71,8 +73,7 @@ def read_graph(model: Any, output: str, sample: Floats) -> Graph:
     nodes = []
     for node in graph.node:
         inputs, outputs = tuple(node.input), tuple(node.output)
-        is_sized = all(values[one].dtype.kind in "iub" for one in outputs if one)
-        if is_sized or all(one in constants or not one for one in inputs):
+        if node.op_type in SAMPLE_FREE or all(one in constants or not one for one in inputs):
             constants |= {one: values[one] for one in outputs if one}
             continue
         attributes = {one.name: _attribute(one) for one in node.attribute}

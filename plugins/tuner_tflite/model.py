@@ -47,8 +47,8 @@ VERSIONS = {
     **dict.fromkeys(("ADD", "SUB", "MUL", "MEAN", "PAD", "PADV2", "SOFTMAX", "LOGISTIC", "TANH", "TRANSPOSE"), 2),
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "CONCATENATION", "STRIDED_SLICE", "RESIZE_BILINEAR"), 2),
 }
-
-
+#: Version of DEQUANTIZE that reads a scale for each channel.
+DEQUANTIZE_CHANNELS = 5
 #: Bytes that the numbers of a tensor are aligned to in a file.
 ALIGNMENT = 16
 
@@ -230,5 +230,8 @@ def to_bytes(model: TfliteModel, description: str) -> bytes:
 
 def _kind(model: TfliteModel, one: Operator) -> tuple[str, int]:
     """Return an operator's name and version."""
+    scale = model.tensors[one.inputs[0]].scale
+    if one.kind == "DEQUANTIZE" and scale is not None:
+        return one.kind, DEQUANTIZE_CHANNELS if len(scale.scales) > 1 else 2
     is_int8 = model.tensors[one.output].dtype != "float32"
     return one.kind, VERSIONS.get(one.kind, 1) if is_int8 else 1

@@ -254,6 +254,17 @@ def _pad(values: Values, node: Node) -> None:
     values.put(node.outputs[0], out, layout)
 
 
+def _where(values: Values, node: Node) -> None:
+    """Write the choice of one of two values, by a condition that is the same everywhere."""
+    condition = values.constant(node.inputs[0])
+    if condition is None or condition.min() != condition.max():
+        raise refused("Where by a condition that varies")
+    chosen = node.inputs[1 if condition.flat[0] else 2]
+    if values.shape(chosen) == values.shape(node.outputs[0]):
+        return _alias(values, Node("", (chosen,), node.outputs))
+    return _expand(values, Node("", (chosen,), node.outputs))
+
+
 def _expand(values: Values, node: Node) -> None:
     out = values.shape(node.outputs[0])
     tensors, layout = values.aligned(node.inputs[:1], node.outputs[0])
@@ -311,7 +322,7 @@ CONVERTERS: Mapping[str, Callable[[Values, Node], None]] = {
     "Reshape": _reshape, "Flatten": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape, "Transpose": _transpose,
     "Gemm": _gemm, "MatMul": _matmul, "Concat": _concat, "Slice": _slice, "Split": _split, "Gather": _gather,
     "Pad": _pad, "Expand": _expand, "BatchNormalization": _batch_norm, "LayerNormalization": _norm,
-    "InstanceNormalization": _norm, "Identity": _alias, "Dropout": _alias, "Cast": _alias,
+    "InstanceNormalization": _norm, "Where": _where, "Identity": _alias, "Dropout": _alias, "Cast": _alias,
     **{
         name: partial(_unary, kind)
         for name, kind in {

@@ -1,10 +1,12 @@
 """Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -23,17 +25,20 @@ from tuner.plan.trial import TrialPlan
 from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
+from tuner_tflite.devices import fitted
 from tuner_tflite.graph import read_graph
 from tuner_tflite.interpreter import Interpreter
 from tuner_tflite.model import TfliteModel, to_bytes
-from tuner_tflite.quantise import quantised, ranges_of
+from tuner_tflite.quantise import Ranges, quantised, ranges_of
 from tuner_tflite.write import WHITE, Interface, float_model, interface
 
 #: Folder in the bundle's, and the files in it.
-FOLDER, FILE, LABELS, REPORT = "tflite", "model.tflite", "labels.txt", "report.txt"
+FOLDER, FILE, LABELS, ABOUT, REPORT = "tflite", "model.tflite", "labels.txt", "model.json", "report.txt"
 
 
-def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss: float, *, test: bool) -> None:
+def write(
+    opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss: float, device: str | None, *, test: bool
+) -> None:
     """Write the folder ``tflite`` next to a bundle's ONNX model: the model, its labels, and how the two compare.
 
     Args:
@@ -41,7 +46,8 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
         plan: The bundle's plan.
         folder: The bundle's folder.
         kind: One of `tuner_tflite.asked.KINDS`.
-        most_loss: Share that an accuracy may fall by.
+        most_loss: Share that an accuracy may fall by. Where int8 throughout loses more, weights alone are in int8.
+        device: Device that the file is for, which then has whole numbers throughout; None for any with LiteRT.
         test: Whether test samples are compared too.
 
     Raises:
@@ -54,12 +60,24 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     ending = "" if not task.targets.has_classes else "SOFTMAX" if task.targets.one_class else "LOGISTIC"
     face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
     model = float_model(graph, face)
-    content = to_bytes(model, _description(face, "float32"))
-    if kind != "float32":
-        model = in_int8(model, content, face, list(calibration_batches(task)), kind)
-        content = to_bytes(model, _description(face, kind))
-    compared = _compared(task, folder / MODEL, content, face)
-    _require(compared, kind, most_loss)
+    about = partial(_about, task, face, kind)
+    content, lost = to_bytes(model, about(model)), ""
+    if kind == "float32":
+        compared = _compared(task, folder / MODEL, content, face)
+        require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
+    else:
+        ranges, given = calibrated(model, content, face, list(calibration_batches(task))), model
+        for weights_only in (False, True) if device is None else (False,):
+            model = quantised(given, ranges, kind, weights_only=weights_only)
+            content = to_bytes(model, about(model))
+            compared = _compared(task, folder / MODEL, content, face)
+            if not (last := _loss(compared, most_loss)):
+                break
+            lost = lost or last
+        if last:
+            way = f"allow more, or {'take --tflite float32' if device is None else 'leave out --for'}"
+            raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: {way}")
+    fit = [] if device is None else fitted(model, device)
     before, after = Session(folder / MODEL, 1), Interpreter(content)
     runs = [partial(before.logits, sample), partial(after.answers, face.raw(sample))]
     seconds = [median(own) for own in in_turns(runs)]
@@ -68,19 +86,20 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     (target / FILE).write_bytes(content)
     (target / LABELS).write_text("".join(f"{label}\n" for label in task.labels), encoding="utf-8")
     sizes = [(folder / MODEL).stat().st_size, len(content)]
-    (target / REPORT).write_text("\n".join(_lines(compared, kind, model, sizes, seconds)) + "\n", encoding="utf-8")
+    (target / ABOUT).write_text(about(model), encoding="utf-8")
+    lines = [*_lines(compared, kind, model, sizes, seconds, lost), *fit]
+    (target / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def in_int8(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats], dtype: str) -> TfliteModel:
-    """Return a model in int8, whose ranges come from normalised samples, float32 [n, ...] each.
+def calibrated(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats]) -> Ranges:
+    """Return the ranges of a model's tensors on normalised samples, float32 [n, ...] each.
 
     Pixels go in as they are: the scale of the input is 1.
     """
-    count = sum(map(len, batches))
-    ranges = dict(ranges_of(model, content, map(face.raw, batches), count, PERCENTILE))
+    ranges = dict(ranges_of(model, content, map(face.raw, batches), sum(map(len, batches)), PERCENTILE))
     if face.takes_pixels:
         ranges[model.input] = (0.0, WHITE)
-    return quantised(model, ranges, dtype)
+    return ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,29 +139,33 @@ def _answers(
     return logits, answers
 
 
-def _require(compared: Mapping[str, Compared], kind: str, most_loss: float) -> None:
-    """Refuse a file in float32 that answers otherwise, and one in int8 that loses too much."""
-    if kind == "float32":
-        require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
-        return
+def _loss(compared: Mapping[str, Compared], most: float) -> str:
+    """Return what a file in int8 loses where that is more than is allowed; nothing where it is not."""
     for name, own in compared.items():
-        if not own.before - own.after <= most_loss:
-            raise BundleError(
-                f"--tflite {kind} lowers {name.replace('_', ' ')} by {100 * (own.before - own.after):.1f} points, from "
-                f"{percent(own.before)} to {percent(own.after)} of {own.samples:,} samples, more than --int8-loss "
-                f"{100 * most_loss:g}: allow more, or take --tflite float32"
+        if not own.before - own.after <= most:
+            return (
+                f"lowers {name.replace('_', ' ')} by {100 * (own.before - own.after):.1f} points, from "
+                f"{percent(own.before)} to {percent(own.after)} of {own.samples:,} samples"
             )
+    return ""
 
 
 def _lines(
-    compared: Mapping[str, Compared], kind: str, model: TfliteModel, sizes: list[int], seconds: list[float]
+    compared: Mapping[str, Compared],
+    kind: str,
+    model: TfliteModel,
+    sizes: list[int],
+    seconds: list[float],
+    lost: str,
 ) -> list[str]:
-    """Return what is said of a file."""
+    """Return what is said of a file; `lost` is why it does not compute in int8."""
     computed = [model.tensors[one.output].dtype for one in model.operators if one.kind != "DEQUANTIZE"]
     onnx, file = map(format_bytes, sizes)
     slow, fast = (f"{1e3 * own:.3g} ms" for own in seconds)
     lines = [f"TFLite, {kind}: {file} (ONNX: {onnx}), {fast} a sample on one thread (ONNX Runtime: {slow})"]
-    if kind != "float32" and (floats := computed.count("float32")):
+    if lost:
+        lines.append(f"  weights are in int8 and all computes in float32: int8 throughout {lost}")
+    elif kind != "float32" and (floats := computed.count("float32")):
         lines.append(f"  {floats} of {len(computed)} operators stay in float32: they have no kernel in int8")
     for name, own in compared.items():
         same = "" if own.same is None else f", the same class for {percent(own.same)}"
@@ -152,8 +175,16 @@ def _lines(
     return lines
 
 
-def _description(face: Interface, kind: str) -> str:
-    """Return what a file says of itself."""
-    given = "RGB pixels from 0 to 255, channels last" if face.takes_pixels else "a sample as the ONNX model takes it"
-    out = "probabilities by row of labels.txt" if face.ending else "values by row of labels.txt"
-    return f"{kind} in: {given}; out: {out}"
+def _about(task: Task, face: Interface, kind: str, model: TfliteModel) -> str:
+    """Return what a program must know of a file, as JSON: it is in the file too."""
+    ends: dict[str, dict[str, Any]] = {}
+    for name, number in (("input", model.input), ("output", model.output)):
+        own = model.tensors[number]
+        ends[name] = {"shape": list(own.shape), "dtype": own.dtype}
+        if own.scale is not None:
+            ends[name] |= {"scale": own.scale.scales[0], "zero_point": own.scale.zero}
+    ends["input"]["values"] = "RGB pixels from 0 to 255" if face.takes_pixels else "a sample as the ONNX model takes it"
+    ends["output"]["values"] = "probabilities" if face.ending else "values"
+    inside = {"mean": list(face.mean), "std": list(face.std)} if face.mean is not None else None
+    about = {"kind": kind, **ends, "normalised_inside": inside, "labels": list(task.labels)}
+    return json.dumps(about, ensure_ascii=False)

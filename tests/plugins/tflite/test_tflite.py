@@ -1,5 +1,6 @@
 """TFLite files: LiteRT answers as ONNX Runtime does, in float32 and in int8."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.errors import BundleError
 from tuner.ort.session import Session
+from tuner_tflite.devices import fitted
 from tuner_tflite.graph import read_graph
-from tuner_tflite.model import to_bytes
+from tuner_tflite.model import Operator, TfliteModel, to_bytes
+from tuner_tflite.quantise import quantised
 from tuner_tflite.write import float_model, interface
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
@@ -71,11 +74,35 @@ def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
     written = float_model(read_graph(model, "logits", normal[:1]), face)
     content = to_bytes(written, "float32")
     assert np.abs(Interpreter(content).answers(pixels) - truth).max() < 1e-5
+    ranges = torch_part.calibrated(written, content, face, [normal[:12], normal[12:]])
     for kind in ("int8", "uint8"):
-        small = torch_part.in_int8(written, content, face, [normal[:12], normal[12:]], kind)
+        small = quantised(written, ranges, kind)
         answers = Interpreter(to_bytes(small, kind)).answers(pixels)
         assert np.abs(answers - truth).max() < 0.04
         assert {one.dtype for one in small.tensors} <= {"int8", "uint8", "int32"}
+        light = quantised(written, ranges, kind, weights_only=True)
+        assert np.abs(Interpreter(to_bytes(light, kind)).answers(pixels) - truth).max() < 0.04
+        held = {one.name for one in light.tensors if one.data is not None and one.dtype == "int8"}
+        assert {"w1", "w2", "w3", "w4"} <= held
+
+
+def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
+    model = TfliteModel()
+    model.input = model.tensor("x", (1, 4, 4, 8), "int8")
+    model.output = model.tensor("y", (1, 4, 4, 8), "int8")
+    pad = Operator("PAD", (model.input, model.constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))), 1)
+    model.operators = [pad, Operator("RELU6", (1,), 1)]
+    assert fitted(model, "edgetpu") == ["  for edgetpu: all 2 operators fit"]
+    model.operators.append(Operator("HARD_SWISH", (1,), 1))
+    assert fitted(model, "micro") == ["  for micro: all 3 operators fit"]
+    lines = fitted(model, "edgetpu")
+    assert "1 of 3 operators do not fit: 1 HARD_SWISH" in lines[0]
+    assert "takes the first 2 operators" in lines[1]
+    model.operators.append(Operator("GELU", (1,), 1))
+    with pytest.raises(BundleError, match="TFLite Micro has no GELU: export without --for"):
+        fitted(model, "micro")
+    with pytest.raises(BundleError, match="no operator can run there"):
+        fitted(TfliteModel(model.tensors, model.operators[2:]), "edgetpu")
 
 
 def test_an_operator_that_is_not_written_is_named() -> None:
@@ -93,6 +120,16 @@ def test_an_export_adds_a_file_that_answers_alike(
     asked = ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-refit", "--pick", "3", "--tflite"]
     assert call([*asked, "uint8", "--int8-loss", "2"]) == 0
     assert "the same class for" in capsys.readouterr().out
-    assert (tmp_path / "out" / "tflite" / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
-    assert call([*asked, "int8", "--int8"]) == 2
-    assert "leave out --int8" in " ".join(capsys.readouterr().err.split())
+    files, digits = tmp_path / "out" / "tflite", [str(digit) for digit in range(10)]
+    assert (files / "labels.txt").read_text().split() == digits
+    about = json.loads((files / "model.json").read_text())
+    assert about["labels"] == digits
+    assert about["output"]["dtype"] == "uint8"
+    assert (files / "model.json").read_bytes() in (files / "model.tflite").read_bytes()
+    refused = {
+        ("int8", "--int8"): "leave out --int8",
+        ("float32", "--for", "edgetpu"): "give --tflite int8 or uint8",
+    }
+    for given, way in refused.items():
+        assert call([*asked, *given]) == 2
+        assert way in " ".join(capsys.readouterr().err.split())
