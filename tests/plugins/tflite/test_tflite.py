@@ -15,6 +15,7 @@ from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner_tflite.devices import fitted
 from tuner_tflite.graph import read_graph
+from tuner_tflite.interpreter import Interpreter
 from tuner_tflite.model import Operator, TfliteModel, to_bytes
 from tuner_tflite.quantise import quantised
 from tuner_tflite.write import float_model, interface
@@ -62,8 +63,6 @@ def network(*middle: onnx.NodeProto) -> onnx.ModelProto:
 
 def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
     torch_part = pytest.importorskip("tuner_tflite.torch")
-    from tuner_tflite.interpreter import Interpreter
-
     model, draw = network(), np.random.default_rng(1)
     face = interface("images", (0.5, 0.4, 0.3), (0.2,), 3, "SOFTMAX")
     pixels = draw.integers(0, 256, (24, SIDE, SIDE, 3)).astype(np.float32)
@@ -111,6 +110,19 @@ def test_an_operator_that_is_not_written_is_named() -> None:
         float_model(read_graph(model, "logits", sample), interface("arrays", (), (), 3, ""))
 
 
+def test_a_condition_is_a_constant_only_if_it_is_the_same_for_all_samples() -> None:
+    face, sample = interface("arrays", (), (), 3, ""), np.ones((1, 3, SIDE, SIDE), np.float32)
+    guarded = network(helper.make_node("IsNaN", ["l"], ["q"]), helper.make_node("Where", ["q", "low", "l"], ["m"]))
+    content = to_bytes(float_model(read_graph(guarded, "logits", sample), face), "float32")
+    truth = Session(guarded.SerializeToString()).logits(sample)
+    assert np.abs(Interpreter(content).answers(sample) - truth).max() < 1e-4
+    chosen = network(
+        helper.make_node("Greater", ["l", "low"], ["q"]), helper.make_node("Where", ["q", "l", "low"], ["m"])
+    )
+    with pytest.raises(BundleError, match="does not write Greater"):
+        float_model(read_graph(chosen, "logits", sample), face)
+
+
 @pytest.mark.slow
 def test_an_export_adds_a_file_that_answers_alike(
     tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
@@ -126,6 +138,8 @@ def test_an_export_adds_a_file_that_answers_alike(
     assert about["labels"] == digits
     assert about["output"]["dtype"] == "uint8"
     assert (files / "model.json").read_bytes() in (files / "model.tflite").read_bytes()
+    assert call([*asked[:-1], "--for", "micro"]) == 2
+    assert "give --tflite int8 too" in " ".join(capsys.readouterr().err.split())
     refused = {
         ("int8", "--int8"): "leave out --int8",
         ("float32", "--for", "edgetpu"): "give --tflite int8 or uint8",
