@@ -145,7 +145,7 @@ class SignalNetwork(nn.Module):
 
 def networks() -> dict[str, tuple[ModelSpec, tuple[int, ...]]]:
     """Return every network by name, with the shape of its samples."""
-    pixels, here = (3, SIDE, SIDE), "benchmarks.models"
+    pixels, here = (3, SIDE, SIDE), "benchmarks.models.__main__"
     spec: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
         f"torchvision {name}": (f"torchvision.models:{name}", {"num_classes": CLASSES, **own}, pixels)
         for name, own in TORCHVISION.items()

@@ -10,11 +10,12 @@ from tuner.plan.trial import TrialPlan
 
 #: Numbers of a file: those of its input and its output; inside, both of the last are int8.
 KINDS = ("float32", "int8", "uint8")
+DEVICES = ("edgetpu", "micro")
 EXTRA = "tflite"
 _MOST_POINTS = 100
 
 
-def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None) -> dict[str, Any]:
+def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None, device: str | None = None) -> dict[str, Any]:
     """Return what `tuner_tflite.torch.write` is told of a trial's file.
 
     Args:
@@ -22,6 +23,7 @@ def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None) -> di
         trial: Its number.
         kind: One of `KINDS`.
         int8_loss: Points that an accuracy may fall by; None for what ``--int8`` allows.
+        device: One of `DEVICES`, whose operators the file must have; None for any device with LiteRT.
 
     Raises:
         UsageError: There is no such kind, or the trial's bundle has no ONNX model in float32.
@@ -29,6 +31,10 @@ def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None) -> di
     """
     if kind not in KINDS:
         raise UsageError(f"--tflite must be {', '.join(KINDS)}, got {kind}")
+    if device is not None and device not in DEVICES:
+        raise UsageError(f"--for must be {' or '.join(DEVICES)}, got {device}")
+    if device == DEVICES[0] and kind == KINDS[0]:
+        raise UsageError(f"--for {device} is for whole numbers, got --tflite {kind}: give --tflite int8 or uint8")
     if plan.heads.exits:
         raise UsageError(f"--tflite is for one graph, and trial {trial} has exits: pick a trial without exits")
     if plan.runtime.precision == "int8":
@@ -43,4 +49,5 @@ def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None) -> di
         )
     if find_spec("ai_edge_litert") is None:
         raise UnsupportedError(f"--tflite needs LiteRT, which is not installed: {install_command(EXTRA)}")
-    return {"kind": kind, "most_loss": RuntimePlan().int8_loss if int8_loss is None else int8_loss / _MOST_POINTS}
+    most = RuntimePlan().int8_loss if int8_loss is None else int8_loss / _MOST_POINTS
+    return {"kind": kind, "most_loss": most, "device": device}

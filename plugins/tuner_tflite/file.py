@@ -15,6 +15,8 @@ VERSIONS = {
 }
 #: Version that LiteRT has of an operator in float32, where it is not 1.
 FLOAT_VERSIONS = {"BROADCAST_TO": 2}
+#: Version of DEQUANTIZE that reads a scale for each channel.
+DEQUANTIZE_CHANNELS = 5
 #: Bytes that the numbers of a tensor are aligned to in a file.
 ALIGNMENT = 16
 
@@ -141,6 +143,8 @@ def _definition(schema: Any, own: Signature, places: Mapping[int, int], number: 
 
 def _kind(model: TfliteModel, one: Operator) -> tuple[str, int]:
     """Return an operator's name and version."""
+    if one.kind == "DEQUANTIZE" and (scale := model.tensors[one.inputs[0]].scale) is not None:
+        return one.kind, DEQUANTIZE_CHANNELS if len(scale.scales) > 1 else 2
     is_int8 = one.output >= 0 and model.tensors[one.output].dtype in {"int8", "uint8"}
     version = FLOAT_VERSIONS.get(one.kind, 1)
     return one.kind, VERSIONS.get(one.kind, version) if is_int8 else version

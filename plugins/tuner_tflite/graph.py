@@ -12,6 +12,8 @@ import numpy.typing as npt
 from tuner.arrays import Floats
 
 Array = npt.NDArray[Any]
+#: Operators whose outputs are the same for all samples, whatever they read.
+SAMPLE_FREE = frozenset({"IsNaN", "Shape", "Size"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +65,16 @@ def read_graph(model: Any, output: str, sample: Floats) -> Graph:
     return read_part(model, {model.graph.input[0].name: sample}, output)
 
 
-def read_part(model: Any, given: Mapping[str, Array], output: str, *, sized: bool = True) -> Graph:
+def read_part(model: Any, given: Mapping[str, Array], output: str) -> Graph:
     """Return what a model computes of its inputs, as ONNX Runtime simplifies it.
 
-    What is computed of constants is constant: the values are taken from a run.
+    What is computed of constants is constant: the values are taken from a run. So are sizes, and tests for values that
+    are no numbers: exporters write them around a softmax, whose rows they find none in.
 
     Args:
         model: ONNX model.
         given: Its inputs, of which the first is the graph's.
         output: Name of the output that is wanted.
-        sized: Whether whole numbers are sizes and positions, as they are in a network: of one sample they are constant.
-            In a training step, labels are whole numbers.
     """
     import onnx
 
@@ -84,8 +85,7 @@ def read_part(model: Any, given: Mapping[str, Array], output: str, *, sized: boo
     nodes = []
     for node in graph.node:
         inputs, outputs = tuple(node.input), tuple(node.output)
-        is_sized = sized and all(values[one].dtype.kind in "iub" for one in outputs if one)
-        if is_sized or all(one in constants or not one for one in inputs):
+        if node.op_type in SAMPLE_FREE or all(one in constants or not one for one in inputs):
             constants |= {one: values[one] for one in outputs if one}
             continue
         attributes = {one.name: _attribute(one) for one in node.attribute}

@@ -3,6 +3,9 @@
 Activations have a scale and a zero for each tensor, filters a scale for each output channel, biases are int32. Dense
 layers have one scale: older runtimes have no other kernel. An operator without a kernel in int8, and norms of a sample,
 whose variances no eight bits hold, stay in float32 between a DEQUANTIZE and a QUANTIZE.
+
+What eight bits cost is nearly all in the activations: where that is too much, weights alone are in int8, and a
+DEQUANTIZE, which LiteRT runs once, makes them float32.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,21 +89,24 @@ class _Largest:
             self._kept = np.partition(both, both.size - size)[-size:]
 
 
-def quantised(model: TfliteModel, ranges: Ranges, dtype: str) -> TfliteModel:
+def quantised(model: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool = False) -> TfliteModel:
     """Return a model in int8.
 
     Args:
         model: A model in float32.
         ranges: Where the values of each tensor that is computed lie.
         dtype: ``int8`` or ``uint8``: what goes in and comes out.
+        weights_only: Whether the model computes in float32, with weights that are kept in int8.
     """
-    return _Quantised(model, ranges, dtype).model
+    return _Quantised(model, ranges, dtype, weights_only=weights_only).model
 
 
 class _Quantised:
-    def __init__(self, given: TfliteModel, ranges: Ranges, dtype: str) -> None:
+    def __init__(self, given: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool) -> None:
         self.model = TfliteModel()
         self._given = given
+        weighted = [one for one in given.operators if weights_only and one.kind in WEIGHTED]
+        self._packed = {one.inputs[1]: CHANNELS.get(one.kind, 0) for one in weighted}
         self._scales, self._fixed = _scales(given, ranges)
         self._int8: dict[int, int] = {}
         self._floats: dict[int, int] = {}
@@ -108,7 +114,7 @@ class _Quantised:
         for operator in given.operators:
             is_exact = operator.exact or operator.kind not in KERNELS
             is_unfixed = operator.kind in FIXED and operator.output not in self._fixed
-            if is_exact or is_unfixed:
+            if weights_only or is_exact or is_unfixed:
                 inputs = [self._as_float(number) for number in operator.inputs]
                 self._floats[operator.output] = self._add(operator, inputs)
             else:
@@ -153,7 +159,11 @@ class _Quantised:
             own = self._given.tensors[number] if number >= 0 else None
             if own is None:
                 return number
-            if own.data is not None:
+            if own.data is not None and number in self._packed:
+                numbers, scale = _rounded(own.data, self._packed[number])
+                held = self.model.constant(numbers, own.name, scale)
+                self._floats[number] = self._converted("DEQUANTIZE", held, "float32", None)
+            elif own.data is not None:
                 self._floats[number] = self.model.constant(own.data, own.name)
             else:
                 self._floats[number] = self._converted("DEQUANTIZE", self._int8[number], "float32", None)
@@ -189,22 +199,28 @@ class _Quantised:
         if weights.data is None or bias.data is None or scale is None:
             raise ValueError(f"{operator.kind} without constant weights")
         axis = CHANNELS.get(operator.kind)
-        others = tuple(other for other in range(weights.data.ndim) if other != axis)
-        largest = np.abs(weights.data).max(axis=None if axis is None else others).reshape(-1).astype(np.float64)
         # a bias is int32 at the scale of a product: it bounds the scale of weights that are next to nothing
         least = np.abs(bias.data).max() if axis is None else np.abs(bias.data)
-        own = np.maximum(np.maximum(largest / MOST_WEIGHT, least / MOST_BIAS / scale.scales[0]), LEAST_SCALE)
+        numbers, own = _rounded(weights.data, axis, least / MOST_BIAS / scale.scales[0])
         yield given
-        shape = [-1 if other == axis else 1 for other in range(weights.data.ndim)]
-        numbers = np.clip(np.rint(weights.data / own.reshape(shape)), -MOST_WEIGHT, MOST_WEIGHT).astype(np.int8)
-        yield self.model.constant(numbers, weights.name, Scale(tuple(own.tolist()), 0, axis or 0))
-        products = own * scale.scales[0]
+        yield self.model.constant(numbers, weights.name, own)
+        products = np.array(own.scales) * scale.scales[0]
         sums = np.rint(bias.data / products).astype(np.int32)
         yield self.model.constant(sums, bias.name, Scale(tuple(products.tolist())))
 
     def _constant(self, own: Tensor, data: Array, scale: Scale) -> int:
         numbers = np.clip(np.rint(data.astype(np.float64) / scale.scales[0]) + scale.zero, LOWEST, HIGHEST)
         return self.model.constant(numbers.astype(np.int8), own.name, scale)
+
+
+def _rounded(data: Array, axis: int | None, least: Any = 0.0) -> tuple[Array, Scale]:
+    """Return weights as int8, and their scales along an axis, or one where it is None; each is `least` or more."""
+    others = None if axis is None else tuple(other for other in range(data.ndim) if other != axis)
+    largest = np.abs(data).max(axis=others).reshape(-1).astype(np.float64)
+    scales = np.maximum(np.maximum(largest / MOST_WEIGHT, least), LEAST_SCALE)
+    shape = [-1 if other == axis else 1 for other in range(data.ndim)]
+    numbers = np.clip(np.rint(data / scales.reshape(shape)), -MOST_WEIGHT, MOST_WEIGHT).astype(np.int8)
+    return numbers, Scale(tuple(scales.tolist()), 0, axis or 0)
 
 
 def _scales(model: TfliteModel, ranges: Ranges) -> tuple[dict[int, Scale], set[int]]:

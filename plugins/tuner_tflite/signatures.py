@@ -179,7 +179,7 @@ def _train(training: Training) -> Signature:
     ports = [port for port in layout.inputs if port.name in sizes]
     given = {port.name: np.zeros(sizes[port.name], port.dtype) for port in ports}
     updates = {output: name for output, name in layout.updates.items() if name in training.first}
-    graph = _needed(read_part(model, given, LOSS, sized=False), [LOSS, *updates])
+    graph = _needed(read_part(model, given, LOSS), [LOSS, *updates])
     values = Values(graph)
     variables, inputs = _Variables(values.model, training.first), {}
     for port in ports:

@@ -1,10 +1,12 @@
 """Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -26,11 +28,12 @@ from tuner.runtime.train.files import ADAPTERS, STEP
 from tuner.task import Samples, Task
 from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
+from tuner_tflite.devices import fitted
 from tuner_tflite.file import file_of, to_bytes
 from tuner_tflite.graph import read_graph
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import TfliteModel
-from tuner_tflite.quantise import quantised, ranges_of
+from tuner_tflite.quantise import Ranges, quantised, ranges_of
 from tuner_tflite.refusal import RefusedError, refused
 from tuner_tflite.signatures import Training, compare, signatures
 from tuner_tflite.write import WHITE, Interface, float_model, interface
@@ -38,12 +41,14 @@ from tuner_tflite.write import WHITE, Interface, float_model, interface
 #: What makes probabilities of logits, by the ONNX operator that does.
 ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
 #: Folder in the bundle's, and the files in it.
-FOLDER, FILE, LABELS, REPORT = "tflite", "model.tflite", "labels.txt", "report.txt"
+FOLDER, FILE, LABELS, ABOUT, REPORT = "tflite", "model.tflite", "labels.txt", "model.json", "report.txt"
 #: The file that trains; in how many steps, and by how much at most, its losses may differ from ONNX Runtime's.
 TRAINS, COMPARED_STEPS = "train.tflite", 20
 
 
-def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss: float, *, test: bool) -> None:
+def write(
+    opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss: float, device: str | None, *, test: bool
+) -> None:
     """Write the folder ``tflite`` next to a bundle's ONNX model: the model, its labels, and how the two compare.
 
     Args:
@@ -51,7 +56,8 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
         plan: The bundle's plan.
         folder: The bundle's folder.
         kind: One of `tuner_tflite.asked.KINDS`.
-        most_loss: Share that an accuracy may fall by.
+        most_loss: Share that an accuracy may fall by. Where int8 throughout loses more, weights alone are in int8.
+        device: Device that the file is for, which then has whole numbers throughout; None for any with LiteRT.
         test: Whether test samples are compared too.
 
     Raises:
@@ -65,12 +71,24 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     ending = ENDINGS[task.targets.activation]
     face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
     model = float_model(graph, face)
-    content = to_bytes(model, _description(face, "float32"))
-    if kind != "float32":
-        model = in_int8(model, content, face, list(calibration_batches(task)), kind)
-        content = to_bytes(model, _description(face, kind))
-    compared = _compared(task, folder / MODEL, content, face)
-    _require(compared, kind, most_loss)
+    about = partial(_about, task, face, kind)
+    content, lost = to_bytes(model, about(model)), ""
+    if kind == "float32":
+        compared = _compared(task, folder / MODEL, content, face)
+        require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
+    else:
+        ranges, given = calibrated(model, content, face, list(calibration_batches(task))), model
+        for weights_only in (False, True) if device is None else (False,):
+            model = quantised(given, ranges, kind, weights_only=weights_only)
+            content = to_bytes(model, about(model))
+            compared = _compared(task, folder / MODEL, content, face)
+            if not (last := _loss(compared, most_loss)):
+                break
+            lost = lost or last
+        if last:
+            way = f"allow more, or {'take --tflite float32' if device is None else 'leave out --for'}"
+            raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: {way}")
+    fit = [] if device is None else fitted(model, device)
     before, after = Session(folder / MODEL, 1), Interpreter(content)
     runs = [partial(before.logits, sample), partial(after.answers, face.raw(sample))]
     seconds = [median(own) for own in in_turns(runs)]
@@ -79,20 +97,21 @@ def write(opened: OpenTask, plan: TrialPlan, folder: Path, kind: str, most_loss:
     (target / FILE).write_bytes(content)
     (target / LABELS).write_text(names, encoding="utf-8")
     sizes = [(folder / MODEL).stat().st_size, len(content)]
-    lines = _lines(compared, kind, model, sizes, seconds)
+    (target / ABOUT).write_text(about(model), encoding="utf-8")
+    lines = [*_lines(compared, kind, model, sizes, seconds, lost), *fit]
     if (folder / Section.TRAIN).is_dir():
-        lines.append(_training(task, plan, folder, face, kind))
+        lines.append(_training(task, plan, folder, face, kind, about(model)))
     (target / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _training(task: Task, plan: TrialPlan, folder: Path, face: Interface, kind: str) -> str:
+def _training(task: Task, plan: TrialPlan, folder: Path, face: Interface, kind: str, about: str) -> str:
     """Write the file that trains, if it can be, and return what is said of it."""
     if kind != "float32":
         return f"  no {TRAINS}, which comes with --tflite float32"
     if not (folder / STEP).is_file():
         return f"  no {TRAINS}: a head in closed form has no training step; --c writes one that learns in C"
     try:
-        content, difference, seconds = _trained(task, plan, folder, face)
+        content, difference, seconds = _trained(task, plan, folder, face, about)
     except RefusedError as error:
         return f"  no {TRAINS}: --tflite does not write {error.what}; train by train/step.onnx, or pick another trial"
     (folder / FOLDER / TRAINS).write_bytes(content)
@@ -103,13 +122,15 @@ def _training(task: Task, plan: TrialPlan, folder: Path, face: Interface, kind: 
     )
 
 
-def _trained(task: Task, plan: TrialPlan, folder: Path, face: Interface) -> tuple[bytes, float, tuple[float, float]]:
+def _trained(
+    task: Task, plan: TrialPlan, folder: Path, face: Interface, about: str
+) -> tuple[bytes, float, tuple[float, float]]:
     """Return a file that trains, by how much its losses differ from ONNX Runtime's, and the seconds of both's steps."""
     if (folder / ADAPTERS).exists():
         raise refused("adapters, whose weights are merged after a training")
     training, samples, recipe = Training.of(folder), task.local.train, plan.recipe
     batch = task.batch(samples, np.resize(np.arange(len(samples)), recipe.batch_size))
-    content = file_of(signatures(training, face, batch[:1], frozen=plan.split > 0), _description(face, "float32"))
+    content = file_of(signatures(training, face, batch[:1], frozen=plan.split > 0), about)
     session = Session(folder / MODEL, 1)
     features = session.features(batch) if plan.split else batch
     answer = runners(content)["infer"](input=features[:1])["answer"]
@@ -131,16 +152,15 @@ def label_lines(labels: Sequence[str]) -> str:
     return "".join(f"{label}\n" for label in labels)
 
 
-def in_int8(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats], dtype: str) -> TfliteModel:
-    """Return a model in int8, whose ranges come from normalised samples, float32 [n, ...] each.
+def calibrated(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats]) -> Ranges:
+    """Return the ranges of a model's tensors on normalised samples, float32 [n, ...] each.
 
     Pixels go in as they are: the scale of the input is 1.
     """
-    count = sum(map(len, batches))
-    ranges = dict(ranges_of(model, content, map(face.raw, batches), count, PERCENTILE))
+    ranges = dict(ranges_of(model, content, map(face.raw, batches), sum(map(len, batches)), PERCENTILE))
     if face.takes_pixels:
         ranges[model.input] = (0.0, WHITE)
-    return quantised(model, ranges, dtype)
+    return ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,29 +200,33 @@ def _answers(
     return logits, answers
 
 
-def _require(compared: Mapping[str, Compared], kind: str, most_loss: float) -> None:
-    """Refuse a file in float32 that answers otherwise, and one in int8 that loses too much."""
-    if kind == "float32":
-        require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
-        return
+def _loss(compared: Mapping[str, Compared], most: float) -> str:
+    """Return what a file in int8 loses where that is more than is allowed; nothing where it is not."""
     for name, own in compared.items():
-        if not own.before - own.after <= most_loss:
-            raise BundleError(
-                f"--tflite {kind} lowers {name.replace('_', ' ')} by {100 * (own.before - own.after):.1f} points, from "
-                f"{percent(own.before)} to {percent(own.after)} of {own.samples:,} samples, more than --int8-loss "
-                f"{100 * most_loss:g}: allow more, or take --tflite float32"
+        if not own.before - own.after <= most:
+            return (
+                f"lowers {name.replace('_', ' ')} by {100 * (own.before - own.after):.1f} points, from "
+                f"{percent(own.before)} to {percent(own.after)} of {own.samples:,} samples"
             )
+    return ""
 
 
 def _lines(
-    compared: Mapping[str, Compared], kind: str, model: TfliteModel, sizes: list[int], seconds: list[float]
+    compared: Mapping[str, Compared],
+    kind: str,
+    model: TfliteModel,
+    sizes: list[int],
+    seconds: list[float],
+    lost: str,
 ) -> list[str]:
-    """Return what is said of a file."""
+    """Return what is said of a file; `lost` is why it does not compute in int8."""
     computed = [model.tensors[one.output].dtype for one in model.operators if one.kind != "DEQUANTIZE"]
     onnx, file = map(format_bytes, sizes)
     slow, fast = (f"{1e3 * own:.3g} ms" for own in seconds)
     lines = [f"TFLite, {kind}: {file} (ONNX: {onnx}), {fast} a sample on one thread (ONNX Runtime: {slow})"]
-    if kind != "float32" and (floats := computed.count("float32")):
+    if lost:
+        lines.append(f"  weights are in int8 and all computes in float32: int8 throughout {lost}")
+    elif kind != "float32" and (floats := computed.count("float32")):
         lines.append(f"  {floats} of {len(computed)} operators stay in float32: they have no kernel in int8")
     for name, own in compared.items():
         same = "" if own.same is None else f", the same class for {percent(own.same)}"
@@ -212,8 +236,16 @@ def _lines(
     return lines
 
 
-def _description(face: Interface, kind: str) -> str:
-    """Return what a file says of itself."""
-    given = "RGB pixels from 0 to 255, channels last" if face.takes_pixels else "a sample as the ONNX model takes it"
-    out = "probabilities by row of labels.txt" if face.ending else "values by row of labels.txt"
-    return f"{kind} in: {given}; out: {out}"
+def _about(task: Task, face: Interface, kind: str, model: TfliteModel) -> str:
+    """Return what a program must know of a file, as JSON: it is in the file too."""
+    ends: dict[str, dict[str, Any]] = {}
+    for name, number in (("input", model.input), ("output", model.output)):
+        own = model.tensors[number]
+        ends[name] = {"shape": list(own.shape), "dtype": own.dtype}
+        if own.scale is not None:
+            ends[name] |= {"scale": own.scale.scales[0], "zero_point": own.scale.zero}
+    ends["input"]["values"] = "RGB pixels from 0 to 255" if face.takes_pixels else "a sample as the ONNX model takes it"
+    ends["output"]["values"] = "probabilities" if face.ending else "values"
+    inside = {"mean": list(face.mean), "std": list(face.std)} if face.mean is not None else None
+    about = {"kind": kind, **ends, "normalised_inside": inside, "labels": list(task.labels)}
+    return json.dumps(about, ensure_ascii=False)

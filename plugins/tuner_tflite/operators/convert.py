@@ -228,6 +228,17 @@ def _pad(values: Values, node: Node) -> None:
     values.put(node.outputs[0], out, layout)
 
 
+def _where(values: Values, node: Node) -> None:
+    """Write a choice between two values; where the condition is the same everywhere, the value that it takes."""
+    condition = values.constant(node.inputs[0])
+    if condition is None or condition.min() != condition.max():
+        return where(values, node)
+    chosen = node.inputs[1 if condition.flat[0] else 2]
+    if values.shape(chosen) == values.shape(node.outputs[0]):
+        return _alias(values, Node("", (chosen,), node.outputs))
+    return _expand(values, Node("", (chosen,), node.outputs))
+
+
 def _expand(values: Values, node: Node) -> None:
     out = values.shape(node.outputs[0])
     tensors, layout = values.aligned(node.inputs[:1], node.outputs[0])
@@ -245,7 +256,7 @@ CONVERTERS: Mapping[str, Callable[[Values, Node], None]] = {
     "Reshape": _reshape, "Flatten": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape, "Transpose": _transpose,
     "Gemm": gemm, "MatMul": matmul, "Concat": _concat, "Slice": _slice, "Split": _split, "Gather": _gather,
     "Pad": _pad, "Expand": _expand, "BatchNormalization": batch_norm, "LayerNormalization": norm,
-    "InstanceNormalization": norm, "Identity": _alias, "Dropout": _alias, "Cast": cast, "Where": where,
+    "InstanceNormalization": norm, "Identity": _alias, "Dropout": _alias, "Cast": cast, "Where": _where,
     "OneHot": one_hot, "GatherElements": gather_elements, "Not": partial(logical, "LOGICAL_NOT"),
     **{
         name: partial(_unary, kind)

@@ -1,5 +1,6 @@
 """TFLite files: LiteRT answers as ONNX Runtime does, in float32 and in int8."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from tests.pretrained import with_weights
 from tuner.cli.app import call
 from tuner.errors import BundleError
 from tuner.ort.session import Session
+from tuner_tflite.devices import fitted
 from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
-from tuner_tflite.interpreter import runners
+from tuner_tflite.interpreter import Interpreter, runners
+from tuner_tflite.model import Operator, TfliteModel
+from tuner_tflite.quantise import quantised
 from tuner_tflite.write import float_model, interface
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
@@ -60,8 +64,6 @@ def network(*middle: onnx.NodeProto) -> onnx.ModelProto:
 
 def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
     torch_part = pytest.importorskip("tuner_tflite.torch")
-    from tuner_tflite.interpreter import Interpreter
-
     model, draw = network(), np.random.default_rng(1)
     face = interface("images", (0.5, 0.4, 0.3), (0.2,), 3, "SOFTMAX")
     pixels = draw.integers(0, 256, (24, SIDE, SIDE, 3)).astype(np.float32)
@@ -72,11 +74,35 @@ def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
     written = float_model(read_graph(model, "logits", normal[:1]), face)
     content = to_bytes(written, "float32")
     assert np.abs(Interpreter(content).answers(pixels) - truth).max() < 1e-5
+    ranges = torch_part.calibrated(written, content, face, [normal[:12], normal[12:]])
     for kind in ("int8", "uint8"):
-        small = torch_part.in_int8(written, content, face, [normal[:12], normal[12:]], kind)
+        small = quantised(written, ranges, kind)
         answers = Interpreter(to_bytes(small, kind)).answers(pixels)
         assert np.abs(answers - truth).max() < 0.04
         assert {one.dtype for one in small.tensors} <= {"int8", "uint8", "int32"}
+        light = quantised(written, ranges, kind, weights_only=True)
+        assert np.abs(Interpreter(to_bytes(light, kind)).answers(pixels) - truth).max() < 0.04
+        held = {one.name for one in light.tensors if one.data is not None and one.dtype == "int8"}
+        assert {"w1", "w2", "w3", "w4"} <= held
+
+
+def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
+    model = TfliteModel()
+    model.input = model.tensor("x", (1, 4, 4, 8), "int8")
+    model.output = model.tensor("y", (1, 4, 4, 8), "int8")
+    pad = Operator("PAD", (model.input, model.constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))), 1)
+    model.operators = [pad, Operator("RELU6", (1,), 1)]
+    assert fitted(model, "edgetpu") == ["  for edgetpu: all 2 operators fit"]
+    model.operators.append(Operator("HARD_SWISH", (1,), 1))
+    assert fitted(model, "micro") == ["  for micro: all 3 operators fit"]
+    lines = fitted(model, "edgetpu")
+    assert "1 of 3 operators do not fit: 1 HARD_SWISH" in lines[0]
+    assert "takes the first 2 operators" in lines[1]
+    model.operators.append(Operator("GELU", (1,), 1))
+    with pytest.raises(BundleError, match="TFLite Micro has no GELU: export without --for"):
+        fitted(model, "micro")
+    with pytest.raises(BundleError, match="no operator can run there"):
+        fitted(TfliteModel(model.tensors, model.operators[2:]), "edgetpu")
 
 
 def test_an_operator_that_is_not_written_is_named() -> None:
@@ -92,6 +118,20 @@ def test_a_label_with_a_line_break_is_refused() -> None:
         label_lines(["a\nb", "c"])
 
 
+def test_a_condition_is_a_constant_only_if_it_is_the_same_for_all_samples() -> None:
+    face, sample = interface("arrays", (), (), 3, ""), np.ones((1, 3, SIDE, SIDE), np.float32)
+    guarded = network(helper.make_node("IsNaN", ["l"], ["q"]), helper.make_node("Where", ["q", "low", "l"], ["m"]))
+    content = to_bytes(float_model(read_graph(guarded, "logits", sample), face), "float32")
+    truth = Session(guarded.SerializeToString()).logits(sample)
+    assert np.abs(Interpreter(content).answers(sample) - truth).max() < 1e-4
+    chosen = network(
+        helper.make_node("Greater", ["l", "low"], ["q"]), helper.make_node("Where", ["q", "l", "low"], ["m"])
+    )
+    content, other = to_bytes(float_model(read_graph(chosen, "logits", sample), face), "float32"), -sample
+    truth = Session(chosen.SerializeToString()).logits(other)
+    assert np.abs(Interpreter(content).answers(other) - truth).max() < 1e-4
+
+
 @pytest.mark.slow
 def test_an_export_adds_a_file_that_answers_alike(
     tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
@@ -101,11 +141,23 @@ def test_an_export_adds_a_file_that_answers_alike(
     asked = ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-refit", "--pick", "3", "--tflite"]
     assert call([*asked, "uint8", "--int8-loss", "2"]) == 0
     assert "the same class for" in capsys.readouterr().out
-    assert (tmp_path / "out" / "tflite" / "labels.txt").read_text().split() == [str(digit) for digit in range(10)]
     asked[2] = str(tmp_path / "trainable")
     assert call([*asked, "float32", "--trainable"]) == 0
     assert "train.tflite: " in capsys.readouterr().out
     trains = runners((tmp_path / "trainable" / "tflite" / "train.tflite").read_bytes())
     assert set(trains) == {"train", "infer", "features", "save", "restore"}
-    assert call([*asked, "int8", "--int8"]) == 2
-    assert "leave out --int8" in " ".join(capsys.readouterr().err.split())
+    files, digits = tmp_path / "out" / "tflite", [str(digit) for digit in range(10)]
+    assert (files / "labels.txt").read_text().split() == digits
+    about = json.loads((files / "model.json").read_text())
+    assert about["labels"] == digits
+    assert about["output"]["dtype"] == "uint8"
+    assert (files / "model.json").read_bytes() in (files / "model.tflite").read_bytes()
+    assert call([*asked[:-1], "--for", "micro"]) == 2
+    assert "give --tflite int8 too" in " ".join(capsys.readouterr().err.split())
+    refused = {
+        ("int8", "--int8"): "leave out --int8",
+        ("float32", "--for", "edgetpu"): "give --tflite int8 or uint8",
+    }
+    for given, way in refused.items():
+        assert call([*asked, *given]) == 2
+        assert way in " ".join(capsys.readouterr().err.split())

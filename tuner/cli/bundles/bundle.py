@@ -30,6 +30,7 @@ def export(
     web_runtime: Path | None = None,
     c: Annotated[bool, Parameter(name="--c")] = False,
     tflite: Literal["float32", "int8", "uint8"] | None = None,
+    device: Annotated[Literal["edgetpu", "micro"] | None, Parameter(name="--for")] = None,
     task: str | None = None,
     plugin: LocalPlugins = (),
     artifacts: str | None = None,
@@ -70,6 +71,8 @@ def export(
         With --trainable and a head in closed form: add the head as C for small boards, OUT/c/head.h and head.c.
     tflite
         Add tflite/model.tflite with these numbers in and out, and compare its answers; it is in int8 for the last two.
+    device
+        With --tflite: list the operators that a Coral's Edge TPU, or TFLite Micro, does not have.
     task
         The run's task, if its file has moved or the run was made on another device.
     artifacts
@@ -88,6 +91,8 @@ def export(
 
     if web_runtime is not None and not web:
         raise UsageError("--web-runtime is for the page: give --web too")
+    if device is not None and tflite is None:
+        raise UsageError(f"--for {device} is for a TFLite file: give --tflite int8 too")
     writer = offered(SOURCES).get("c") if c else None
     if c and (writer is None or not trainable):
         raise UsageError("--c writes a head that learns: give --trainable, and leave the plugin c switched on")
@@ -112,6 +117,7 @@ def export(
             drop_unreached=drop_unreached,
             web=web_runtime or web,
             tflite=tflite,
+            tflite_for=device,
             task=task,
             plugins=plugin,
             time=time,

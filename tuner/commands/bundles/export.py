@@ -61,6 +61,7 @@ def export(
     drop_unreached: bool = False,
     web: Path | bool = False,
     tflite: str | None = None,
+    tflite_for: str | None = None,
     task: str | PathLike[str] | None = None,
     plugins: Iterable[Path | str] = (),
     time: str | None = None,
@@ -91,6 +92,7 @@ def export(
         web: Whether a page is added that predicts, and trains again, in a browser; or the folder ``dist`` of the npm
             package onnxruntime-web for it, where tuner was installed without that.
         tflite: Numbers of a TFLite file that is added, ``"float32"``, ``"int8"`` or ``"uint8"``; None for no file.
+        tflite_for: Device whose operators the file is to have, ``"edgetpu"`` or ``"micro"``.
         task: The run's task, if its file has moved or the run was made on another device.
         plugins: Files of local plugins of the run, likewise.
         time: Limit on the whole call, such as ``"5m"``.
@@ -127,7 +129,7 @@ def export(
     plan = _dropping(plan, record.trial, trainable=trainable) if drop_unreached else plan
     kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
-    file = {} if tflite is None else _file_asked(plan, record.trial, tflite, int8_loss, solved=solver is not None)
+    file = {} if tflite is None else _file_asked(solver, plan, record.trial, tflite, int8_loss, tflite_for)
     if solver is not None:
         given = {"task": task, "plugins": plugins, "time": time, "memory": memory, "page": page}
         return Path(solver.load()(run, record, plan, Path(out), trainable=trainable, refit=refit, test=test, **given))
@@ -199,13 +201,13 @@ def _require_own_score(record: TrialRecord, info: BundleInfo, samples: int) -> N
         )
 
 
-def _file_asked(plan: TrialPlan, trial: int, numbers: str, int8_loss: float | None, *, solved: bool) -> dict[str, Any]:
+def _file_asked(solver: object, *asked: object) -> dict[str, Any]:
     """Return what is asked of a TFLite file, once it is known that it can be written."""
-    if solved:
+    if solver is not None:
         raise UsageError("--tflite is for runs of networks, and this one solved for heads alone: leave it out")
     if (point := offered("tuner.formats").get("tflite")) is None:
         raise UsageError("no plugin that is on writes TFLite files: switch on tflite")
-    return cast("dict[str, Any]", point.load()(plan, trial, numbers, int8_loss))
+    return cast("dict[str, Any]", point.load()(*asked))
 
 
 def _add_other(
