@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tuner.distribution import SWITCH, install_command, offered
+from tuner.distribution import install_command
 
 #: Letters of an exception's message, and of a traceback, that are kept.
 MOST_LETTERS, MOST_TRACE = 2_000, 20_000
@@ -249,10 +249,3 @@ def disk_error(error: OSError, place: Path | None = None, then: str = "") -> Tun
 def opening_error(error: OSError) -> TunerError:
     """Return the error that the user sees where the system kept a task from being opened."""
     return disk_error(error) or TaskError(f"opening the task failed: {first_line(error)}: see what it names")
-
-
-def found(group: str, name: str) -> Any:
-    """Return what an installed plugin offers by a name; a `PluginError` where none does."""
-    if (point := offered(group).get(name)) is None:
-        raise PluginError(f"no plugin that is on offers {name!r} of {group}: see `tuner plugins`, and {SWITCH}")
-    return point.load()

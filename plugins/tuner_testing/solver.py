@@ -124,7 +124,7 @@ class SolverContract:
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
             reason = str(error) if isinstance(error, TunerError) else f"{first_line(error)}{place_of(error)}"
             pytest.fail(f"solver {self.kind!r}{case}: it must return a head, but: {reason}")
-        shapes = [np.shape(getattr(head, name, None)) for name in ("weight", "bias")]
+        shapes = [np.asarray(getattr(head, name, None)).shape for name in ("weight", "bias")]
         if not isinstance(head, LinearHead) or shapes != [given.weight.shape, given.bias.shape]:
             pytest.fail(
                 f"solver {self.kind!r}{case}: it must return a head of weights [{CLASSES}, {FEATURES}] and biases "

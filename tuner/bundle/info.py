@@ -42,10 +42,7 @@ class Section(StrEnum):
 
 
 class TrainKind(StrEnum):
-    """What a bundle trains: a tail by steps, a tail by adapters, exits, or a head that is solved for.
-
-    ``closed-form`` is the head of `tuner.ridge.union`, ``sums`` one that a plugin solves from sums.
-    """
+    """What a bundle trains: a tail by steps or adapters, exits, or a head solved for: by a plugin from ``sums``, or not."""
 
     TAIL = auto()
     ADAPTERS = auto()

@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tuner.distribution import SOLVED_HEADS, SWITCH, offered
+from tuner.errors import PluginError
 from tuner.ridge.solve import LinearHead
-from tuner.ridge.sums import Sums, one_hot
+from tuner.ridge.sums import Sums
 from tuner.ridge.union import Domain
 from tuner.targets import SINGLE_LABEL, Targets
+from tuner.targets.strata import one_hot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,3 +52,10 @@ def _sums(domain: Domain) -> Sums:
     """Return the sums of features as they are: exact, as codes are whole numbers and steps powers of two."""
     empty = Sums.empty(domain.codes.shape[1], domain.outputs, domain.step)
     return empty.added(domain.codes, one_hot(domain.labels, domain.outputs)).rescaled(1.0)
+
+
+def realised(name: str) -> Any:
+    """Return what an installed plugin makes of solvers, in trials or from sums; a `PluginError` where none does."""
+    if (point := offered(SOLVED_HEADS).get(name)) is None:
+        raise PluginError(f"no plugin that is on offers {name!r} of {SOLVED_HEADS}: see `tuner plugins`, and {SWITCH}")
+    return point.load()

@@ -68,9 +68,12 @@ def test_adam_norms_that_train_dropout_and_convolutions_with_strides(tmp_path: P
 
     torch.manual_seed(0)
     layers = (torch.nn.Conv2d(8, 16, 1, bias=False), torch.nn.BatchNorm2d(16), torch.nn.ReLU6())
-    layers += (torch.nn.Conv2d(16, 16, 3, stride=2, padding=1, groups=16),)
+    strides = torch.nn.Conv2d(16, 16, 3, stride=2, padding=1, groups=16)
     ends = (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 5))
-    tail, recipe = torch.nn.Sequential(*layers, *ends), RecipePlan(optimiser="adam", batch_size=4, freeze_bn=False)
+    tail, recipe = (
+        torch.nn.Sequential(*layers, strides, *ends),
+        RecipePlan(optimiser="adam", batch_size=4, freeze_bn=False),
+    )
     (tmp_path / STEP).parent.mkdir()
     step = trace(tail, recipe, loss=CROSS_ENTROPY, input_shape=(8, 14, 14), outputs=5, batch_size=4)
     write(step, tmp_path / STEP)

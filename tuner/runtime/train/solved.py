@@ -14,11 +14,11 @@ from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.info import FOLDS, TrainInfo, TrainKind, UnknownInfo
 from tuner.bundle.tensors import open_tensors, read_tensors
-from tuner.distribution import SOLVED_HEADS
-from tuner.errors import BundleError, TrainingError, found
+from tuner.errors import BundleError, TrainingError
 from tuner.ort.unknown import distance_nodes
 from tuner.plan.parts import RecipePlan
 from tuner.ridge.solve import LinearHead
+from tuner.ridge.solver import realised
 from tuner.ridge.sums import LARGEST_CODE, MOST_FEATURES, coded
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.ridge.unknown import Familiar, left_out_distances, threshold
@@ -68,7 +68,7 @@ class SolvingTrainer(Trainer):
         self._before, self.earlier = self._new, len(self._own)
         self._left_out = lambda: np.zeros((0, outputs))
         if info.kind == TrainKind.SUMS:
-            self._plugin = found(SOLVED_HEADS, "sums")(self.bundle, info, self.plan, self._file.given)
+            self._plugin = realised("sums")(self.bundle, info, self.plan, self._file.given)
 
     def __len__(self) -> int:
         """Return the number of samples that were given to `add`."""

@@ -18,10 +18,10 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.task_loss import CROSS_ENTROPY, StepLoss
 from tuner.backends.torch.trial.edits.evolving import evolving
 from tuner.backends.torch.trial.inputs import TailInputs
-from tuner.distribution import SOLVED_HEADS
-from tuner.errors import TrainingError, call_extension, first_line, found, place_of
+from tuner.errors import TrainingError, call_extension, first_line, place_of
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.plan.trial import TrialPlan
+from tuner.ridge.solver import realised
 from tuner.runtime.train.adapters import fused_name
 
 #: Samples of a batch that a lowering compares losses on: its backward pass must not take what a training step takes.
@@ -101,7 +101,7 @@ def edited(
         before = evolving(tail)
         handle = _handle(tail, unedited, blocks, plan, probe or _noise(plan), seed)
         if (lowering := extensions.lowerings.get(edit.kind)) is None:
-            lowering = partial(found(SOLVED_HEADS, "torch"), solver=extensions.solvers[edit.kind])
+            lowering = partial(realised("torch"), solver=extensions.solvers[edit.kind])
         tail = _lowered(edit, lowering, handle)
         added = tuple(module for module in evolving(tail) if not any(module is known for known in before))
         for module in added:
