@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +36,14 @@ from tuner.results.records.trial import TrialRecord
 from tuner.runtime import Trainer
 from tuner.search.space import check_knobs, load_space
 from tuner.task.builtin import digits
-from tuner_testing import BatchContract, DataContract, LossContract, OptimiserContract, StrategyContract
+from tuner_testing import (
+    BatchContract,
+    DataContract,
+    LossContract,
+    OptimiserContract,
+    SolverContract,
+    StrategyContract,
+)
 from tuner_testing.models.composing import corners_of
 from tuner_testing.models.libraries import loaded_by
 
@@ -99,7 +107,9 @@ def contracts(host: Host) -> Iterator[type]:
             changes |= {one.kind: one for plan in plans for one in plan.data.batches}
             asked = {edit.kind for plan in plans for edit in plan.shape} | {*terms}
             asked |= {edit.kind for plan in plans for edit in (*plan.data.batches, plan.data.edit) if edit is not None}
-            assert asked == {*added.lowerings, *added.losses, *added.selectors, *added.batches}
+            assert asked == {*added.lowerings, *added.solvers, *added.losses, *added.selectors, *added.batches}
+    for kind, solver in added.solvers.items():
+        yield type("Solvers", (SolverContract,), {"plugin": sys.modules[solver.__module__], "kind": kind})
     for kind in added.losses:
         yield type("Losses", (LossContract,), {"term": terms[kind], "losses": added.losses})
     for selector in added.selectors.values():

@@ -88,7 +88,8 @@ def commands() -> dict[str, set[str]]:
 
 def test_every_block_is_in_a_language_that_is_checked() -> None:
     languages = [match[2] for path in DOCUMENTS for match in FENCE.finditer(text(path))]
-    assert set(languages) == {"sh", "python", "toml", "text", ""}
+    assert set(languages) == {"sh", "python", "toml", "json", "text", ""}
+    assert all(isinstance(json.loads(content), dict) for _, content in blocks("json"))
     counts = {language: languages.count(language) for language in ("sh", "python", "toml")}
     assert counts["sh"] >= 10
     assert counts["toml"] >= 5

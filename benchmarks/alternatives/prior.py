@@ -122,9 +122,8 @@ def compared(names: Sequence[str], seconds: Sequence[int], folder: Path, *, apar
 
 def main() -> None:
     """Measure, print, judge."""
-    parser = benchmark_parser(
-        __doc__, f"{', '.join(QUICK)}, {QUICK_SECONDS[0]} and {QUICK_SECONDS[1]} s: some 5 minutes"
-    )
+    quick = f"{', '.join(QUICK)}, {QUICK_SECONDS[0]} and {QUICK_SECONDS[1]} s: some 5 minutes"
+    parser = benchmark_parser(__doc__, quick)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--seconds", nargs=2, type=int, default=SECONDS, help="without a prior, and with one")
     parser.add_argument("--apart", action="store_true", help="leave out all tasks of a task's data with it")
