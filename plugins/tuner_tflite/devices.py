@@ -2,7 +2,8 @@
 
 Coral's Edge TPU: the table of supported operations of https://coral.ai/docs/edgetpu/models-intro, read in the copy for
 cameras with an Edge TPU, https://developer.axis.com/computer-vision/on-device/system-on-chip/artpec-7/supported-ops/,
-up to ResizeBilinear. The operators whose names come after it in the alphabet were not compared with a copy. such an operator reads and writes is in 8 bits; what comes after one that does not fit runs on the host's processor.
+up to ResizeBilinear. The operators whose names come after it in the alphabet were not compared with a copy. All that
+such an operator reads and writes is in 8 bits; what comes after one that does not fit runs on the host's processor.
 
 Microcontrollers: the operators that ``MicroMutableOpResolver`` of tensorflow/tflite-micro can register
 (tensorflow/lite/micro/micro_mutable_op_resolver.h, of 2025). A model with another one cannot be loaded.
