@@ -42,7 +42,7 @@ class Section(StrEnum):
 
 
 class TrainKind(StrEnum):
-    """What a bundle trains: a tail by steps or adapters, exits, or a head: solved for, by a plugin where from ``sums``."""
+    """What a bundle trains: a tail by steps or adapters, exits, or a head: solved for, from ``sums`` by a plugin."""
 
     TAIL = auto()
     ADAPTERS = auto()
