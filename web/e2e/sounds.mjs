@@ -48,7 +48,7 @@ try {
   await page.getByText("the microphone was refused: allow it").waitFor();
   await context.grantPermissions(["microphone"]);
   await page.locator("#camera").click();
-  await page.waitForFunction(() => ["low", "high"].every((label) => [...document.querySelectorAll("#timeline .name")].some((one) => one.textContent === label)), null, { timeout: 60_000 });
+  await page.waitForFunction(() => ["low", "high"].every((label) => [...document.querySelectorAll("#timeline .name")].some((one) => one.textContent === label)), null, { timeout: 60_000, polling: 500 });
   assert.ok(await fits(), "the page is larger than the screen while it listens");
   assert.deepEqual(await barriers(page), []);
   await page.locator("#shoot").click();
