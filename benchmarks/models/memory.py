@@ -35,11 +35,11 @@ from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
 from tuner.models.lenet import lenet_2d
-from tuner.models.vgg import vgg_11
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import by_size, largest_at, max_live, peak_step
 from tuner.process_memory import HUGE_PAGES, KEPT_BYTES, PeakMeter, return_freed
 from tuner.processors import usable_processors
+from tuner_growth.torch.vgg import vgg_11
 from tuner_planned.torch.bound_step import bound, held_by
 from tuner_planned.torch.library_memory import measured
 from tuner_planned.torch.program import program

@@ -17,8 +17,8 @@ from torch import nn
 from tuner.errors import TaskError
 from tuner.models.counts import flops, parameters
 from tuner.models.lenet import lenet_1d, lenet_2d
-from tuner.models.mobilenet import mobilenet_1d
-from tuner.models.vgg import vgg_11
+from tuner_growth.torch.mobilenet import mobilenet_1d
+from tuner_growth.torch.vgg import vgg_11
 
 FULL_FLOPS = (2_000_232, 2_937_112, 2_736_042, 3_379_792, 4_646_400, 736_236, 1_135_020, 1_257_206, 1_414_060)
 PARAMETERS = (

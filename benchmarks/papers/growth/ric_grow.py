@@ -90,7 +90,7 @@ MNIST_MEAN, MNIST_STD = 0.1307 * 255, 0.3081 * 255
 EMG_TASK = """
 name = "emg"
 [model]
-factory = "tuner.models.{factory}"
+factory = "{rooms}.{factory}"
 arguments = {{ channels = 8, time = 100, outputs = 7{more} }}
 [local]
 kind = "signals"
@@ -313,8 +313,8 @@ def mnist(*, quick: bool) -> Task:
 
 def emg(person: str, factory: str) -> Task:
     """Return one person's muscle signals as a task with a fresh network of full size, a MobileNet with norms."""
-    more = ", norms = true" if factory.startswith("mobilenet") else ""
-    return opened_from(EMG_TASK.format(factory=factory, data=DATA.resolve(), person=person, more=more))
+    rooms, more = ("tuner_growth.torch", ", norms = true") if factory == MOBILENET else ("tuner.models", "")
+    return opened_from(EMG_TASK.format(rooms=rooms, factory=factory, data=DATA.resolve(), person=person, more=more))
 
 
 if __name__ == "__main__":
