@@ -121,17 +121,19 @@ def stretched(photos: Mapping[str, list[Path]], folder: Path) -> tuple[Path, ...
 
 
 def install(files: Mapping[str, bytes], target: Path) -> list[Path]:
-    """Write files in place of those of Frigate's, which are kept next to them; return what was kept.
+    """Write files in place of those of Frigate's, which are kept next to them the first time; return what was kept.
 
     Every file is written next to its place first, so that none is ever half written.
     """
     target.mkdir(parents=True, exist_ok=True)
     kept = []
+    # What a later training replaces was written by an earlier one.
+    is_first = not any((target / f"{name}{BACKUP}").exists() for name in files)
     for name, content in files.items():
         draft = target / f"{name}.new"
         draft.write_bytes(content)
         draft.chmod(0o644)  # Frigate may run as another user
-        if (target / name).exists():
+        if is_first and (target / name).exists():
             kept.append(target / f"{name}{BACKUP}")
             shutil.copy2(target / name, kept[-1])
     for name in files:

@@ -43,6 +43,8 @@ def test_classes_are_read_and_stretched_and_files_from_before_are_kept(tmp_path:
     (kept,) = install({MODEL: b"second"}, model.target)
     assert kept == tmp_path / "model_cache" / "porch" / f"{MODEL}{BACKUP}"
     assert (kept.read_bytes(), (model.target / MODEL).read_bytes()) == (b"first", b"second")
+    assert install({MODEL: b"third"}, model.target) == []
+    assert (kept.read_bytes(), (model.target / MODEL).read_bytes()) == (b"first", b"third")
 
 
 def test_weights_are_fetched_only_if_they_are_asked_for(tmp_path: Path) -> None:
