@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
 import axe from "axe-core";
@@ -74,6 +74,33 @@ export async function open(options = {}, sound = undefined) {
   context.on("weberror", (error) => seen.errors.push(String(error.error())));
   context.on("console", (message) => message.type() === "error" && seen.errors.push(message.text()));
   return { browser, context, seen };
+}
+
+/** Take pictures of a bundle's page, by the heights of the screens for their widths; a page may not be larger than its screen. */
+export async function pictures(bundle, out, sizes, sequence, { options = {}, sound, script = () => {} } = {}) {
+  await mkdir(out, { recursive: true });
+  const server = await serve(bundle);
+  try {
+    for (const [width, height] of Object.entries(sizes)) {
+      const { browser, context } = await open({ viewport: { width: Number(width), height }, ...options }, sound);
+      try {
+        await context.addInitScript(script);
+        const page = await context.newPage();
+        await page.goto(server.address);
+        await ready(page);
+        const shoot = async (name) => {
+          await page.screenshot({ path: `${out}/${name}-${width}.png` });
+          const fits = await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth && document.documentElement.scrollHeight <= innerHeight);
+          if (!fits) throw new Error(`${name} is larger than the screen of ${width} pixels`);
+        };
+        await sequence(page, shoot, width);
+      } finally {
+        await browser.close();
+      }
+    }
+  } finally {
+    await server.end();
+  }
 }
 
 /** Wait until a page can be used; return the milliseconds from its begin. */
