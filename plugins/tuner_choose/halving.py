@@ -240,7 +240,9 @@ class Halving:
                 continue
             row.reason = f"{self.difference(row, picked)} compared with {picked.name}"
             if row in level:
-                row.reason += f": no sure gain for {row.costs / picked.costs:.1f} × the {row.costs_are} of a prediction"
+                row.reason += (
+                    f": no significant gain, at {row.costs / picked.costs:.1f} × the {row.costs_are} of a prediction"
+                )
             elif row.score > picked.score:
                 row.reason += ": so few samples are not sure of that, and the other is named first"
         return picked

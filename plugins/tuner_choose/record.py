@@ -82,7 +82,7 @@ def left_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
 def second_lines(found: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return which candidate is searched next to the chosen one, and why; nothing where none is."""
     return [
-        f"{row['candidate']} is searched too, as the same network may be as good: {_difference(row)}"
+        f"{row['candidate']} is searched too, another size of that network that may be as good: {_difference(row)}"
         for row in found
         if row.get("searched") and not row["chosen"]
     ]

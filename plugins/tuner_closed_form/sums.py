@@ -48,7 +48,7 @@ class SummedHead:
                 f"solve(sums) must return weights {list(shapes[0])} and biases {list(shapes[1])}, got {got}"
             )
         if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
-            raise TrainingError("solve(sums) must return finite weights, but some are not: sums may lack a class")
+            raise TrainingError("solve(sums) must return finite weights, but some are not: a class may have no samples")
         return head
 
     def left_out(self, local: Domain, known: Domain) -> Doubles:
@@ -76,8 +76,8 @@ def plugin_head(bundle: Bundle, info: TrainInfo, plan: TrialPlan, given: LinearH
     needed, point = bundle.info.plugins.get(name, name), offered(PLUGINS).get(name)
     if point is None:
         raise BundleError(
-            f"{bundle.folder} learns by the plugin {name!r}, which is not there: install {needed}, or take it out of "
-            f"{SWITCH}; it predicts without"
+            f"{bundle.folder} needs the plugin {name!r} to learn, and it is not installed, or switched off: "
+            f"install {needed}, or remove -{name} from {SWITCH}; the bundle predicts without the plugin"
         )
     try:
         edit = next(edit for edit in plan.shape if edit.traits.solves)

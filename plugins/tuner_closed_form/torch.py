@@ -46,7 +46,9 @@ class SolvedHead(nn.Module, Solver):
         self.__dict__["layer"] = tail.head  # as an attribute it would be a module once more, and saved twice
         layer = tail.head
         if not isinstance(layer, nn.Linear | nn.Conv2d) or layer.bias is None:
-            raise UnsupportedError(f"a head in closed form is a linear layer with a bias, not {type(layer).__name__}")
+            raise UnsupportedError(
+                f"a head in closed form needs a linear layer with a bias as the last layer, not {type(layer).__name__}"
+            )
         weight, bias = layer.weight, layer.bias
         matrix = weight.detach().flatten(1)
         if matrix.shape[1] > MOST_FEATURES:

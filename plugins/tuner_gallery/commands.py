@@ -23,9 +23,9 @@ def search(
     Parameters
     ----------
     words
-        Words that a plugin must all have; all plugins where there are none.
+        Show plugins that match all of these words; without words, all plugins.
     index
-        File of plugins, JSON or TOML; may be given several times.
+        Index that lists plugins, a JSON or TOML file; may be given several times.
     """
     from tuner_gallery.search import search as found_by
 
@@ -37,12 +37,16 @@ def search(
     for one in found:
         print_line(_as_text(one))
     if not found:
-        print_line(f"no plugin has {' and '.join(map(repr, words))}: give fewer words, or an index (--index FILE)")
+        print_line(
+            f"no plugin matches {' and '.join(map(repr, words))}: try other words, or add an index (--index FILE)"
+        )
 
 
 def _as_text(found: "FoundPlugin") -> str:
-    entry, state = found.entry, found.installed or f"in {found.index}"
-    about = [entry.summary, ", ".join(entry.adds), ", ".join(map(_row, entry.measured))]
+    entry, state = found.entry, found.installed or f"not installed, from {found.index}"
+    about = [entry.summary, ", ".join(entry.adds)]
+    if entry.measured:
+        about.append(f"local / global accuracy (against fine-tuning): {', '.join(map(_row, entry.measured))}")
     about += [] if found.installed else [entry.install]
     about += [", ".join(filter(None, (entry.license, entry.address)))]
     return "\n".join((f"{entry.name} ({state})", *(f"  {line}" for line in about if line)))

@@ -68,7 +68,7 @@ def test_two_sizes_as_good_are_searched_and_a_broken_one_is_said_and_resuming_re
     text = " ".join(capsys.readouterr().out.split())
     assert f"→ {chosen}" in text
     assert "net.py:none was not chosen" in text
-    assert f"{larger} is searched too, as the same network may be as good: +0.0 points" in text
+    assert f"{larger} is searched too, another size of that network that may be as good: +0.0 points" in text
     assert call(["show", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["candidates"]["sizes"] == [32, 96]
     monkeypatch.setattr(Choice, "__init__", never)

@@ -95,7 +95,7 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_searched_and_the_table_
     assert seen == [(name, count) for count in (40, 40, 80) for name in ("dear", "cheap")]  # each sample once
     dear = next(row for row in choice.rows if row is not picked)
     assert picked.name == "cheap"
-    assert "no sure gain for 2.0 × the time of a prediction" in dear.reason
+    assert "no significant gain, at 2.0 × the time of a prediction" in dear.reason
     assert choice.difference(dear, picked).gain >= 0
     assert choice.second(picked, lambda _: False) is None
     assert choice.second(picked, lambda _: True) is dear

@@ -42,7 +42,7 @@ def test_a_plugin_is_found_by_its_words_and_says_what_was_measured(
     monkeypatch.setattr(socket, "socket", None)  # nothing is fetched
     command("MINE", index=(mine,))
     assert capsys.readouterr().out.splitlines() == [
-        f"tuner-mine (in {mine})",
+        f"tuner-mine (not installed, from {mine})",
         "  strategy mine",
         "  pip install tuner-mine",
         "  MIT",
@@ -53,7 +53,7 @@ def test_a_plugin_is_found_by_its_words_and_says_what_was_measured(
     assert rest[:3] == [
         "  Freezing: only the last blocks train.",
         "  strategy freeze",
-        "  digits 90.0 % (1 seed)",
+        "  local / global accuracy (against fine-tuning): digits 90.0 % (1 seed)",
     ]
     command("slda", json_output=True)
     found = json.loads(capsys.readouterr().out)
@@ -62,7 +62,7 @@ def test_a_plugin_is_found_by_its_words_and_says_what_was_measured(
     assert {row["task"] for row in slda["measured"]} == {"digits", "emg", "sign"}
     assert (slda["installed"], slda["index"]) == ("", "cookbook.json")
     command("nothing", "like", "it")
-    assert "no plugin has 'nothing' and 'like' and 'it': give fewer words" in capsys.readouterr().out
+    assert "no plugin matches 'nothing' and 'like' and 'it': try other words" in capsys.readouterr().out
 
 
 def test_without_words_all_are_found(mine: Path) -> None:

@@ -70,9 +70,9 @@ def export(
     c
         With --trainable and a head in closed form: add the head as C for small boards, OUT/c/head.h and head.c.
     tflite
-        Add tflite/model.tflite with these numbers in and out, and compare its answers; it is in int8 for the last two.
+        Add tflite/model.tflite with inputs and outputs of this type; int8 and uint8 quantise the network to int8.
     device
-        With --tflite: list the operators that a Coral's Edge TPU, or TFLite Micro, does not have.
+        With --tflite: list operators that a Coral's Edge TPU does not run; fail where TFLite Micro lacks one.
     task
         The run's task, if its file has moved or the run was made on another device.
     artifacts
