@@ -1,5 +1,6 @@
 """One cell of the table: a method on a task with a seed, through the product's own path."""
 
+import gc
 import math
 import multiprocessing
 import time
@@ -161,6 +162,8 @@ class Bench:
 
 def _train(session: Session, plan: TrialPlan, seed: int, folder: Path, answer: Connection) -> None:
     """Fill the store, train, and send what was measured, or why it failed."""
+    # A collection here would end sessions of the parent, which then wait for threads that a child does not have.
+    gc.freeze()
     try:
         store = Store(folder)  # a lock of a process is of no use in its child
         head = normal_form(replace(plan, split=plan.model.num_blocks - 1, shape=(), loss=()))
