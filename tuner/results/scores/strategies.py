@@ -7,7 +7,7 @@ from tuner.results.records.trial import SCORED, TrialRecord, eligible
 from tuner.results.scores.pareto import area
 
 #: Why a strategy has no trial, and none was refused.
-NEVER = "no plan with it was tried"
+NEVER = "no plan has it: it found nothing to change here, or was not drawn"
 #: Title of what the front would lose, and what a table of strategies says of it.
 LOST = "front lost without it"
 FRONT_LOST = (
