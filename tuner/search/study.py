@@ -222,10 +222,10 @@ class Study:
         """Return the trial to run next: begun or queued, promoted, or suggested; None where another worker has it."""
         if self._queue.is_begun():
             return None
-        if (trial := self._queue.waiting(self._ladder.lowest)) is not None:
-            return trial
         self._ladder.climb(self.records)
         self._ladder.leave(self.records, self._fill_seconds)
+        if (trial := self._queue.waiting(self._ladder.lowest)) is not None:
+            return trial
 
         def is_taken(record: TrialRecord, rung: int) -> bool:
             return self._queue.is_taken(self._at(record, rung))

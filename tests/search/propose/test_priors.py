@@ -108,3 +108,14 @@ def test_a_model_with_other_blocks_trains_a_like_share(begin: Begin, depth: floa
     study.run()
     assert study.records[0].plan is not None
     assert study.records[0].plan.trainable == blocks
+
+
+def test_once_the_lowest_rung_is_left_a_prior_is_tried_above_it(
+    begin: Begin, sources: Sequence[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.search.study.lowest_rung", lambda *_: 1)
+    monkeypatch.setattr("tuner.search.study.prepare_slice", lambda *_: 1)
+    both = (plan(5, 0.2, 0.9), plan(6, 0.8, 0.1))
+    study = begin(Budget(trials=8, time_seconds=600.0), portfolio=Prior(tuple(sources), both))
+    study.run()
+    assert [(record.prior, record.rung) for record in study.records[:2]] == [(2, 1), (1, 0)]
