@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import TaskError, TunerError
+from tuner.targets.strata import as_choices
 
 #: Name of a kind in files: a sample has one label, several, or numbers.
 LossKind = Literal["single-label", "multi-label", "regression"]
@@ -295,6 +296,10 @@ class Targets(ABC):
     @abstractmethod
     def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         """Return the mean negative log-likelihood of logits [exits, n, outputs] at each temperature."""
+
+    def choices(self, labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
+        """Return labels as choices of a class each, with their weights and logits: `as_choices`; numbers are none."""
+        return as_choices(labels, weights, *logits)
 
     def from_regressed(self, answers: Doubles) -> Doubles:
         """Return as logits what a head answers that is solved for labels as numbers."""

@@ -138,6 +138,9 @@ class Regression(Targets):
     def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         return [((logits - labels) ** 2).mean()]
 
+    def choices(self, labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
+        return super().choices(np.zeros(0, np.int64), weights[:0], *(of_kind[..., :0, :] for of_kind in logits))
+
     def probabilities(self, logits: Floats) -> Doubles:
         return logits.astype(np.float64)
 

@@ -96,6 +96,18 @@ def as_choices(labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Arra
     return 1 - (labels.ravel() > 0), np.repeat(weights, labels.shape[1]), *pairs
 
 
+def occurring_choices(labels: Labels, weights: Array, scores: Doubles) -> tuple[Array, ...]:
+    """Return `as_choices` among the classes that occur; scores [n, outputs] become parts of logits [k, n, classes].
+
+    With several labels the second part is an offset of all: of one class, it would change nothing.
+    """
+    classes = np.array(occurring(labels), np.int64)
+    parts = scores[None, :, classes]
+    if labels.ndim == 1:
+        return np.searchsorted(classes, labels), weights, parts
+    return as_choices(labels[:, classes], weights, np.concatenate([parts, np.ones_like(parts)]))
+
+
 def absent(labels: Labels, others: Labels) -> Flags:
     """Return which samples are of a class that no other is of, bool [n]; none of several labels, or of numbers."""
     return np.isin(labels, others, invert=True) if labels.ndim == 1 else np.zeros(len(labels), bool)
