@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import TaskError, TunerError
-from tuner.targets.strata import as_choices
+from tuner.targets.strata import as_choices, presence
 
 #: Name of a kind in files: a sample has one label, several, or numbers.
 LossKind = Literal["single-label", "multi-label", "regression"]
@@ -83,6 +83,7 @@ class Targets(ABC):
         noun: What outputs are; `labels_noun` is what labels are, `taken` how many may stand for one.
         right: What a right answer is; `right_share` is the share of them, `earlier_share` that of the user's earlier
             samples, `exit_score` the mean of `correctness`, `scored_on` what the given model is scored on.
+        after_logits: ONNX operators after the logits that a model is trained without.
         no_confusions: Why predictions are not counted by class.
         linear_model: What a linear layer alone is called that learns such labels.
     """
@@ -95,6 +96,9 @@ class Targets(ABC):
     one_class: ClassVar[bool] = False
     several: ClassVar[bool] = False
     activation: ClassVar[str]
+    after_logits: ClassVar[frozenset[str]] = frozenset(
+        ("Softmax", "LogSoftmax", "Sigmoid", "Identity", "QuantizeLinear", "DequantizeLinear")
+    )
     own_settings: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "%"
     score_noun: ClassVar[str] = "the accuracy"
@@ -153,6 +157,10 @@ class Targets(ABC):
         """Raise the error where a sample has not one class."""
         raise error
 
+    def joined(self, known: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the names of a model's outputs followed by new ones of a task; None where it can learn no others."""
+        return (*known, *(name for name in own if name not in known))
+
     def check_names(self, names: Sequence[str], path: Path) -> None:
         """Raise a `TaskError` for names of too few outputs."""
 
@@ -174,6 +182,10 @@ class Targets(ABC):
     def limited(self, outputs: Floats, rows: int) -> Floats:
         """Return outputs as a head with the first rows alone gives them."""
         return outputs[:, :rows]
+
+    def staying(self, rows: RowNumbers, count: int) -> RowNumbers:
+        """Return which of so many samples stay when all but those in some rows lose their label."""
+        return rows
 
     def narrowed(self, labels: Labels) -> tuple[RowNumbers, Labels]:
         """Return the rows of the head that a model of these labels alone has, and the labels as that model takes them.
@@ -232,6 +244,11 @@ class Targets(ABC):
     def score(self, outputs: Outputs, labels: Labels) -> float:
         """Return what is called accuracy."""
 
+    def score_of_others(self, outputs: Outputs, labels: Labels, changed: Sequence[int]) -> tuple[float | None, int]:
+        """Return the score, and the number, of the samples that have none of the labels that change."""
+        rows = ~presence(labels, np.arange(outputs.shape[1]))[:, changed].any(axis=1)
+        return (self.score(outputs[rows], labels[rows]) if rows.any() else None), int(rows.sum())
+
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
         """Return all scores by name, which begins with the domain; without the user's labels, those of agreement."""
         return {f"{domain}{ACCURACY}": self.score(outputs, labels)}
@@ -274,6 +291,13 @@ class Targets(ABC):
         """Return the largest variance of a score where it is a share of so many samples; else 0."""
         return 0.0
 
+    def gain_interval(self, gains: Doubles) -> tuple[float, float]:
+        """Return the 95 % interval of the mean gain of `correctness`, of each sample [n]."""
+        from tuner.metrics import Z_95
+
+        gain, half = float(gains.mean()), Z_95 * float(gains.std()) / math.sqrt(len(gains))
+        return gain - half, gain + half
+
     # Exits.
 
     def taught(self, distilled: float, pseudo: float) -> dict[str, Any]:
@@ -288,6 +312,16 @@ class Targets(ABC):
             logits: float [..., n, outputs]; where confidences are agreements, of all exits of a chain.
             temperature: Divisor of the logits; one for all, or one for each of [...].
         """
+
+    def compared(self, logits: Outputs) -> Outputs | None:
+        """Return the values of exits that are compared with those of the exit before; None where none are."""
+        return None
+
+    def calibration_error(self, logits: Outputs, right: Doubles, temperature: float = 1.0) -> float:
+        """Return the expected calibration error; NaN where a confidence is no probability to be right."""
+        from tuner.metrics import expected_calibration_error
+
+        return expected_calibration_error(self.confidences(logits, temperature), right)
 
     def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
         """Return the temperature of exits, [exits, n, outputs], with the least loss (Guo et al., 2017)."""

@@ -129,6 +129,11 @@ class SingleLabel(Targets):
     def most_variance(self, count: int) -> float:
         return 0.25 / max(1, count)
 
+    def gain_interval(self, gains: Doubles) -> tuple[float, float]:
+        from tuner.metrics import paired_interval
+
+        return paired_interval(int((gains > 0).sum()), int((gains < 0).sum()), len(gains))
+
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the largest probability of each row, float64 [..., n]."""
         scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))

@@ -40,6 +40,21 @@ def members_of(labels: Labels) -> list[RowNumbers]:
     return [column for column in columns if len(column)]
 
 
+def merged(labels: Labels, groups: RowNumbers) -> Labels | None:
+    """Return the labels of groups of samples, by their numbers from 0; None where one has two classes, not labels."""
+    joined = labels[np.unique(groups, return_index=True)[1]]
+    if labels.ndim > 1:
+        np.maximum.at(joined, groups, labels)
+    elif (joined[groups] != labels).any():
+        return None
+    return joined
+
+
+def stored(labels: Labels) -> Labels:
+    """Return classes as files have them: int64 [n], or of several uint8 [n, k]."""
+    return labels.astype(np.uint8 if labels.ndim > 1 else np.int64)
+
+
 def presence(labels: Labels, classes: Labels | None = None) -> Flags:
     """Return which classes each sample has, bool [n, classes]; where labels are [n], of those given or that occur."""
     if labels.ndim > 1:

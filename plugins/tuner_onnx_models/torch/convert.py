@@ -24,8 +24,6 @@ from tuner_onnx_models.torch.frozen import FrozenOnnx, extracted
 from tuner_onnx_models.torch.values import Values
 
 FORMS: dict[str, Form] = {**operators.FORMS, **layers.FORMS}
-#: Operators after the logits that only training would have to undo.
-_AFTER_LOGITS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Identity"})
 #: Operators that only round what they are given, where a file is quantised.
 _ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LOGITS = "logits"
@@ -51,11 +49,8 @@ def imported(task: Task) -> tuple[fx.GraphModule, str]:
     file = read(Path((spec.source or ("", ""))[1]), spec.input)
     order = _order(file, samples.shape[1:])
     given = samples if order is None else samples.transpose(0, *order)
-    has_classes = task.targets.has_classes  # else outputs mean what the file computes, to its end
-    name, dropped, is_inner = _chosen(
-        file, spec.output, _AFTER_LOGITS | _ROUNDING if has_classes else frozenset({"Identity"})
-    )
-    if is_inner and task.head_rows and has_classes and not (spec.pretrain or spec.head):
+    name, dropped, is_inner = _chosen(file, spec.output, task.targets.after_logits)
+    if is_inner and task.targets.classes(task.head_rows) and not (spec.pretrain or spec.head):
         raise TaskError(
             f"model.output: the new head on {name!r} knows none of the global classes: leave [global] out, or give "
             "[model.pretrain]"
