@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import TaskError, TunerError
-from tuner.targets.strata import as_choices, presence
 
 #: Name of a kind in files: a sample has one label, several, or numbers.
 LossKind = Literal["single-label", "multi-label", "regression"]
@@ -32,6 +31,8 @@ LEFT_OUT = "local_loo"
 ACCURACY, ERROR, TOP = "_accuracy", "_mae", "_top"
 #: Ends the name of the mean over classes of the accuracy on each, which is measured where classes are uneven.
 BALANCED = "_balanced_accuracy"
+#: ONNX operators that only round what they are given, where a file is quantised.
+ROUNDING = ("QuantizeLinear", "DequantizeLinear")
 TEMPERATURES = np.geomspace(0.05, 10.0, 81)
 
 
@@ -69,12 +70,11 @@ class Targets(ABC):
     Attributes:
         settings: Settings of the loss.
         scale: For `Regression`, what targets are standardised by; None where they are as the model learns them.
-        name: Name in files.
+        name: Name in files; `own_settings` are the settings that no other kind has.
         has_classes: Whether labels are classes, not numbers, and answers have a probability.
         one_class: Whether a sample has one class: predictions are counted by class, the score is a share of samples.
         several: Whether a sample may have several labels.
-        activation: ONNX operator that makes answers of logits.
-        own_settings: Settings that no other kind has.
+        activation: ONNX operator that makes answers of logits; `after_logits` are those that no training needs.
         unit: Unit of the score for people.
         score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one. `score_before` and
             `score_after` stand next to its value.
@@ -83,7 +83,6 @@ class Targets(ABC):
         noun: What outputs are; `labels_noun` is what labels are, `taken` how many may stand for one.
         right: What a right answer is; `right_share` is the share of them, `earlier_share` that of the user's earlier
             samples, `exit_score` the mean of `correctness`, `scored_on` what the given model is scored on.
-        after_logits: ONNX operators after the logits that a model is trained without.
         no_confusions: Why predictions are not counted by class.
         linear_model: What a linear layer alone is called that learns such labels.
     """
@@ -96,9 +95,7 @@ class Targets(ABC):
     one_class: ClassVar[bool] = False
     several: ClassVar[bool] = False
     activation: ClassVar[str]
-    after_logits: ClassVar[frozenset[str]] = frozenset(
-        ("Softmax", "LogSoftmax", "Sigmoid", "Identity", "QuantizeLinear", "DequantizeLinear")
-    )
+    after_logits: ClassVar[frozenset[str]] = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Identity", *ROUNDING})
     own_settings: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "%"
     score_noun: ClassVar[str] = "the accuracy"
@@ -144,10 +141,7 @@ class Targets(ABC):
     def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         """Read an array: integers [n] or [n, 1], or multi-hot [n, k]; or numbers [n] or [n, outputs].
 
-        `own` are names in the file, `borrowed` those to use where it has none.
-
-        Raises:
-            TaskError: The array holds something else, or more classes than there are names.
+        `own` are names in the file, `borrowed` those to use where it has none. Anything else is a `TaskError`.
         """
 
     def need_classes(self, error: TunerError) -> None:
@@ -246,6 +240,8 @@ class Targets(ABC):
 
     def score_of_others(self, outputs: Outputs, labels: Labels, changed: Sequence[int]) -> tuple[float | None, int]:
         """Return the score, and the number, of the samples that have none of the labels that change."""
+        from tuner.targets.strata import presence
+
         rows = ~presence(labels, np.arange(outputs.shape[1]))[:, changed].any(axis=1)
         return (self.score(outputs[rows], labels[rows]) if rows.any() else None), int(rows.sum())
 
@@ -308,9 +304,8 @@ class Targets(ABC):
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the confidence of each answer, float64 [..., n].
 
-        Args:
-            logits: float [..., n, outputs]; where confidences are agreements, of all exits of a chain.
-            temperature: Divisor of the logits; one for all, or one for each of [...].
+        Logits are float [..., n, outputs], where confidences are agreements those of all exits of a chain; the
+        temperature is their divisor, one for all or one for each of [...].
         """
 
     def compared(self, logits: Outputs) -> Outputs | None:
@@ -333,6 +328,8 @@ class Targets(ABC):
 
     def choices(self, labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
         """Return labels as choices of a class each, with their weights and logits: `as_choices`; numbers are none."""
+        from tuner.targets.strata import as_choices
+
         return as_choices(labels, weights, *logits)
 
     def from_regressed(self, answers: Doubles) -> Doubles:
@@ -357,8 +354,7 @@ class Targets(ABC):
 
     def exit_losses(self, probabilities: Floats) -> tuple[float, ...]:
         """Return 1 − the probability that each of some exits, [exits, outputs], gives to the last one's answer."""
-        answer = probabilities[-1].argmax()
-        return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
+        return tuple((1 - probabilities[:-1, probabilities[-1].argmax()]).tolist())
 
     # Labels and answers on a device; a `BundleError` is raised for a label that is none of the names, or no number.
 

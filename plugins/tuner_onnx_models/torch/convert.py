@@ -16,6 +16,7 @@ from torch import fx, nn
 from tuner.arrays import Floats
 from tuner.errors import TaskError, first_line, nearest
 from tuner.ort.parity import TOLERANCE
+from tuner.targets.base import ROUNDING
 from tuner.task import Task
 from tuner_onnx_models.torch import layers, operators
 from tuner_onnx_models.torch.build import Build, Form, NoFormError
@@ -24,8 +25,6 @@ from tuner_onnx_models.torch.frozen import FrozenOnnx, extracted
 from tuner_onnx_models.torch.values import Values
 
 FORMS: dict[str, Form] = {**operators.FORMS, **layers.FORMS}
-#: Operators that only round what they are given, where a file is quantised.
-_ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LOGITS = "logits"
 #: How a file is exported for any number of samples.
 FREE = (
@@ -118,7 +117,7 @@ def _chosen(file: OnnxFile, wanted: str | None, droppable: frozenset[str]) -> tu
         )
     name, dropped = wanted or single[0], []
     while name in makers and makers[name].op_type in droppable:
-        dropped += [makers[name].op_type] if makers[name].op_type not in {"Identity", *_ROUNDING} else []
+        dropped += [makers[name].op_type] if makers[name].op_type not in {"Identity", *ROUNDING} else []
         name = makers[name].input[0]
     return name, dropped, False
 
