@@ -319,7 +319,7 @@ PREDICT = [
             "onnxruntime",
             {"sklearn", "tuner.task.file", "tuner.planner", "tuner.plugin"},
         ),
-        (CALL.format(["--help"]), "cyclopts", {"onnxruntime", "numpy", "sklearn"}),
+        (CALL.format(["--help"]), "cyclopts", {"onnxruntime", "numpy", "sklearn", "importlib.metadata"}),
         (CALL.format(["plugins", "--json"]), "tuner_gdm", set()),
         (CALL.format(PREDICT), "onnxruntime", {"sklearn", "tuner.task.file", "tuner.planner"}),
     ],
