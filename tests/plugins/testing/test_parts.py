@@ -272,7 +272,7 @@ def check_of(contract: type, part: Mapping[str, Any], check: str) -> Callable[..
 
 @pytest.mark.parametrize(("contract", "part", "check", "message"), BAD)
 def test_a_bad_part_fails_its_contract(contract: type, part: Mapping[str, Any], check: str, message: str) -> None:
-    arguments = {CHOOSES: [4], CHANGES: [SINGLE_LABEL, (6,)], SUMS: [(6,)]}.get(check, [])
+    arguments: Sequence[Any] = {CHOOSES: [4], CHANGES: [SINGLE_LABEL, (6,)], SUMS: [(6,)]}.get(check, [])
     with pytest.raises(pytest.fail.Exception, match=message):
         check_of(contract, part, check)(*arguments)
 
