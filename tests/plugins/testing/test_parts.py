@@ -272,9 +272,9 @@ def check_of(contract: type, part: Mapping[str, Any], check: str) -> Callable[..
 
 @pytest.mark.parametrize(("contract", "part", "check", "message"), BAD)
 def test_a_bad_part_fails_its_contract(contract: type, part: Mapping[str, Any], check: str, message: str) -> None:
-    arguments: Sequence[Any] = {CHOOSES: [4], CHANGES: [SINGLE_LABEL, (6,)], SUMS: [(6,)]}.get(check, [])
+    needed: Mapping[str, Sequence[Any]] = {CHOOSES: [4], CHANGES: [SINGLE_LABEL, (6,)], SUMS: [(6,)]}
     with pytest.raises(pytest.fail.Exception, match=message):
-        check_of(contract, part, check)(*arguments)
+        check_of(contract, part, check)(*needed.get(check, ()))
 
 
 def test_every_check_has_been_seen_to_fail() -> None:
