@@ -213,7 +213,7 @@ def test_only_targets_know_what_a_label_is() -> None:
     strangers = ("tuner/targets/", "tuner/task/file/schema.py", "tuner/bundle/info.py")
     asks = {"has_classes", "one_class", "several"}
     # Only fewer: what a second file asks becomes a method of `Targets`, which answers without being asked for its kind.
-    most = 20
+    most = 5
     named: set[str] = set()
     makers: set[str] = set()
     asked: Counter[str] = Counter()
@@ -319,7 +319,7 @@ PREDICT = [
             "onnxruntime",
             {"sklearn", "tuner.task.file", "tuner.planner", "tuner.plugin"},
         ),
-        (CALL.format(["--help"]), "cyclopts", {"onnxruntime", "numpy", "sklearn"}),
+        (CALL.format(["--help"]), "cyclopts", {"onnxruntime", "numpy", "sklearn", "importlib.metadata"}),
         (CALL.format(["plugins", "--json"]), "tuner_gdm", set()),
         (CALL.format(PREDICT), "onnxruntime", {"sklearn", "tuner.task.file", "tuner.planner"}),
     ],
@@ -335,8 +335,8 @@ def test_what_needs_no_tensor_library_loads_none(code: str, loaded: str, others:
         files = {Path(file) for name, file in found.items() if name.startswith("tuner")}
         lines = sum(len(file.read_text("utf-8").splitlines()) for file in files)
         print(f"tuner predict loads {len(files)} files with {lines} lines")  # noqa: T201 - shown by pytest -s
-        assert len(files) <= 58
-        assert lines <= 6500
+        assert len(files) <= 55
+        assert lines <= 6400
 
 
 def test_no_file_names_a_place_on_somebodys_machine() -> None:

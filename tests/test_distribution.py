@@ -2,10 +2,13 @@
 
 import re
 import tomllib
+from importlib.metadata import entry_points as python_points
 from importlib.metadata import metadata
 from pathlib import Path
 
-from tuner.distribution import NAME, install_command, installed_version
+import pytest
+
+from tuner.distribution import NAME, entry_points, install_command, installed_version
 from tuner.errors import EXTRAS, missing_extra
 
 ROOT = Path(__file__).parent.parent
@@ -101,3 +104,30 @@ def test_the_notice_has_every_library_with_the_licence_that_it_states() -> None:
             assert own.split(" ")[0] in licence
         elif library != "pgserver":  # whose metadata states none: the text of the licence comes with it
             assert licence.split(";")[0] == own, library
+
+
+def test_entry_points_are_those_that_python_finds() -> None:
+    groups = {name for name in python_points().groups if name.partition(".")[0] == "tuner"}
+    assert len(groups) >= 10
+    for group in groups:
+        found = [(point.name, point.value, point.origin) for point in entry_points(group)]
+        theirs = [(point.name, point.value, point.dist) for point in python_points(group=group)]
+        assert found == [(name, value, f"{of.name} {of.version}") for name, value, of in theirs if of]
+
+
+def test_what_is_installed_twice_is_the_one_that_is_first_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version, text in (("1.0", "first = json : loads [extra]\n"), ("2.0", "second = json\n")):
+        about = tmp_path / version / f"Any_Guest-{version}.dist-info"
+        about.mkdir(parents=True)
+        (about / "entry_points.txt").write_text(f"[other]\nnot = json\n[tuner.guests]\n# those\n{text}")
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: Any.Guest\nVersion: {version}\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "none"), str(tmp_path / "1.0"), str(tmp_path / "2.0")])
+    (point,) = entry_points("tuner.guests")
+    assert (point.name, point.module, point.load()("1"), point.origin) == ("first", "json", 1, "Any.Guest 1.0")
+    again = tmp_path / "1.0" / "other-3.dist-info"
+    again.mkdir()
+    (again / "entry_points.txt").write_text("[tuner.guests]\nthird = json\n")
+    assert [point.name for point in entry_points("tuner.guests")] == ["first", "third"]
+    assert entry_points("other") == []

@@ -4,7 +4,6 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping
-from html import escape
 from typing import TextIO
 
 MOST_LETTERS = 4000  # of an error's line
@@ -16,6 +15,8 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|min|h|kB|MB|GB|TB|bytes|points|samples
 
 def html_table(title: str, rows: Mapping[str, object]) -> str:
     """Return a title and a table of two columns, escaped, for a notebook."""
+    from html import escape  # imports thousands of names of characters
+
     cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
     return f"<div><p><b>{escape(title)}</b></p><table>{cells}</table></div>"
 

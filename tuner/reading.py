@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import stat
-import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -199,6 +198,8 @@ def parse_toml(text: str) -> dict[str, Any]:
         ValueError: The text is not TOML, is nested deeper than `MOST_DEPTH`, or has an integer of more than 64 bits.
     """
     _check_depth(_STRINGS_AND_COMMENTS.sub('""', text))
+    import tomllib  # of few commands
+
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

@@ -52,20 +52,23 @@ def start_from(bundle: Bundle, task: Task) -> Task:
     Raises:
         TaskError: The targets are numbers, with other outputs than the bundle's.
     """
-    if not bundle.targets.has_classes:
-        return _with_outputs(bundle, task)
-    labels = (*bundle.labels, *(label for label in task.labels if label not in bundle.labels))
+    labels = bundle.targets.joined(bundle.labels, task.labels)
+    if labels is None:
+        raise TaskError(
+            f"{task.name} has the outputs {', '.join(task.labels)}, but the bundle has {', '.join(bundle.labels)}: "
+            "give the same, in the same order"
+        )
     rows = tuple(labels.index(label) for label in task.labels)
-    model = _model_of(bundle, task)
+    known = replace(task, model=_model_of(bundle, task), head_rows=tuple(range(len(bundle.labels))))
+    if labels == task.labels:
+        return standardised(known, bundle.info.scale)  # numbers in the unit that the weights answer in
 
     def relabelled(samples: Samples) -> Samples:
         return with_labels(samples, moved(samples.labels, {old: (new,) for old, new in enumerate(rows)}, len(labels)))
 
     return replace(
-        task,
-        model=model,
+        known,
         labels=labels,
-        head_rows=tuple(range(len(bundle.labels))),
         local=task.local.mapped(relabelled),
         global_=None if task.global_ is None else task.global_.mapped(relabelled),
         local_labels=tuple(sorted(rows[row] for row in task.local_labels)),
@@ -86,16 +89,6 @@ def _model_of(bundle: Bundle, task: Task) -> ModelSpec:
         )
     weights = str(bundle.file(WEIGHTS).resolve())
     return replace(task.model, weights=weights, pretrain=None, head=tuple(bundle.labels))
-
-
-def _with_outputs(bundle: Bundle, task: Task) -> Task:
-    """Return the task, its targets standardised as the bundle's are: its weights answer in that unit."""
-    if task.labels != bundle.labels:
-        raise TaskError(
-            f"{task.name} has the outputs {', '.join(task.labels)}, but the bundle has {', '.join(bundle.labels)}: "
-            "give the same, in the same order"
-        )
-    return standardised(replace(task, model=_model_of(bundle, task)), bundle.info.scale)
 
 
 def _describe_input(spec: InputSpec, loss: str) -> str:

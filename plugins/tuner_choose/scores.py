@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
-from tuner.metrics import Z_95, paired_interval
+from tuner.metrics import Z_95
 from tuner.ridge.choice import PENALTIES, Spectrum
 from tuner.ridge.solve import left_out
 from tuner.targets import Targets
@@ -72,13 +72,7 @@ class Difference:
         """Return by how much the first score is larger; both are of the first samples that both have."""
         count = min(len(first), len(second))
         gains = first[:count] - second[:count]
-        gain = float(gains.mean())
-        if targets.one_class:
-            low, high = paired_interval(int((gains > 0).sum()), int((gains < 0).sum()), count)
-        else:
-            half = Z_95 * float(gains.std()) / math.sqrt(count)
-            low, high = gain - half, gain + half
-        return cls(gain, low, high)
+        return cls(float(gains.mean()), *targets.gain_interval(gains))
 
     @property
     def is_real(self) -> bool:

@@ -1,12 +1,14 @@
 """The solver of the last layer, next to PyTorch's modules."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from tuner.arrays import Doubles
 from tuner.plugin import Solver, SolverInputs, Tail, UnsupportedError
 from tuner.plugin.ridge import (
     MOST_FEATURES,
@@ -24,6 +26,7 @@ from tuner.plugin.ridge import (
     step_of,
     union_head,
 )
+from tuner.targets import Regression, Targets
 from tuner_closed_form.sums import SummedHead
 
 
@@ -86,20 +89,11 @@ class ClosedFormTail(SolvedHead):
     def solve(self, samples: SolverInputs) -> None:
         """Choose by leave-one-out what to solve with, and set the head's weights."""
         local, known = domains_of(samples, len(self.given.bias))
-        weight = 1 / samples.known_weight
-        if not samples.targets.has_classes:
-            ridge = regression_ridge(self.given, local, known, weight)
-            self.notes = (f"a ridge of {ridge:,.0f} samples is best by leave-one-out",)
-            head, self.left_out = regression_head(self.given, local, known, ridge, weight)
-            self.set(head)
-            return
-        is_joint = self._joint and len(known) > 0
-        settings = UnionSettings(local_weight=weight, scores="joint" if is_joint else "ridge")
-        self.union = chosen(local, known, settings)
-        self.notes = (f"{self.union.text} is best by leave-one-out",)
-        solved = union_head(self.given, local, known, self.union)
-        self.left_out = solved.left_out
-        self.set(solved.head)
+        scores = "joint" if self._joint and len(known) else "ridge"
+        settings = UnionSettings(local_weight=1 / samples.known_weight, scores=scores)
+        best = best_head(samples.targets, self.given, local, known, settings)
+        self.left_out, self.union, self.notes = best.left_out, best.union, (f"{best.text} is best by leave-one-out",)
+        self.set(best.head)
 
 
 class SummedTail(SolvedHead):
@@ -128,6 +122,37 @@ def domains_of(samples: SolverInputs, outputs: int) -> tuple[Domain, Domain]:
     codes, masks = coded(samples.features, step), (samples.is_local, ~samples.is_local)
     local, known = (empty.added(codes[rows], samples.labels[rows]) for rows in masks)
     return local, known
+
+
+class BestHead(NamedTuple):
+    """The head that is best by leave-one-out.
+
+    Attributes:
+        head: Its weights.
+        left_out: Logits of the local samples, each by the head without it, float64 [local, outputs].
+        text: What it is, for people.
+        union: How a device solves it again, if it can.
+    """
+
+    head: LinearHead
+    left_out: Doubles
+    text: str
+    union: UnionSettings | None = None
+
+
+@singledispatch
+def best_head(_: Targets, given: LinearHead, local: Domain, known: Domain, settings: UnionSettings) -> BestHead:
+    """Return the best head for what a sample's label is; `settings` say whether it is joint, and what samples weigh."""
+    settings = chosen(local, known, settings)
+    solved = union_head(given, local, known, settings)
+    return BestHead(solved.head, solved.left_out, settings.text, settings)
+
+
+@best_head.register
+def _(_: Regression, given: LinearHead, local: Domain, known: Domain, settings: UnionSettings) -> BestHead:
+    ridge = regression_ridge(given, local, known, settings.local_weight)
+    found = regression_head(given, local, known, ridge, settings.local_weight)
+    return BestHead(*found, f"a ridge of {ridge:,.0f} samples")
 
 
 def regression_ridge(given: LinearHead, local: Domain, known: Domain, local_weight: float = 1.0) -> float:

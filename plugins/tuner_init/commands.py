@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from tuner.cli.options import Fetch, Json, OutFile, document, print_line, progress
 from tuner.distribution import fetching
 from tuner.printable import printable
-from tuner.task.data.readable import FileCheck, by_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +60,7 @@ def init(
     dry_run
         Only look at the data: write no file.
     """
+    from tuner.task.data.readable import FileCheck
     from tuner_init.prepare import init as prepare
 
     asked = {"model": model, "weights": weights, "global_": global_, "kind": kind, "out": out, "force": force}
@@ -154,6 +154,8 @@ def _findings(prepared: "Prepared") -> Iterator[str]:
         )
     yield from map(printable, survey.findings)
     if survey.unreadable:
+        from tuner.task.data.readable import by_reason
+
         count = len(survey.unreadable)
         what = "it" if count == 1 else f"these {count:,}"
         yield f"warning: left out, as {what} cannot be read: {printable(by_reason(survey.unreadable))}"

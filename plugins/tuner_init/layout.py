@@ -4,7 +4,10 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from tuner.arrays import Array
 from tuner.errors import TaskError, nearest
@@ -12,7 +15,7 @@ from tuner.reading import files_below, is_hidden, kind_of, kinds_of, read_text
 from tuner.task.data.listing import IMAGE_SUFFIXES, MOST_MANIFEST_BYTES, divided
 from tuner.task.data.npy import read_npy
 from tuner.task.data.npz import labels_key, open_npz, own_key, samples_key
-from tuner.task.data.table import SUFFIX, is_manifest, is_series, label_column, read_table, split_column
+from tuner.task.data.table import SUFFIX, Table, is_manifest, label_column, read_table, split_column
 from tuner.task.inputs import input_kind, kind_names, plugin_of_kind
 
 TRAIN = "train"
@@ -21,6 +24,8 @@ TEST = "test"
 #: Files that hold many samples.
 TABLES = (".npz", ".npy", SUFFIX)
 MOST_LOOKED_AT = 1000  # files, to say what a folder holds instead
+#: Rows are steps in time where neighbours are so much alike: their correlation.
+ALIKE = 0.5
 #: Axes of arrays of rows, and of signals or grey pictures.
 _ROWS, _SIGNALS = 2, 3
 
@@ -216,3 +221,17 @@ def _checked_kind(folder: Path, kind: str | None) -> str:
 
 def _count(folder: Path, suffixes: frozenset[str]) -> int:
     return sum(path.suffix.lower() in suffixes and not is_hidden(path) for path in folder.iterdir())
+
+
+def is_series(table: Table) -> bool:
+    """Return whether rows seem to be steps in time: there is a column of times, or neighbours are much alike."""
+    same = np.array([one == other for one, other in pairwise(zip(table.labels, table.sessions, strict=True))], bool)
+    if table.is_timed or same.sum() < len(same) / 2:
+        return table.is_timed
+    groups = np.array([f"{label} {session}" for label, session in zip(table.labels, table.sessions, strict=True)])
+    centred = table.values.astype(np.float64)
+    for group in np.unique(groups):
+        centred[groups == group] -= centred[groups == group].mean(axis=0)
+    spread = (centred**2).mean(axis=0)
+    together = (centred[1:] * centred[:-1])[same].mean(axis=0)
+    return bool(np.median(together[spread > 0] / spread[spread > 0]) > ALIKE) if (spread > 0).any() else False

@@ -102,14 +102,11 @@ class Draft:
         return np.flatnonzero(stays), moved(labels[stays], places, len(self.labels))
 
     def stored(self, bundle: Bundle) -> dict[str, Replay]:
-        """Return the samples that a bundle stores, with their new labels, by file.
-
-        One that may have several labels stays without any: it is none of the others.
-        """
+        """Return the samples that a bundle stores, with their new labels, by file."""
         made = dict[str, Replay]()
         for name in {REPLAY, CHECK, OWN} & bundle.info.files.keys():
             samples = replay_of(bundle, name)
-            kept = samples if bundle.targets.several else samples.select(self.moved(samples.labels)[0])
+            kept = samples.select(bundle.targets.staying(self.moved(samples.labels)[0], len(samples)))
             made[name] = replace(kept, labels=moved(kept.labels, self.places, len(self.labels)))
         return made
 
@@ -187,20 +184,6 @@ def relabelled(
         for name, samples in stored.items():
             samples.save(part / name)
         yield part
-
-
-def score_of_others(
-    targets: Targets, logits: Array, labels: Labels, changed: Sequence[int]
-) -> tuple[float | None, int]:
-    """Return the score of the samples that have none of the labels that change, and their number.
-
-    Where samples have several labels, it is of those that stay, on all samples.
-    """
-    if targets.several:
-        kept = np.setdiff1d(np.arange(logits.shape[1]), changed)
-        return (targets.score(logits[:, kept], labels[:, kept]) if len(labels) else None), len(labels)
-    rows = np.logical_not(presence(labels, np.arange(logits.shape[1]))[:, changed].any(axis=1))
-    return (targets.score(logits[rows], labels[rows]) if rows.any() else None), int(rows.sum())
 
 
 def share_found(targets: Targets, logits: Array, labels: Labels, new: Sequence[int]) -> tuple[float | None, int]:

@@ -15,7 +15,7 @@ from tuner.ridge.sums import coded
 from tuner.runtime.train.files import REPLAY, SOLVED, replay_of, train_info
 from tuner.runtime.train.solved import SolvedFile, SolvingTrainer
 from tuner.targets.strata import presence
-from tuner_labels.draft import Draft, LabelChange, made_from, relabelled, score_of_others, share_found
+from tuner_labels.draft import Draft, LabelChange, made_from, relabelled, share_found
 
 #: Bias of a label that nothing was learned of yet: no sample gets it.
 NEVER = -1e4
@@ -39,8 +39,8 @@ def change_solved(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path
         trainer.save(part / "made")
     found, samples = share_found(targets, trainer.left_out, trainer.labels, new)
     samples = samples if new else before.samples - trainer.samples
-    score = score_of_others(targets, before.left_out, before.labels, old)[0]
-    after = score_of_others(targets, trainer.left_out, trainer.labels, new)
+    score = targets.score_of_others(before.left_out, before.labels, old)[0]
+    after = targets.score_of_others(trainer.left_out, trainer.labels, new)
     known = before.before, trainer.global_accuracy()
     values = (samples, found, score, *after, *known, time.monotonic() - began)
     return LabelChange(str(out), bundle.name, draft.labels, *values)

@@ -30,7 +30,7 @@ from tuner.runtime.train.adapters import Adapters, fused_name
 from tuner.runtime.train.files import ADAPTERS, CHECK, MERGE, OWN, REPLAY, STEP, TAIL, replay_of
 from tuner.runtime.train.tail import Trainer
 from tuner.training.schedule import batches_of
-from tuner_labels.draft import Draft, LabelChange, made_from, relabelled, score_of_others, share_found
+from tuner_labels.draft import Draft, LabelChange, made_from, relabelled, share_found
 from tuner_labels.onnx_rows import Resize, counted_nodes, nodes_of, resized
 
 #: Bias of a label that no sample gets, where two steps are compared: its probability is 0 in float32.
@@ -70,7 +70,7 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
         solved, samples = _held_back(_solved(head, added, (known, labels)), labels), len(added)
         head, logits = _with_last_row(head, solved), solved.known_left_out
         found = share_found(targets, solved.left_out, np.full(samples, new[0]), new)[0]
-    after, others = score_of_others(targets, logits, moved, new)
+    after, others = targets.score_of_others(logits, moved, new)
     kept = draft.stored(bundle)
     check = kept[CHECK]
     known_after = targets.score(head.scores(tail.features(check)), check.labels) if len(check) else None
@@ -84,7 +84,7 @@ def change_tail(bundle: Bundle, draft: Draft, out: Path, photos: Sequence[Path])
             learned.save(part / "made")
     else:
         _write(*change, out, scores)
-    before = score_of_others(targets, tail.head.scores(known), labels, old)[0]
+    before = targets.score_of_others(tail.head.scores(known), labels, old)[0]
     values = (samples, found, before, after, others, trainer.before, known_after, time.monotonic() - began)
     without = np.setdiff1d(np.arange(len(bundle.labels)), [*labels, *old]) if photos else ()
     unseen = tuple(bundle.labels[row] for row in without)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tuner.bundle.format import FILE, Bundle
 from tuner.bundle.info import TrainKind
-from tuner.commands.bundles.held import HeldSamples, complete, held_by, noted_bundles, strip
-from tuner.commands.bundles.rings import clear_ring, forget_rounds, ring_folder, ring_folders
+from tuner.commands.bundles.rings import ring_folder
 from tuner.distribution import offered
 from tuner.errors import StoreError, TaskError, TunerError, first_line
 from tuner.files import cache_place
@@ -20,6 +19,16 @@ from tuner.store.calibrated import forget_calibrated
 from tuner.store.store import STARTS, Store, open_store
 from tuner.task import InputDefaults, Task
 from tuner.task.data.readable import forget_readable
+from tuner_store.held import (
+    HeldSamples,
+    clear_ring,
+    complete,
+    forget_rounds,
+    held_by,
+    noted_bundles,
+    ring_folders,
+    strip,
+)
 
 #: In the place of what a published model says of its inputs: nothing is decoded here.
 ANY_INPUT = InputDefaults(1, 1, (0.0,), (1.0,))

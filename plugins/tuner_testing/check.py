@@ -4,10 +4,9 @@ import importlib
 import importlib.util
 import traceback
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from tuner.distribution import PLUGINS
+from tuner.distribution import PLUGINS, entry_points
 from tuner.errors import PluginError, nearest
 from tuner.plugin.load.calls import IMPORT_SECONDS, OverdueError, limited
 from tuner.plugin.load.finding import local_plugin
@@ -93,7 +92,7 @@ def _raised_in(error: BaseException) -> str:
 
 def _module_of(package: str) -> str:
     """Return the name of a plugin's module; empty where a file or a package's folder is named."""
-    points = {point.name: point.module for point in entry_points(group=PLUGINS)}
+    points = {point.name: point.module for point in entry_points(PLUGINS)}
     alike = {name.replace("-", "_"): module for name, module in points.items()}
     if module := points.get(package) or alike.get(package.replace("-", "_")):
         return module

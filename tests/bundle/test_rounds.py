@@ -12,9 +12,9 @@ from filelock import FileLock
 from tests.killed import killed, swaps
 from tuner.bundle.format import new_folder
 from tuner.bundle.rounds import EXPORTED, current, rounds_in_use, state_of
-from tuner.commands.bundles.rings import forget_rounds
 from tuner.errors import BundleError
 from tuner.runtime import Bundle, Personaliser
+from tuner_store.held import forget_rounds
 from tuner_watch.serving import install_round, roll_back
 
 Make = Callable[..., Any]

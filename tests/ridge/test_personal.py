@@ -7,7 +7,7 @@ import pytest
 from tuner.ridge.personal import gated_head, personal_head
 from tuner.ridge.solve import solve, spread
 from tuner.ridge.sums import Sums, coded, step_of
-from tuner.targets import MultiLabel
+from tuner.targets import MultiLabel, Regression
 from tuner.targets.strata import one_hot, row_weights
 
 CLASSES, FEATURES = 12, 20
@@ -116,3 +116,15 @@ def test_a_gate_is_unsure_of_what_others_wrote_and_answers_of_samples_left_out_s
     for left_out, of_fresh in ((unseen, fresh), (known, strange)):
         expected = confidences(head.scores(of_fresh)).mean()
         assert confidences(left_out).mean() == pytest.approx(expected, abs=0.05)
+
+
+def test_the_head_of_numbers_is_the_solution_as_it_is() -> None:
+    features = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    targets, rows = features[:, :2] * np.float32(3), np.arange(60)
+    solved = personal_head(features, targets, targets, rows, rows % 5, 1.0, kind=Regression())
+    step = step_of(features)
+    sums = Sums.empty(8, 2, step).added(coded(features, step), targets, np.ones(60))
+    head = solve(sums, spread(sums)).head
+    np.testing.assert_array_equal(solved.head.weight, head.weight)
+    np.testing.assert_array_equal(solved.head.bias, head.bias)
+    assert np.abs(solved.unseen - targets).mean() < 0.5

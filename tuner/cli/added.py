@@ -3,17 +3,14 @@
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Signature, signature, unwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyclopts import App
 
-from tuner.distribution import offered
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from tuner.distribution import EntryPoint, offered
 
 
-def add_options(app: App, arguments: Sequence[str], load: Callable[["EntryPoint"], Any]) -> bool:
+def add_options(app: App, arguments: Sequence[str], load: Callable[[EntryPoint], Any]) -> bool:
     """Add the options of plugins, loaded by `load`, to the command that is called; return whether there are any.
 
     They are the keyword arguments of a function, which is called before the command where one of them is given.

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from typing import Any, Literal, TextIO, cast
 
 from cyclopts import App, CycloptsError, UnknownOptionError
 
 from tuner.cli.common import HELP, applied, split
 from tuner.cli.options import EVERY, ReaderGoneError, print_line
 from tuner.cli.settings import from_environment, from_project
-from tuner.distribution import SWITCH, installed_version, offered, switched_off
+from tuner.distribution import SWITCH, EntryPoint, installed_version, offered, switched_off
 from tuner.errors import (
     DONE,
     INTERRUPTED,
@@ -26,9 +26,6 @@ from tuner.errors import (
     missing_extra,
 )
 from tuner.printable import one_line, printable, without_passwords, wrapped
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 app = App(
     name="tuner",
@@ -202,7 +199,7 @@ def _own(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def _loaded(point: "EntryPoint") -> Any:
+def _loaded(point: EntryPoint) -> Any:
     try:
         return point.load()
     except Exception as error:

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tuner.cli.options import Json, document, print_line, stdout_console
-from tuner.distribution import SWITCH, offered
+from tuner.distribution import SWITCH, EntryPoint, offered
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from tuner.results.run import Run
 
 
@@ -75,7 +73,7 @@ def show(
     _show_run(run, trial, details=details, whole=whole, trials=trials, json_output=json_output)
 
 
-def _plots() -> list["EntryPoint"]:
+def _plots() -> list[EntryPoint]:
     """Return what draws a run with letters."""
     if found := list(offered("tuner.run_letters").values()):
         return found

@@ -22,9 +22,11 @@ from tuner.targets import Targets
 
 #: Probability of each label, float32 [n, labels]; and the confidence, float32 [n, 1].
 PROBABILITIES, CONFIDENCE = ANSWER = "answer.probabilities", "answer.confidence"
+#: What an exit's confidence is found from by comparing it with the exit before, float32 [n, labels]: of numbers.
+COMPARED = _SCALED = "answer.scaled"
 #: How unlike the user's samples a sample is, float32 [n, 1]: see `tuner.ort.unknown`.
 DISTANCE = "answer.distance"
-_TEMPERATURE, _SCALED = "answer.temperature", "answer.scaled"
+_TEMPERATURE = "answer.temperature"
 _GRAPH, _NODE, _INITIALISER, _OUTPUT = 7, 1, 5, 12  # of ModelProto; of GraphProto
 _TYPES = {"float32": 1, "int64": 7, "float64": 11}  # of TensorProto.DataType
 #: From a ValueInfoProto to its shape: the numbers of fields.
@@ -35,7 +37,7 @@ _INT = 2  # of AttributeProto.AttributeType
 def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more: bytes = b"") -> bytes:
     """Return the content of a file with logits, float32 [n, labels], with its answer (`ANSWER`) as further outputs.
 
-    `more` is what else is appended: a message as `appended` returns.
+    Numbers have `COMPARED` too. `more` is what else is appended: a message as `appended` returns.
 
     The confidence is the largest probability; of a sigmoid, the mean of max(p, 1 − p). Values take the place of
     probabilities where there are no classes; the confidence is the sum of their sizes: at least 0 if all are numbers.
@@ -44,10 +46,11 @@ def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more
         BundleError: The file cannot be read.
     """
     constants: dict[str, npt.NDArray[Any]] = {_TEMPERATURE: np.array(temperature, np.float32)}
+    outputs = dict.fromkeys(ANSWER, "float32")
     nodes = [node("Div", (LOGITS, _TEMPERATURE), (_SCALED,)), *_values(constants, kind)]
     if kind.scale is not None:
         size, ones = "answer.size", "answer.ones"
-        constants[ones] = np.ones((labels, 1), np.float32)
+        constants[ones], outputs[COMPARED] = np.ones((labels, 1), np.float32), "float32"
         nodes += [node("Abs", (PROBABILITIES,), (size,)), node("MatMul", (size, ones), (CONFIDENCE,))]
     elif kind.activation == "Sigmoid":
         size, certainty, share = "answer.size", "answer.certainty", "answer.share"
@@ -62,7 +65,7 @@ def with_answer(path: Path, labels: int, temperature: float, kind: Targets, more
     else:
         constants["answer.one"] = np.ones(1, np.int64)
         nodes.append(node("TopK", (PROBABILITIES, "answer.one"), (CONFIDENCE, "answer.label")))
-    answer = appended(nodes, constants, dict.fromkeys(ANSWER, "float32"))
+    answer = appended(nodes, constants, outputs)
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return b"".join((content, answer, more))  # in memory once

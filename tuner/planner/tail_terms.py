@@ -2,15 +2,11 @@
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING
 
-from tuner.distribution import offered
+from tuner.distribution import EntryPoint, offered
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import STATE_COPIES
 from tuner.ridge.sums import MOST_FEATURES
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 #: Group of the entry points of what runs steps in planned memory; their names are those of backends.
 STEPS = "tuner.steps"
@@ -42,7 +38,7 @@ def kept_bytes(plan: TrialPlan) -> int:
 
 
 @cache
-def planned_executor() -> "EntryPoint | None":
+def planned_executor() -> EntryPoint | None:
     """Return what runs PyTorch's steps in planned memory; None where no plugin does."""
     return offered(STEPS).get("torch")
 

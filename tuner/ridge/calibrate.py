@@ -3,7 +3,7 @@
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
-from tuner.targets.strata import as_choices, occurring
+from tuner.targets.strata import occurring_choices
 
 #: Steps of Newton's method: it needs about ten.
 STEPS = 50
@@ -25,8 +25,10 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
         start: float64 [k], which θ is weakly pulled to.
 
     Returns:
-        float64 [k].
+        float64 [k]; without samples `start`.
     """
+    if not len(labels):
+        return np.asarray(start, float)
     size = np.sqrt(np.einsum("kno,kno->k", parts, parts) / parts[0].size) + np.finfo(float).tiny
     parts, start = parts / size[:, None, None], np.asarray(start, float) * size  # pulled alike, whatever their scales
     some = np.flatnonzero(parts[1:].any(axis=(0, 1)))
@@ -68,20 +70,12 @@ def mixture(parts: Array, offset: Array, labels: Array, weights: Array, start: A
 def least_loss(scores: Doubles, labels: Labels, weights: Array) -> float:
     """Return the mean loss of samples at the best scale of their scores, among the classes that occur.
 
-    With several labels a sample each is a choice of two, and an offset of all is the best one too.
-
     Args:
         scores: float64 [n, outputs].
-        labels: int64 [n], or [n, outputs] of ones and zeros.
+        labels: int64 [n], or [n, outputs] of ones and zeros, each a choice of two.
         weights: What each sample counts, float64 [n].
     """
-    classes = np.array(occurring(labels), np.int64)
-    parts = scores[None, :, classes]
-    if labels.ndim > 1:
-        both = np.concatenate([parts, np.ones_like(parts)])
-        labels, weights, parts = as_choices(labels[:, classes], weights, both)
-    else:
-        labels = np.searchsorted(classes, labels)
+    labels, weights, parts = occurring_choices(labels, weights, scores)
     numbers = mixture(parts, np.zeros(parts.shape[2]), labels, weights, np.array([1.0, 0.0])[: len(parts)])
     logits = np.tensordot(numbers, parts, 1)
     logits -= logits.max(axis=1, keepdims=True)

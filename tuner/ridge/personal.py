@@ -14,7 +14,7 @@ from tuner.ridge.solve import LinearHead, solve, spread
 from tuner.ridge.sums import Sums, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, union_head
 from tuner.targets import SINGLE_LABEL, Targets
-from tuner.targets.strata import as_choices, log_prior, row_weights
+from tuner.targets.strata import log_prior, row_weights
 
 #: Most of the user's samples that temperature and prior are fitted on, at equal distances.
 MOST_FITTED = 2000
@@ -53,7 +53,7 @@ def personal_head(
 
     Its logits are a · ridge score + b · log prior, where the prior is that of the user's classes. Both numbers are
     those of the largest likelihood on the user's samples, each answered by the head and with the prior that the other
-    folds give. With several labels a sample, b is an offset of all labels instead; with targets nothing is fitted.
+    folds give. With several labels a sample, b is an offset of all labels instead; of numbers, a is 1 and b is 0.
 
     Args:
         features: float [n, features].
@@ -87,11 +87,9 @@ def personal_head(
         if rest.count:
             scores[inside] = solve(rest, penalty).head.scores(judged[inside])
         priors[inside] = log_prior(truth[~inside], outputs)
-    if not kind.has_classes:
-        return PersonalHead(head, scores)
     rows = slice(None, None, -(-len(own) // MOST_FITTED))
     parts = np.stack([scores[rows], priors[rows]])
-    answers, counted, parts = as_choices(truth[rows], np.ones(parts.shape[1]), parts)
+    answers, counted, parts = kind.choices(truth[rows], np.ones(parts.shape[1]), parts)
     scale, share = mixture(parts, np.zeros(parts.shape[2]), answers, counted, np.array([1.0, 0.0]))
     scale = max(scale, 0.0)  # scores that are worse than none do not answer the other way round
     calibrated = LinearHead(scale * head.weight, scale * head.bias + share * prior)

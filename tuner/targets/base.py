@@ -31,6 +31,8 @@ LEFT_OUT = "local_loo"
 ACCURACY, ERROR, TOP = "_accuracy", "_mae", "_top"
 #: Ends the name of the mean over classes of the accuracy on each, which is measured where classes are uneven.
 BALANCED = "_balanced_accuracy"
+#: ONNX operators that only round what they are given, where a file is quantised.
+ROUNDING = ("QuantizeLinear", "DequantizeLinear")
 TEMPERATURES = np.geomspace(0.05, 10.0, 81)
 
 
@@ -68,12 +70,11 @@ class Targets(ABC):
     Attributes:
         settings: Settings of the loss.
         scale: For `Regression`, what targets are standardised by; None where they are as the model learns them.
-        name: Name in files.
+        name: Name in files; `own_settings` are the settings that no other kind has.
         has_classes: Whether labels are classes, not numbers, and answers have a probability.
         one_class: Whether a sample has one class: predictions are counted by class, the score is a share of samples.
         several: Whether a sample may have several labels.
-        activation: ONNX operator that makes answers of logits.
-        own_settings: Settings that no other kind has.
+        activation: ONNX operator that makes answers of logits; `after_logits` are those that no training needs.
         unit: Unit of the score for people.
         score_noun: The score in a sentence; `score_meaning` begins one, `score_note` follows one. `score_before` and
             `score_after` stand next to its value.
@@ -94,6 +95,7 @@ class Targets(ABC):
     one_class: ClassVar[bool] = False
     several: ClassVar[bool] = False
     activation: ClassVar[str]
+    after_logits: ClassVar[frozenset[str]] = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Identity", *ROUNDING})
     own_settings: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "%"
     score_noun: ClassVar[str] = "the accuracy"
@@ -139,10 +141,7 @@ class Targets(ABC):
     def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
         """Read an array: integers [n] or [n, 1], or multi-hot [n, k]; or numbers [n] or [n, outputs].
 
-        `own` are names in the file, `borrowed` those to use where it has none.
-
-        Raises:
-            TaskError: The array holds something else, or more classes than there are names.
+        `own` are names in the file, `borrowed` those to use where it has none. Anything else is a `TaskError`.
         """
 
     def need_classes(self, error: TunerError) -> None:
@@ -151,6 +150,10 @@ class Targets(ABC):
     def need_one_class(self, error: TunerError) -> None:
         """Raise the error where a sample has not one class."""
         raise error
+
+    def joined(self, known: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return the names of a model's outputs followed by new ones of a task; None where it can learn no others."""
+        return (*known, *(name for name in own if name not in known))
 
     def check_names(self, names: Sequence[str], path: Path) -> None:
         """Raise a `TaskError` for names of too few outputs."""
@@ -173,6 +176,10 @@ class Targets(ABC):
     def limited(self, outputs: Floats, rows: int) -> Floats:
         """Return outputs as a head with the first rows alone gives them."""
         return outputs[:, :rows]
+
+    def staying(self, rows: RowNumbers, count: int) -> RowNumbers:
+        """Return which of so many samples stay when all but those in some rows lose their label."""
+        return rows
 
     def narrowed(self, labels: Labels) -> tuple[RowNumbers, Labels]:
         """Return the rows of the head that a model of these labels alone has, and the labels as that model takes them.
@@ -231,6 +238,13 @@ class Targets(ABC):
     def score(self, outputs: Outputs, labels: Labels) -> float:
         """Return what is called accuracy."""
 
+    def score_of_others(self, outputs: Outputs, labels: Labels, changed: Sequence[int]) -> tuple[float | None, int]:
+        """Return the score, and the number, of the samples that have none of the labels that change."""
+        from tuner.targets.strata import presence
+
+        rows = ~presence(labels, np.arange(outputs.shape[1]))[:, changed].any(axis=1)
+        return (self.score(outputs[rows], labels[rows]) if rows.any() else None), int(rows.sum())
+
     def scores(self, domain: str, outputs: Floats, labels: Labels, *, labelled: bool) -> dict[str, float]:
         """Return all scores by name, which begins with the domain; without the user's labels, those of agreement."""
         return {f"{domain}{ACCURACY}": self.score(outputs, labels)}
@@ -273,6 +287,13 @@ class Targets(ABC):
         """Return the largest variance of a score where it is a share of so many samples; else 0."""
         return 0.0
 
+    def gain_interval(self, gains: Doubles) -> tuple[float, float]:
+        """Return the 95 % interval of the mean gain of `correctness`, of each sample [n]."""
+        from tuner.metrics import Z_95
+
+        gain, half = float(gains.mean()), Z_95 * float(gains.std()) / math.sqrt(len(gains))
+        return gain - half, gain + half
+
     # Exits.
 
     def taught(self, distilled: float, pseudo: float) -> dict[str, Any]:
@@ -283,10 +304,19 @@ class Targets(ABC):
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the confidence of each answer, float64 [..., n].
 
-        Args:
-            logits: float [..., n, outputs]; where confidences are agreements, of all exits of a chain.
-            temperature: Divisor of the logits; one for all, or one for each of [...].
+        Logits are float [..., n, outputs], where confidences are agreements those of all exits of a chain; the
+        temperature is their divisor, one for all or one for each of [...].
         """
+
+    def compared(self, logits: Outputs) -> Outputs | None:
+        """Return the values of exits that are compared with those of the exit before; None where none are."""
+        return None
+
+    def calibration_error(self, logits: Outputs, right: Doubles, temperature: float = 1.0) -> float:
+        """Return the expected calibration error; NaN where a confidence is no probability to be right."""
+        from tuner.metrics import expected_calibration_error
+
+        return expected_calibration_error(self.confidences(logits, temperature), right)
 
     def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
         """Return the temperature of exits, [exits, n, outputs], with the least loss (Guo et al., 2017)."""
@@ -295,6 +325,12 @@ class Targets(ABC):
     @abstractmethod
     def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         """Return the mean negative log-likelihood of logits [exits, n, outputs] at each temperature."""
+
+    def choices(self, labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
+        """Return labels as choices of a class each, with their weights and logits: `as_choices`; numbers are none."""
+        from tuner.targets.strata import as_choices
+
+        return as_choices(labels, weights, *logits)
 
     def from_regressed(self, answers: Doubles) -> Doubles:
         """Return as logits what a head answers that is solved for labels as numbers."""
@@ -318,8 +354,7 @@ class Targets(ABC):
 
     def exit_losses(self, probabilities: Floats) -> tuple[float, ...]:
         """Return 1 − the probability that each of some exits, [exits, outputs], gives to the last one's answer."""
-        answer = probabilities[-1].argmax()
-        return tuple(float(1 - probability) for probability in probabilities[:-1, answer])
+        return tuple((1 - probabilities[:-1, probabilities[-1].argmax()]).tolist())
 
     # Labels and answers on a device; a `BundleError` is raised for a label that is none of the names, or no number.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles, Flags, Floats, Labels
+from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import TaskError
 from tuner.metrics import macro_auc
 from tuner.targets.base import SEPARATOR, Label, LabelsOf, Named, Outputs, Read, Targets
@@ -57,8 +57,16 @@ class MultiLabel(Targets):
     def random(self, generator: np.random.Generator, count: int, rows: int) -> Labels:
         return generator.integers(0, 2, (count, rows)).astype(np.float32)
 
+    def staying(self, rows: RowNumbers, count: int) -> RowNumbers:
+        return np.arange(count)  # without a label a sample is none of the others
+
     def score(self, outputs: Outputs, labels: Labels) -> float:
         return macro_auc(outputs, labels)
+
+    def score_of_others(self, outputs: Outputs, labels: Labels, changed: Sequence[int]) -> tuple[float | None, int]:
+        """Return the score of the labels that stay, on all samples, and their number."""
+        kept = np.setdiff1d(np.arange(outputs.shape[1]), changed)
+        return (self.score(outputs[:, kept], labels[:, kept]) if len(labels) else None), len(labels)
 
     def are_right(self, outputs: Floats, labels: Labels) -> Flags:
         best = outputs.argmax(axis=1)

@@ -27,6 +27,7 @@ class Regression(Targets):
     has_classes = False
     linear_model = "ridge regression"
     activation = "Identity"
+    after_logits = frozenset({"Identity"})  # outputs mean what the file computes, to its end
     own_settings = frozenset({"delta"})
     unit = "R²"
     score_noun = "R²"
@@ -75,6 +76,9 @@ class Regression(Targets):
             got = f"{y.dtype} {list(y.shape)}"
             raise TaskError(f"{where}: {self.labels_noun} must be numbers [n] or [n, outputs], got {got}")
         return _checked(where, y.reshape(len(y), -1), own)
+
+    def joined(self, known: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...] | None:
+        return known if own == known else None
 
     def classes(self, rows: tuple[int, ...]) -> tuple[int, ...]:
         return ()
@@ -132,11 +136,20 @@ class Regression(Targets):
         """Return the agreement of each exit with the one before it, which no temperature changes."""
         return agreements(logits)
 
+    def compared(self, logits: Outputs) -> Outputs:
+        return logits
+
+    def calibration_error(self, logits: Outputs, right: Doubles, temperature: float = 1.0) -> float:
+        return math.nan
+
     def fitted_temperature(self, logits: Outputs, labels: Labels) -> float:
         return 1.0
 
     def _losses(self, logits: Doubles, labels: Labels, temperatures: Sequence[float] | Doubles) -> Sequence[float]:
         return [((logits - labels) ** 2).mean()]
+
+    def choices(self, labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Array, ...]:
+        return super().choices(np.zeros(0, np.int64), weights[:0], *(of_kind[..., :0, :] for of_kind in logits))
 
     def probabilities(self, logits: Floats) -> Doubles:
         return logits.astype(np.float64)

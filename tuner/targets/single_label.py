@@ -10,7 +10,6 @@ import numpy as np
 from tuner.arrays import Array, Doubles, Flags, Floats, Labels, RowNumbers
 from tuner.errors import BundleError, TaskError, TunerError
 from tuner.targets.base import ACCURACY, BALANCED, TOP, Label, LabelsOf, Outputs, Read, Targets
-from tuner.targets.names import class_names, class_numbers, label_names, sorted_names
 
 _MULTI_HOT = 2  # dimensions
 #: Classes are uneven where one has as many times the samples of another.
@@ -41,10 +40,14 @@ class SingleLabel(Targets):
             raise TaskError(f"{where}: labels must be rows 0 to {rows - 1}, got {labels.min()} to {labels.max()}")
 
     def read_texts(self, labels: Sequence[tuple[str, ...]], path: Path) -> Read:
+        from tuner.targets.names import sorted_names
+
         place = sorted_names(labels)
         return tuple(place), np.array([place[label] for (label,) in labels], np.int64)
 
     def read_array(self, where: str, y: Array, own: Sequence[str] | None, borrowed: Sequence[str]) -> Read:
+        from tuner.targets.names import class_names, class_numbers
+
         y = class_numbers(where, y)
         if y.ndim == _MULTI_HOT:
             raise TaskError(
@@ -129,6 +132,11 @@ class SingleLabel(Targets):
     def most_variance(self, count: int) -> float:
         return 0.25 / max(1, count)
 
+    def gain_interval(self, gains: Doubles) -> tuple[float, float]:
+        from tuner.metrics import paired_interval
+
+        return paired_interval(int((gains > 0).sum()), int((gains < 0).sum()), len(gains))
+
     def confidences(self, logits: Outputs, temperature: float | Sequence[float] = 1.0) -> Doubles:
         """Return the largest probability of each row, float64 [..., n]."""
         scaled = np.asarray(logits, np.float64) / np.expand_dims(temperature, (-2, -1))
@@ -158,6 +166,8 @@ class SingleLabel(Targets):
         return np.asarray((-probabilities * np.log(np.maximum(probabilities, 1e-300))).sum(axis=1))
 
     def rows(self, labels: Sequence[Label], names: Sequence[str], labels_of: LabelsOf, owner: str) -> Labels:
+        from tuner.targets.names import label_names
+
         named = label_names(labels, names, labels_of, owner)
         other = next((len(of_sample) for of_sample in named if len(of_sample) != 1), 1)
         if other != 1:

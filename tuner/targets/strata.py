@@ -40,6 +40,21 @@ def members_of(labels: Labels) -> list[RowNumbers]:
     return [column for column in columns if len(column)]
 
 
+def merged(labels: Labels, groups: RowNumbers) -> Labels | None:
+    """Return the labels of groups of samples, by their numbers from 0; None where one has two classes, not labels."""
+    joined = labels[np.unique(groups, return_index=True)[1]]
+    if labels.ndim > 1:
+        np.maximum.at(joined, groups, labels)
+    elif (joined[groups] != labels).any():
+        return None
+    return joined
+
+
+def stored(labels: Labels) -> Labels:
+    """Return classes as files have them: int64 [n], or of several uint8 [n, k]."""
+    return labels.astype(np.uint8 if labels.ndim > 1 else np.int64)
+
+
 def presence(labels: Labels, classes: Labels | None = None) -> Flags:
     """Return which classes each sample has, bool [n, classes]; where labels are [n], of those given or that occur."""
     if labels.ndim > 1:
@@ -94,6 +109,18 @@ def as_choices(labels: Labels, weights: Doubles, *logits: Doubles) -> tuple[Arra
     flat = [one.reshape(*one.shape[:-2], -1) for one in logits]
     pairs = (np.stack([one, np.zeros_like(one)], axis=-1) for one in flat)
     return 1 - (labels.ravel() > 0), np.repeat(weights, labels.shape[1]), *pairs
+
+
+def occurring_choices(labels: Labels, weights: Array, scores: Doubles) -> tuple[Array, ...]:
+    """Return `as_choices` among the classes that occur; scores [n, outputs] become parts of logits [k, n, classes].
+
+    With several labels the second part is an offset of all: of one class, it would change nothing.
+    """
+    classes = np.array(occurring(labels), np.int64)
+    parts = scores[None, :, classes]
+    if labels.ndim == 1:
+        return np.searchsorted(classes, labels), weights, parts
+    return as_choices(labels[:, classes], weights, np.concatenate([parts, np.ones_like(parts)]))
 
 
 def absent(labels: Labels, others: Labels) -> Flags:

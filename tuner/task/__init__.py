@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from tuner.targets import LossSettings, TargetScale
     from tuner.task.builtin import digits
     from tuner.task.data.entry import Entry, EntrySource
-    from tuner.task.data.images import decode_image, normalise
+    from tuner.task.data.images import decode_image
     from tuner.task.data.npy import read_npy
     from tuner.task.data.samples import ArraySamples, FileSamples, Samples, Subset
     from tuner.task.data.signals import Recording, WindowSamples, cut_windows, window_begins
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner.task.inputs.base import InputKind
     from tuner.task.partition import stratified_holdout
     from tuner.task.scale import standardised
-    from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain
+    from tuner.task.spec import InputDefaults, InputSpec, ModelSpec, Pretrain, normalise
     from tuner.task.task import Domain, Task
 
 __all__ = [
@@ -53,7 +53,7 @@ _NAMES = {
     "tuner.targets": ("LossSettings", "TargetScale"),
     "tuner.task.builtin": ("digits",),
     "tuner.task.data.entry": ("Entry", "EntrySource"),
-    "tuner.task.data.images": ("decode_image", "normalise"),
+    "tuner.task.data.images": ("decode_image",),
     "tuner.task.data.npy": ("read_npy",),
     "tuner.task.data.samples": ("ArraySamples", "FileSamples", "Samples", "Subset"),
     "tuner.task.data.signals": ("Recording", "WindowSamples", "cut_windows", "window_begins"),
@@ -61,7 +61,7 @@ _NAMES = {
     "tuner.task.inputs.base": ("InputKind",),
     "tuner.task.partition": ("stratified_holdout",),
     "tuner.task.scale": ("standardised",),
-    "tuner.task.spec": ("InputDefaults", "InputSpec", "ModelSpec", "Pretrain"),
+    "tuner.task.spec": ("InputDefaults", "InputSpec", "ModelSpec", "Pretrain", "normalise"),
     "tuner.task.task": ("Domain", "Task"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.arrays import Labels, RowNumbers
-from tuner.targets.strata import has_any_only_in, one_each, presence, strata
+from tuner.targets.strata import has_any_only_in, merged, one_each, presence, strata
 
 
 def stratified_holdout(labels: Labels, fraction: float = 0.2, seed: int = 0) -> tuple[RowNumbers, RowNumbers]:
@@ -105,11 +105,9 @@ def recording_holdout(
         held_out = _held_out_groups(labels, groups, fraction, seed)
         if held_out.any():
             return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    _, first, place = np.unique(recordings, return_index=True, return_inverse=True)
-    of_recordings = labels[first]
-    if labels.ndim > 1:
-        np.maximum.at(of_recordings, place, labels)
-    elif (of_recordings[place] != labels).any():
+    place = np.unique(recordings, return_inverse=True)[1]
+    of_recordings = merged(labels, place)
+    if of_recordings is None:
         held_out = _held_out_groups(labels, place, fraction, seed)
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
     _, chosen = stratified_holdout(of_recordings, fraction, seed)

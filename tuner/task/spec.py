@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from tuner.arrays import Array, Floats
 from tuner.errors import TaskError
 
 #: Labels of a sample by one name that stands for them all.
@@ -13,6 +16,8 @@ LIBRARIES = ("timm", "hf")
 MODEL_FILES = "tuner.model_files"
 #: Pixels of a side of the model's input, and of the short side before the crop.
 MOST_SIDE = 8192
+#: Value of the brightest pixel.
+PIXEL_MOST = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +153,25 @@ class InputSpec:
             raise TaskError(f"input.window and input.hop must be at least 1 sample, got {self.window} and {self.hop}")
         if any(value <= 0 for value in self.std):
             raise TaskError(f"input.std must be above 0 in every channel, got {list(self.std)}")
+
+
+def normalise(batch: Array, spec: InputSpec) -> Floats:
+    """Make a batch the model's input: ``(x / 255 - mean) / std`` for uint8, ``(x - mean) / std`` for all else.
+
+    The batch is of any numeric type; the result is float32, and both are [n, C, ...].
+    """
+    out = batch.astype(np.float32)
+    if batch.dtype == np.uint8:
+        out /= np.float32(PIXEL_MOST)
+    if spec.mean:
+        out -= _per_channel("mean", spec.mean, out)
+    if spec.std:
+        out /= _per_channel("std", spec.std, out)
+    return out
+
+
+def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:
+    channels = batch.shape[1]
+    if len(values) not in {1, channels}:
+        raise TaskError(f"input.{key} must have 1 or {channels} values, got {len(values)}: give one per channel")
+    return np.asarray(values, np.float32).reshape(1, -1, *(1,) * (batch.ndim - 2))

@@ -10,10 +10,9 @@ from tuner.errors import TaskError
 from tuner.plan.parts import RecipePlan
 from tuner.targets import SINGLE_LABEL, LossKind, LossSettings, Targets, TargetScale, targets_of
 from tuner.task.contents import TaskContents, contents_of, model_contents
-from tuner.task.data.images import normalise
 from tuner.task.data.samples import Samples
 from tuner.task.inputs import input_kind
-from tuner.task.spec import InputSpec, LabelMap, ModelSpec
+from tuner.task.spec import InputSpec, LabelMap, ModelSpec, normalise
 
 MOST_NAME_BYTES = 200
 

@@ -15,7 +15,6 @@ from tuner.backends.torch.model.graph.layout import fast, spatial
 from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.trial.scoring import SCORE_BATCH
 from tuner.errors import TaskError
-from tuner.metrics import expected_calibration_error
 from tuner.plan.heads import Exit
 from tuner.plan.trial import TrialPlan
 from tuner.planner.heads_terms import head_flops
@@ -31,18 +30,17 @@ def describe_exits(plan: TrialPlan, calibration: ExitCalibration, logits: Floats
     right = kind.correctness(logits, truth)
     notes = []
 
-    def error(index: int, temperature: float) -> str:
-        return f"{expected_calibration_error(kind.confidences(logits[index], temperature), right[index]):.3f}"
-
     for index, place in enumerate(plan.heads.exits):
-        fate, cooled = "pruned", math.nan
+        fate, heats = "pruned", [1.0]
         if index in calibration.kept:
             at = calibration.kept.index(index)
-            share, cooled = 100 * calibration.rates[at], calibration.temperatures[at]
+            share = 100 * calibration.rates[at]
+            heats.append(calibration.temperatures[at])
             fate = f"threshold {calibration.thresholds[at]:.2f}, at which {share:.0f} % of the samples leave here"
-        if kind.has_classes:  # else a confidence is no probability to be right
-            after = "" if math.isnan(cooled) else f", {error(index, cooled)} at temperature {cooled:.2f}"
-            fate = f"calibration error {error(index, 1.0)}{after}; {fate}"
+        errors = [kind.calibration_error(logits[index], right[index], heat) for heat in heats]
+        if not math.isnan(errors[0]):
+            after = f", {errors[1]:.3f} at temperature {heats[1]:.2f}" if errors[1:] else ""
+            fate = f"calibration error {errors[0]:.3f}{after}; {fate}"
         where = f"of {place.size} px" if place.size else f"before {plan.model.blocks[place.block].name}"
         notes.append(
             f"exit {where} ({place.channels} channels): {kind.exit_score} "

@@ -16,6 +16,7 @@ from torch import fx, nn
 from tuner.arrays import Floats
 from tuner.errors import TaskError, first_line, nearest
 from tuner.ort.parity import TOLERANCE
+from tuner.targets.base import ROUNDING
 from tuner.task import Task
 from tuner_onnx_models.torch import layers, operators
 from tuner_onnx_models.torch.build import Build, Form, NoFormError
@@ -24,10 +25,6 @@ from tuner_onnx_models.torch.frozen import FrozenOnnx, extracted
 from tuner_onnx_models.torch.values import Values
 
 FORMS: dict[str, Form] = {**operators.FORMS, **layers.FORMS}
-#: Operators after the logits that only training would have to undo.
-_AFTER_LOGITS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Identity"})
-#: Operators that only round what they are given, where a file is quantised.
-_ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _LOGITS = "logits"
 #: How a file is exported for any number of samples.
 FREE = (
@@ -51,11 +48,8 @@ def imported(task: Task) -> tuple[fx.GraphModule, str]:
     file = read(Path((spec.source or ("", ""))[1]), spec.input)
     order = _order(file, samples.shape[1:])
     given = samples if order is None else samples.transpose(0, *order)
-    has_classes = task.targets.has_classes  # else outputs mean what the file computes, to its end
-    name, dropped, is_inner = _chosen(
-        file, spec.output, _AFTER_LOGITS | _ROUNDING if has_classes else frozenset({"Identity"})
-    )
-    if is_inner and task.head_rows and has_classes and not (spec.pretrain or spec.head):
+    name, dropped, is_inner = _chosen(file, spec.output, task.targets.after_logits)
+    if is_inner and task.targets.classes(task.head_rows) and not (spec.pretrain or spec.head):
         raise TaskError(
             f"model.output: the new head on {name!r} knows none of the global classes: leave [global] out, or give "
             "[model.pretrain]"
@@ -123,7 +117,7 @@ def _chosen(file: OnnxFile, wanted: str | None, droppable: frozenset[str]) -> tu
         )
     name, dropped = wanted or single[0], []
     while name in makers and makers[name].op_type in droppable:
-        dropped += [makers[name].op_type] if makers[name].op_type not in {"Identity", *_ROUNDING} else []
+        dropped += [makers[name].op_type] if makers[name].op_type not in {"Identity", *ROUNDING} else []
         name = makers[name].input[0]
     return name, dropped, False
 

@@ -20,7 +20,7 @@ from tuner.errors import TunerError
 from tuner.ort.session import Session
 from tuner.runtime import Personaliser, SolvingTrainer
 from tuner.runtime.train.solved import SolvedFile
-from tuner.task.data.images import decode_image, normalise
+from tuner.task import decode_image, normalise
 from tuner_instant.classifier import Classifier
 from tuner_instant.runs import Instant, instant
 from tuner_labels.changes import add_label, remove_label

@@ -9,9 +9,9 @@ from tests.bundle.handmade import write_bundle
 from tests.store.made_up import PLAIN, records, sample
 from tuner.bundle.format import FILE
 from tuner.cli.app import call
-from tuner.commands.bundles.held import STRIPPED
 from tuner.store import usage
 from tuner.store.store import Store
+from tuner_store.held import STRIPPED
 from tuner_store.store import clear_store, forget
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")

@@ -218,9 +218,10 @@ def batch(function: Callable[[Batch, Any], Any], check: str, message: str) -> Ba
 
 
 CHANGES, DRAWS = "it_returns_finite_inputs_and_labels_of_the_same_shapes", "the_same_generator_gives_the_same_batch"
+SUMS = "probabilities_still_add_up_to_one"
 BATCHES = [
     batch(lambda own, _: (own.inputs * float("nan"), own.labels), CHANGES, "finite inputs and labels, but some"),
-    batch(lambda own, _: (own.inputs, own.labels * 2), CHANGES, "add up to 1, but some to 2"),
+    batch(lambda own, _: (own.inputs, own.labels * 2), SUMS, "add up to 1, but some to 2"),
     batch(lambda own, _: (own.inputs[:1], own.labels[:1]), CHANGES, "of the shapes and types that it was given"),
     batch(lambda own, _: (own.inputs + float(np.random.default_rng().random()), own.labels), DRAWS, "generator alone"),
     batch(lambda own, _: (own.inputs.add_(1), own.labels), "the_given_batch_stays_as_it_is", "change a copy"),
@@ -271,9 +272,9 @@ def check_of(contract: type, part: Mapping[str, Any], check: str) -> Callable[..
 
 @pytest.mark.parametrize(("contract", "part", "check", "message"), BAD)
 def test_a_bad_part_fails_its_contract(contract: type, part: Mapping[str, Any], check: str, message: str) -> None:
-    channels = [4] if check == CHOOSES else [SINGLE_LABEL, (6,)] if check == CHANGES else []
+    needed: Mapping[str, Sequence[Any]] = {CHOOSES: [4], CHANGES: [SINGLE_LABEL, (6,)], SUMS: [(6,)]}
     with pytest.raises(pytest.fail.Exception, match=message):
-        check_of(contract, part, check)(*channels)
+        check_of(contract, part, check)(*needed.get(check, ()))
 
 
 def test_every_check_has_been_seen_to_fail() -> None:

@@ -12,9 +12,9 @@ import tuner.runtime
 from tests.plugins.watch.lived import ALWAYS, POLICY, Copying, Make, lived, round_training
 from tuner.arrays import Flags
 from tuner.bundle.rounds import EXPORTED, rounds_in_use
-from tuner.commands.bundles.rings import clear_ring, forget_rounds
 from tuner.errors import BundleError, TaskError
 from tuner.runtime import Bundle
+from tuner_store.held import clear_ring, forget_rounds
 from tuner_watch.conditions import Conditions, Readings
 from tuner_watch.monitor import Watch
 from tuner_watch.orchestrator import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.killed import killed, ring_samples
-from tuner.commands.bundles.rings import clear_ring
 from tuner.errors import StoreError
+from tuner_store.held import clear_ring
 from tuner_watch.ring import MOST_MODELS, Ring
 
 

@@ -16,8 +16,7 @@ from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
 from tuner.bundle.rounds import WATCHING, device_folder, rounds_in_use
 from tuner.cli.app import call
-from tuner.commands.bundles import held as held_module
-from tuner.commands.bundles.held import note_bundle, noted_bundles
+from tuner.commands.bundles.held import note_bundle
 from tuner.errors import BundleError
 from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.sums import coded
@@ -33,6 +32,8 @@ from tuner.task.data.samples import ArraySamples
 from tuner_c import write
 from tuner_c.program import Action, compiler, program
 from tuner_conformance.files import write_set
+from tuner_store import held as held_module
+from tuner_store.held import noted_bundles
 from tuner_store.store import forget
 from tuner_watch.ring import RingSample
 from tuner_watch.round import local_training, run_round, trainer_of

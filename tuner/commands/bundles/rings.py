@@ -1,6 +1,6 @@
-"""What a watched bundle has kept and learned, its samples and its rounds: where it is, and how it is forgotten.
+"""What a watched bundle has kept and learned, its samples and its rounds: where it is, and how it is removed.
 
-What watches bundles is a plugin; what it has kept can be forgotten without it.
+One plugin watches bundles, and another one, which does without it, forgets what was kept.
 """
 
 import shutil
@@ -8,20 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.bundle.format import Bundle
-from tuner.bundle.rounds import (
-    EXPORTED,
-    FOLDER,
-    MADE,
-    ROUNDS,
-    device_folder,
-    inside_device,
-    locked,
-    point,
-    state_of,
-    sweep,
-)
+from tuner.bundle.rounds import FOLDER, MADE
 from tuner.commands.bundles.held import present
-from tuner.files import PART, cache_folder, cache_place, mark_changed, overwrite
+from tuner.files import cache_place, overwrite
 from tuner.task.data.samples import content_id
 
 #: Ending of the file of a kept sample.
@@ -37,51 +26,12 @@ def ring_folder(bundle: Path, *, takes: bool = False) -> Path:
     it `takes` where it is watched.
     """
     exported, rings = Bundle.read(bundle), cache_place() / "rings"
-    same = f"{_mark(exported.name)}-{exported.identity[:16]}-"
-    own = rings / f"{same}{_mark(str(bundle.resolve()))}"
-    there = {f"{same}{_mark(place)}" for place in present()}
+    same = f"{mark(exported.name)}-{exported.identity[:16]}-"
+    own = rings / f"{same}{mark(str(bundle.resolve()))}"
+    there = {f"{same}{mark(place)}" for place in present()}
     moved = [folder for folder in rings.glob(f"{same}*") if folder.name not in there]
     found = moved[0] if len(moved) == 1 and not own.exists() else own
     return found.rename(own) if takes and found != own else found
-
-
-def ring_folders(task: str) -> list[Path]:
-    """Return the folders of the samples of all bundles that were made from a task, by its name."""
-    return sorted((cache_folder() / "rings").glob(f"{_mark(task)}-*"))
-
-
-def clear_ring(folder: Path) -> int:
-    """Overwrite and remove every sample in a folder; return how many there were."""
-    paths = list(folder.iterdir()) if folder.is_dir() else []
-    for path in paths:
-        if path.name.endswith((SUFFIX, PART, LEARNED)):
-            with suppress(FileNotFoundError):
-                overwrite(path)
-                path.unlink()
-                mark_changed(folder)
-    return sum(path.name.endswith(SUFFIX) for path in paths)
-
-
-def forget_rounds(bundle: Path, *, keep: bool = False) -> int:
-    """Use a bundle as it was exported again, and overwrite and remove every round; return how many there were.
-
-    A round that is training is not installed any more, and what it or a killed one has made is overwritten and removed.
-
-    Args:
-        bundle: Folder of the bundle as it was exported.
-        keep: Whether rounds that are installed stay: those of exits hold no sample's features.
-    """
-    home = inside_device(bundle, ROUNDS).parent
-    if not home.is_dir():
-        return 0
-    with locked(device_folder(bundle)):
-        names, count = state_of(bundle)
-        point(home, names if keep else (EXPORTED,), count + 1)
-        for path in () if keep else (home / ROUNDS).iterdir():
-            discard(path)
-        sweep(bundle)
-        discard_made(bundle)
-    return 0 if keep else len(names) - 1
 
 
 def discard_made(bundle: Path) -> None:
@@ -100,5 +50,6 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _mark(text: str) -> str:
+def mark(text: str) -> str:
+    """Return a short name of a text, for names of folders."""
     return content_id(text.encode())[:8]

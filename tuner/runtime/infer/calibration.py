@@ -71,8 +71,7 @@ class Answers:
         cls, logits: Floats, truth: npt.NDArray[np.generic], temperatures: Sequence[float], kind: Targets
     ) -> "Answers":
         """Return the answers that logits come to; see `Targets.confidences` and `Targets.correctness`."""
-        values = None if kind.has_classes else logits
-        return cls(kind.confidences(logits, temperatures), kind.correctness(logits, truth), values)
+        return cls(kind.confidences(logits, temperatures), kind.correctness(logits, truth), kind.compared(logits))
 
     def select(self, exits: Sequence[int]) -> "Answers":
         """Return the answers of some side exits and of the last exit."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tuner.arrays import Doubles, Floats
 from tuner.bundle.format import Bundle
 from tuner.errors import BundleError
-from tuner.ort.answer import ANSWER, DISTANCE, with_answer
+from tuner.ort.answer import ANSWER, COMPARED, DISTANCE, with_answer
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.targets import SINGLE_LABEL, Targets
 
@@ -91,10 +91,11 @@ class Chain:
         for path, session in zip(paths, self._sessions, strict=True):
             missing = ({LOGITS} if path == paths[-1] else {FEATURES, LOGITS}) - set(session.outputs)
             if missing:
-                own = [name for name in session.outputs if name not in {*ANSWER, DISTANCE}]
+                own = [name for name in session.outputs if name not in {*ANSWER, COMPARED, DISTANCE}]
                 raise BundleError(f"{path} has outputs {own}, but no {min(missing)}: export again")
         self._labels, self._kind = labels, kind
-        self._compares, self._measures = not kind.has_classes and len(self) > 1, bool(distance)
+        self._compares = len(self) > 1 and COMPARED in self._sessions[0].outputs
+        self._measures = bool(distance)
 
     @classmethod
     def of(cls, bundle: Bundle, threads: int | None = None, distance: bytes = b"") -> "Chain":
@@ -201,7 +202,7 @@ class Chain:
             that the next segment is compared with; and of the last segment the distances [n, 1], where asked for.
         """
         last = index == len(self) - 1
-        more = *((LOGITS,) if self._compares else ()), *((DISTANCE,) if self._measures and last else ())
+        more = *((COMPARED,) if self._compares else ()), *((DISTANCE,) if self._measures and last else ())
         outputs: list[Any] = self._sessions[index].run(features, *(() if last else (FEATURES,)), *ANSWER, *more)
         following, found, confidence, *rest = [features, *outputs] if last else outputs
         self._require_shape(index, found, len(features))

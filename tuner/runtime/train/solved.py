@@ -26,6 +26,7 @@ from tuner.runtime.infer.personaliser import SampleOrFile
 from tuner.runtime.train.base import Batch, Content
 from tuner.runtime.train.files import SOLVED
 from tuner.runtime.train.tail import Trainer
+from tuner.targets.strata import stored
 from tuner.task.partition import fold_numbers
 from tuner.training.epoch import Watch
 
@@ -216,7 +217,7 @@ class SolvedFile:
             "given.weight": self.given.weight.astype(np.float32),
             "given.bias": self.given.bias.astype(np.float32),
             "codes": self.codes.astype(np.int16),
-            "labels": self.labels.astype(np.uint8 if self.labels.ndim > 1 else np.int64),
+            "labels": stored(self.labels),
         }
         about = json.dumps({"format": FORMAT, "step": self.step, "settings": asdict(self.settings)})
         contents: bytes = save({name: np.ascontiguousarray(value) for name, value in tensors.items()}, {ABOUT: about})

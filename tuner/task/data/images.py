@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from tuner.arrays import Array, Codes, Floats
+from tuner.arrays import Array, Codes
 from tuner.errors import TaskError
 from tuner.reading import open_regular
 from tuner.reading import read_bytes as read_regular
-from tuner.task.spec import InputSpec
+from tuner.task.spec import PIXEL_MOST, InputSpec
 
 #: What pillow may decode: of its other formats some start programs, such as Ghostscript for EPS.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000")
@@ -26,8 +26,6 @@ MOST_IMAGE_BYTES = 300_000_000
 #: Pixels of an image, as its header says, and after resizing; below the number that pillow refuses.
 MOST_PIXELS = 178_000_000
 CHANNELS = "RGB"
-#: Value of the brightest pixel.
-PIXEL_MOST = 255
 
 
 def decode_image(source: str | Path | bytes, spec: InputSpec) -> Codes:
@@ -107,21 +105,6 @@ def fit_array(sample: Array, spec: InputSpec) -> Array:
     return np.stack([np.asarray(_fit(Image.fromarray(np.ascontiguousarray(plane)), spec)) for plane in planes])
 
 
-def normalise(batch: Array, spec: InputSpec) -> Floats:
-    """Make a batch the model's input: ``(x / 255 - mean) / std`` for uint8, ``(x - mean) / std`` for all else.
-
-    The batch is of any numeric type; the result is float32, and both are [n, C, ...].
-    """
-    out = batch.astype(np.float32)
-    if batch.dtype == np.uint8:
-        out /= np.float32(PIXEL_MOST)
-    if spec.mean:
-        out -= _per_channel("mean", spec.mean, out)
-    if spec.std:
-        out /= _per_channel("std", spec.std, out)
-    return out
-
-
 def check_scale(values: Mapping[str, Any]) -> None:
     """Refuse ``mean`` and ``std`` of pixels from 0 to 255: they are those of pixels from 0 to 1.
 
@@ -135,13 +118,6 @@ def check_scale(values: Mapping[str, Any]) -> None:
             f"input.{wrong} must be of pixels from 0 to 1, so at most 1, got {list(values[wrong])}: if mean and std "
             f"are of pixels from 0 to 255, divide them by 255: mean = [{scaled['mean']}], std = [{scaled['std']}]"
         )
-
-
-def _per_channel(key: str, values: tuple[float, ...], batch: Floats) -> Floats:
-    channels = batch.shape[1]
-    if len(values) not in {1, channels}:
-        raise TaskError(f"input.{key} must have 1 or {channels} values, got {len(values)}: give one per channel")
-    return np.asarray(values, np.float32).reshape(1, -1, *(1,) * (batch.ndim - 2))
 
 
 def _check_depth(image: Image.Image) -> None:

@@ -28,8 +28,6 @@ TIMES = ("time", "timestamp", "seconds", "ms", "date", "datetime")
 COUNTERS = ("", "index", "id", "row", "unnamed: 0")
 #: Recordings that the only stretch of a class is divided into, so that some can be held out.
 PARTS = 5
-#: Rows are steps in time where neighbours are so much alike: their correlation.
-ALIKE = 0.5
 _WAY_OUT = "save it as CSV in UTF-8"
 
 
@@ -171,20 +169,6 @@ def stretches(table: Table) -> list[tuple[int, int]]:
             else (begin, end)
         )
     ]
-
-
-def is_series(table: Table) -> bool:
-    """Return whether rows seem to be steps in time: there is a column of times, or neighbours are much alike."""
-    same = np.array([one == other for one, other in pairwise(zip(table.labels, table.sessions, strict=True))], bool)
-    if table.is_timed or same.sum() < len(same) / 2:
-        return table.is_timed
-    groups = np.array([f"{label} {session}" for label, session in zip(table.labels, table.sessions, strict=True)])
-    centred = table.values.astype(np.float64)
-    for group in np.unique(groups):
-        centred[groups == group] -= centred[groups == group].mean(axis=0)
-    spread = (centred**2).mean(axis=0)
-    together = (centred[1:] * centred[:-1])[same].mean(axis=0)
-    return bool(np.median(together[spread > 0] / spread[spread > 0]) > ALIKE) if (spread > 0).any() else False
 
 
 def _not_numbers(path: Path, rows: list[list[str]], header: list[str], kept: list[int], named: bool) -> str:

@@ -27,7 +27,7 @@ def input_kind(name: str, needs: str = "") -> InputKind:
 def plugin_of_kind(name: str) -> str:
     """Return distribution and version of the plugin that offers a kind; empty for one of our own."""
     point = None if name in _OWN else offered(GROUP).get(name)
-    return f"{point.dist.name} {point.dist.version}" if point and point.dist else ""
+    return point.origin if point else ""
 
 
 def kind_names() -> list[str]:

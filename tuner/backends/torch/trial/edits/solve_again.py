@@ -7,6 +7,7 @@ the same samples. Source: the first-session adaptation of RanPAC (McDonnell et a
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from tuner.errors import TrainingError
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import MOST_FEATURES, coded, step_of
 from tuner.ridge.union import Domain, UnionSettings, regression_head, union_head
+from tuner.targets import Regression, Targets
 from tuner.task import Task
 from tuner.training.schedule import batches_of
 
@@ -114,13 +116,20 @@ def head_inputs(tail: nn.Module, layer: nn.Module, inputs: TailInputs) -> tuple[
 
 def _solved(task: Task, own: LinearHead, trusted_rows: int, features: Array, train: TailInputs) -> LinearHead:
     """Return the head that is solved for; of old classes the trained head answers."""
-    step, targets = step_of(features), task.targets
+    step, given = step_of(features), LinearHead(own.weight.copy(), own.bias.copy())
     codes, is_local = coded(features, step), train.is_local
-    empty = Domain.empty(features.shape[1], len(own.bias), step, targets)
+    empty = Domain.empty(features.shape[1], len(own.bias), step, task.targets)
     local, known = (empty.added(codes[rows], train.labels[rows]) for rows in (is_local, ~is_local))
-    if not targets.has_classes:
-        return regression_head(own, local, known, RIDGE)[0]
-    given = LinearHead(own.weight.copy(), own.bias.copy())
     given.weight[trusted_rows:] = 0.0
     given.bias[trusted_rows:] = 0.0
+    return _head_of(task.targets, given, local, known)
+
+
+@singledispatch
+def _head_of(_: Targets, given: LinearHead, local: Domain, known: Domain) -> LinearHead:
     return union_head(given, local, known, UnionSettings(RIDGE, RIDGE)).head
+
+
+@_head_of.register
+def _numbers(_: Regression, given: LinearHead, local: Domain, known: Domain) -> LinearHead:
+    return regression_head(given, local, known, RIDGE)[0]
