@@ -4,11 +4,15 @@ Every fault of `benchmarks.mutants.changes` is put into every plugin of `NAMES` 
 mutant is loaded as an installed plugin is, in a process of its own. First the host may refuse it; then the rules of
 `tuner plugins check` are checked up to the first that is broken; at last it is trained on the digits. One that is named
 by none of them is silently wrong, unless it is no fault: `EQUIVALENT` says why. The table has the words of each.
+
+They come in an order drawn with a seed, so that the first ones are a random share. With `--keep FILE` a call goes on
+where the one before it was cut; delete a line of the file to judge that mutant again.
 """
 
 import importlib
 import json
 import os
+import random
 import shutil
 import signal
 import sys
@@ -33,7 +37,10 @@ SLOW_RULE, ABOUT = "importing it is quick and loads no tensor library", "a tenso
 PATIENCE = 300
 #: The quick arm takes one of so many mutants.
 QUICK = 12
+#: Of the order of the mutants.
+SEED = 0
 NAMED = ("host", "kit", "trial")
+KEYS = ("plugin", "fault", "line", "named by", "words")
 #: Mutants that are no faults, by plugin and fault, and why.
 EQUIVALENT: Mapping[tuple[str, str], str] = {
     ("growth", "a lowering copies the tail"): "it returns layers of its own anyway, and a copy of them is the same",
@@ -58,6 +65,12 @@ def places() -> Iterator[Place]:
                 if mutant.fault not in seen:
                     seen.add(mutant.fault)
                     yield Place(name, str(path.relative_to(FOLDER)), mutant)
+
+
+def kept_rows(file: Path | None) -> dict[tuple[str, str, int], Row]:
+    """Return the rows of a file of earlier calls, by what they are about."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
+    return {tuple(row[key] for key in KEYS[:3]): row for row in map(json.loads, lines)}
 
 
 def judged(place: Place) -> tuple[str, str]:
@@ -140,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = benchmark_parser(__doc__, f"one of {QUICK} mutants: five minutes")
     parser.add_argument("--plugin", choices=NAMES, help="mutants of this plugin alone")
     parser.add_argument("--part", default="0/1", help="the mutants K of every N, as K/N")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="rows of this and earlier calls")
     asked = parser.parse_args(arguments)
     part, of = (int(number) for number in asked.part.split("/"))
     import torch
@@ -152,15 +166,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made_up_model()
     torch.set_num_threads(1)
     every = [place for place in places() if asked.plugin in {None, place.plugin}]
-    chosen = every[:: QUICK if asked.quick else 1][part::of]
-    rows, counts = list[Row](), Counter[str]()
+    random.Random(SEED).shuffle(every)
+    chosen = every[: len(every) // QUICK if asked.quick else None][part::of]
+    rows, counts, kept = list[Row](), Counter[str](), kept_rows(asked.keep)
     for place in chosen:
-        who, words = judged(place)
-        reason = EQUIVALENT.get((place.plugin, place.mutant.fault), "")
-        who = "no fault" if who == "nobody" and reason else who
-        counts[who] += 1
-        row = {"plugin": place.plugin, "fault": place.mutant.fault, "line": place.mutant.line, "named by": who}
-        rows.append({**row, "words": " ".join((words or reason).split())[:110]})
+        about = place.plugin, place.mutant.fault, place.mutant.line
+        if about not in kept:
+            kept[about] = dict(zip(KEYS, (*about, *judged(place)), strict=True))
+            if asked.keep is not None:
+                with asked.keep.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(kept[about]) + "\n")
+        reason = EQUIVALENT.get(about[:2], "") if kept[about]["named by"] == "nobody" else ""
+        row = {**kept[about], **({"named by": "no fault", "words": reason} if reason else {})}
+        counts[str(row["named by"])] += 1
+        rows.append({**row, "words": " ".join(str(row["words"]).split())[:110]})
         print(*rows[-1].values(), sep=" | ", flush=True)
     faults = len(chosen) - counts["no fault"]
     named = sum(counts[who] for who in NAMED)
