@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.plan.example import example_model
 from tuner.plan.parts import Scalar
+from tuner.plugin.core import build_host
 
 COOKBOOK = Path(__file__).parents[2] / "docs" / "cookbook"
 #: Learning rates that each method with steps tries.
@@ -175,5 +177,14 @@ METHODS = (
 
 
 def added(path: Path) -> Method:
-    """Return the row of a stranger's plugin, which must be a file."""
-    return Method(path.stem, path.stem, file=path.resolve())
+    """Return the row of a stranger's plugin, a file or the folder of a package, at its strategies' first anchors.
+
+    Their start values may do nothing. Of an anchor, the knobs of the strategy itself are taken.
+    """
+    file = path / "__init__.py" if path.is_dir() else path.resolve()
+    name = path.resolve().name.removesuffix(".py")
+    host, core = (build_host(local=files, installed=False) for files in ([file], []))
+    own = [one for one in host.strategies.values() if one.name not in core.strategies]
+    anchors = [(one.name, dict(first)) for one in own for first in [*one.anchors(example_model(4))][:1]]
+    knobs = {knob: value for name, anchor in anchors for knob, value in anchor.items() if knob.startswith(f"{name}.")}
+    return Method(name, name, file=file, knobs=knobs)

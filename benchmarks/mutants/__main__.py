@@ -33,8 +33,8 @@ NAMES = (
 )
 #: A rule that runs a process of its own, and the fault that it is checked of.
 SLOW_RULE, ABOUT = "importing it is quick and loads no tensor library", "a tensor library is imported"
-#: Seconds after which a mutant is given up.
-PATIENCE = 300
+#: Seconds of the processor after which a mutant is given up, and all seconds.
+PATIENCE, LAST = 300, 3600
 #: The quick arm takes one of so many mutants.
 QUICK = 12
 #: Of the order of the mutants.
@@ -44,6 +44,7 @@ KEYS = ("plugin", "fault", "line", "named by", "words")
 #: Mutants that are no faults, by plugin and fault, and why.
 EQUIVALENT: Mapping[tuple[str, str], str] = {
     ("growth", "a lowering copies the tail"): "it returns layers of its own anyway, and a copy of them is the same",
+    ("branch", "a lowering copies the tail"): "both tails and the gate are its own, and none of our edits comes after it",
 }
 
 
@@ -79,7 +80,8 @@ def judged(place: Place) -> tuple[str, str]:
     child = os.fork()
     if child == 0:
         os.close(ours)
-        signal.alarm(PATIENCE)
+        signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+        signal.alarm(LAST)
         with tempfile.TemporaryDirectory() as folder:
             found = _judged(place, Path(folder))
         os.write(theirs, json.dumps(found).encode()[:4000])

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tuner.backends.losses import LossFunction, LossInputs
+from tuner.errors import first_line, place_of
 from tuner.plan.parts import LossTerm
 from tuner.targets import SINGLE_LABEL, MultiLabel
 from tuner_testing.models.libraries import loaded_by
@@ -130,7 +131,14 @@ class LossContract:
         return self.losses[self.term.kind]
 
     def _computed(self, batch: LossInputs) -> Any:
-        return self._function(batch, dict(self.term.settings))
+        try:
+            return self._function(batch, dict(self.term.settings))
+        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+            labels = f"float32 {list(batch.labels.shape)}, several a sample" if batch.targets.several else "int64 [n]"
+            pytest.fail(
+                f"{self._who} must take labels {labels} (`targets.several` tells), but: {first_line(error)}"
+                f"{place_of(error)}"
+            )
 
     def _batches(self) -> Iterator[LossInputs]:
         """Yield batches of both kinds of labels, logits near 0 and far from it, and outputs known or new."""

@@ -256,6 +256,24 @@ FAULTS = {
         },
         kit={"an interrupted training continues bit for bit": "must end as if it had not stopped, but .* differs"},
     ),
+    "restores nothing": Fault(
+        {
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, traceable=False)",
+            RETURN: """
+    import torch
+    from tuner.plugin import Evolving
+    class Counting(Evolving, torch.nn.Sequential):
+        epochs = 0
+        def after_epoch(self, epoch, room=None):
+            self.epochs = epoch
+            return {}
+        def state(self):
+            return {"epochs": self.epochs}
+    return Counting(tail.module)
+""",
+        },
+        kit={"an interrupted training continues bit for bit": "`restore` must bring back what `state` returned"},
+    ),
     "breaks when nested": Fault(
         {RETURN: '    tail.module.get_submodule("5").weight.requires_grad_(False)\n' + RETURN},
         kit={"it nests with another edit": "after an edit that wraps the tail; layers are in tail.blocks, but: Attr"},
