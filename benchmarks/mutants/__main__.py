@@ -44,7 +44,7 @@ KEYS = ("plugin", "fault", "line", "named by", "words")
 #: Mutants that are no faults, by plugin and fault, and why.
 EQUIVALENT: Mapping[tuple[str, str], str] = {
     ("growth", "a lowering copies the tail"): "it returns layers of its own anyway, and a copy of them is the same",
-    ("branch", "a lowering copies the tail"): "both tails and the gate are its own, and none of our edits comes after it",
+    ("branch", "a lowering copies the tail"): "its tails and gate are its own, and none of our edits comes after it",
 }
 
 
