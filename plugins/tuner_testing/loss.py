@@ -134,11 +134,9 @@ class LossContract:
         try:
             return self._function(batch, dict(self.term.settings))
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
-            labels = f"float32 {list(batch.labels.shape)}, several a sample" if batch.targets.several else "int64 [n]"
-            pytest.fail(
-                f"{self._who} must take labels {labels} (`targets.several` tells), but: {first_line(error)}"
-                f"{place_of(error)}"
-            )
+            labels = f"{batch.labels.dtype} {list(batch.labels.shape)}"
+            reason = f"{first_line(error)}{place_of(error)}"
+            pytest.fail(f"{self._who} must take labels of both kinds, but with {labels} it raised {reason}")
 
     def _batches(self) -> Iterator[LossInputs]:
         """Yield batches of both kinds of labels, logits near 0 and far from it, and outputs known or new."""

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from tuner.arrays import Floats
 from tuner.errors import TaskError, first_line
 from tuner.ort.session import open_session
 from tuner.reading import read_text
-
-if TYPE_CHECKING:
-    from tuner_text.encoder import EncoderFiles
+from tuner_text.files import EncoderFiles
 
 #: Most tokens of a text, the rest is left out, where the tokenizer's file says no other number.
 MOST_TOKENS = 512
@@ -38,7 +35,7 @@ class OnnxFeatures:
         TaskError: The file is no such model, or knows fewer tokens.
     """
 
-    def __init__(self, files: "EncoderFiles", least: int) -> None:
+    def __init__(self, files: EncoderFiles, least: int) -> None:
         self._file = files.model
         self._session = open_session(self._file, 1, error=TaskError)
         self._takes = [one.name for one in self._session.get_inputs()]

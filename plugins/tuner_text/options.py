@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tuner_text import VARIABLE
-from tuner_text.encoder import EncoderFiles
+from tuner_text.files import EncoderFiles
 
 About = Parameter(help="Folder of another encoder of texts than WordLlama's (docs/your-texts.md).")
 
