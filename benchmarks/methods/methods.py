@@ -1,5 +1,6 @@
 """The methods of `benchmarks.methods`: which plugin or strategies each is, what it tries, and what its paper claims."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,4 +188,6 @@ def added(path: Path) -> Method:
     own = [one for one in host.strategies.values() if one.name not in core.strategies]
     anchors = [(one.name, dict(first)) for one in own for first in [*one.anchors(example_model(4))][:1]]
     knobs = {knob: value for name, anchor in anchors for knob, value in anchor.items() if knob.startswith(f"{name}.")}
+    if own and not knobs:
+        print(f"{name}: it has no anchors: start values, at which it takes part, may do nothing", file=sys.stderr)
     return Method(name, name, file=file, knobs=knobs)

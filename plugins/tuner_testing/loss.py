@@ -37,7 +37,12 @@ class LossContract:
         import torch
 
         for batch in self._batches():
-            losses = self._computed(batch)
+            try:
+                losses = self._computed(batch)
+            except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+                labels = f"{batch.labels.dtype} {list(batch.labels.shape)}"
+                reason = f"{first_line(error)}{place_of(error)}"
+                pytest.fail(f"{self._who} must take labels of both kinds, but with {labels} it raised {reason}")
             if not isinstance(losses, torch.Tensor) or list(losses.shape) != [SAMPLES]:
                 got = list(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
                 pytest.fail(f"{self._who} must return one loss per sample, [{SAMPLES}], got {got}: leave out .mean()")
@@ -131,12 +136,7 @@ class LossContract:
         return self.losses[self.term.kind]
 
     def _computed(self, batch: LossInputs) -> Any:
-        try:
-            return self._function(batch, dict(self.term.settings))
-        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
-            labels = f"{batch.labels.dtype} {list(batch.labels.shape)}"
-            reason = f"{first_line(error)}{place_of(error)}"
-            pytest.fail(f"{self._who} must take labels of both kinds, but with {labels} it raised {reason}")
+        return self._function(batch, dict(self.term.settings))
 
     def _batches(self) -> Iterator[LossInputs]:
         """Yield batches of both kinds of labels, logits near 0 and far from it, and outputs known or new."""
