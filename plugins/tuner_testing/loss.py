@@ -38,7 +38,7 @@ class LossContract:
 
         for batch in self._batches():
             try:
-                losses = self._computed(batch)
+                losses = self._function(batch, dict(self.term.settings))
             except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
                 labels = f"{batch.labels.dtype} {list(batch.labels.shape)}"
                 reason = f"{first_line(error)}{place_of(error)}"

@@ -53,7 +53,13 @@ class LoweringContract:
         """A module that gives finite logits of the given shape, and in which something trains."""
         for plan in self._plans:
             with self._naming(plan):
-                self._lower(plan)
+                difference = self._lower(plan).alone()
+            if not difference <= SAME_LOGITS:
+                self._fail(
+                    plan,
+                    f"a sample's logits must not depend on the others of a batch, but alone they differ by "
+                    f"{difference:.2g}: reduce no tensor over dim 0",
+                )
 
     def test_every_setting_is_read(self) -> None:
         """Settings tell two plans apart: what they say must happen."""

@@ -97,6 +97,12 @@ class LoweredTail:
             outputs: torch.Tensor = module(self.example)
         return outputs
 
+    def alone(self) -> float:
+        """Return how far the logits of a sample alone are from those that it has in a batch."""
+        batch = self.logits()
+        with torch.no_grad():
+            return _difference(batch[:1], self.tail(self.example[:1]))
+
     def state(self) -> dict[str, torch.Tensor]:
         """Return a copy of the tail's state."""
         return copy.deepcopy(self.tail.state_dict())
