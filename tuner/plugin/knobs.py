@@ -154,9 +154,8 @@ class Draw:
 
 def _usual(legal: Knob, values: Sequence[float]) -> Knob:
     """Return a knob of a few values of a range, all of which a search space may ask for; the range where none are."""
-    if not values or not isinstance(legal, Numeric):
-        return legal
-    return Choice(legal.name, tuple(values), legal.start if legal.start in values else None, legal)
+    start = legal.start if legal.start in values else None
+    return Choice(legal.name, tuple(values), start, legal) if values and isinstance(legal, Numeric) else legal
 
 
 def narrow(legal: Knob, wanted: Wanted) -> Knob:
