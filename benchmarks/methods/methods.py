@@ -1,10 +1,13 @@
 """The methods of `benchmarks.methods`: which plugin or strategies each is, what it tries, and what its paper claims."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.plan.example import example_model
 from tuner.plan.parts import Scalar
+from tuner.plugin.core import build_host
 
 COOKBOOK = Path(__file__).parents[2] / "docs" / "cookbook"
 #: Learning rates that each method with steps tries.
@@ -87,8 +90,9 @@ METHODS = (
     ),
     _plugin(
         "solve_again", "solve again",
-        "its best results have features that adapted in the first session, below a head in closed form",
-        "McDonnell et al., NeurIPS 2023", knobs={"solve_again.use": True}, note="no random layer",
+        "a head in closed form is solved for after adapters were trained in the first session; 20 to 62 % fewer errors "
+        "than earlier methods, with a random layer between them", "McDonnell et al., NeurIPS 2023, abstract and "
+        "algorithm 1", knobs={"solve_again.use": True}, note="no random layer",
     ),
     _plugin(
         "wise_ft", "WiSE-FT",
@@ -108,13 +112,14 @@ METHODS = (
     ),
     Method(
         "bitfit", "BitFit",
-        "on small and medium data competitive with fine-tuning of BERT, sometimes better",
-        "Zaken et al., ACL 2022", strategies=("bias",), knobs={"bias.scales": False},
+        "on small to medium data competitive with fine-tuning of BERT, sometimes better; on larger data competitive "
+        "with other sparse fine-tuning", "Ben Zaken et al., ACL 2022, abstract",
+        strategies=("bias",), knobs={"bias.scales": False},
     ),
     Method(
         "lora", "LoRA",
-        "on par with fine-tuning or better, with 10,000 times fewer weights of GPT-3 that train",
-        "Hu et al., ICLR 2022", strategies=("lora",),
+        "on par with fine-tuning or better on RoBERTa, DeBERTa, GPT-2 and GPT-3, with 10,000 times fewer weights of "
+        "GPT-3 that train", "Hu et al., ICLR 2022, abstract", strategies=("lora",),
     ),
     _plugin(
         "dora", "DoRA",
@@ -131,18 +136,23 @@ METHODS = (
         "Li et al., ICML 2018", knobs={"l2_sp.strength": 0.01},
     ),
     _plugin(
-        "ewc", "EWC", "keeps permuted MNIST tasks, and Atari games, that plain training forgets",
-        "Kirkpatrick et al., PNAS 2017", knobs={"ewc.strength": 100.0}, replays=False,
+        "ewc", "EWC",
+        "networks stay good at tasks that they have not seen for a long time: of handwritten digits, and Atari games",
+        "Kirkpatrick et al., PNAS 2017, abstract", knobs={"ewc.strength": 100.0}, replays=False,
         note="the Fisher information is that of the user's samples: a plugin gets no others before training",
     ),
     Method(
-        "lwf", "LwF", "keeps old tasks without their data, and often helps the new one",
-        "Li and Hoiem, ECCV 2016", strategies=("distill",),
+        "lwf", "LwF",
+        "without old data better than feature extraction and fine-tuning, and about as good as training on old and new "
+        "data; where these are alike, the new task may gain too", "Li and Hoiem, ECCV 2016, abstract",
+        strategies=("distill",),
         knobs={"distill.weight": 1.0, "distill.temperature": 2.0}, replays=False,
     ),
     Method(
-        "distillation", "distillation", "one network learns what several know, or a larger one",
-        "Hinton et al., 2015", strategies=("distill",), knobs={"distill.weight": 0.5, "distill.temperature": 2.0},
+        "distillation", "distillation",
+        "one network learns what an ensemble knows; the acoustic model of a system in use became significantly better",
+        "Hinton et al., arXiv 1503.02531, 2015, abstract",
+        strategies=("distill",), knobs={"distill.weight": 0.5, "distill.temperature": 2.0},
         note="from the given model, on old and new samples",
     ),
     _plugin(
@@ -150,8 +160,9 @@ METHODS = (
         "Buzzega et al., NeurIPS 2020", knobs={"der.alpha": 0.2}, note="answers of the given model",
     ),
     _plugin(
-        "mixup", "mixup", "fewer errors on ImageNet and CIFAR, and less memorising of wrong labels",
-        "Zhang et al., ICLR 2018", knobs={"mixup.strength": 0.2}, note="of stored features",
+        "mixup", "mixup",
+        "better generalisation on ImageNet, CIFAR-10, CIFAR-100, spoken commands and UCI data, and less memorising of "
+        "wrong labels", "Zhang et al., ICLR 2018, abstract", knobs={"mixup.strength": 0.2}, note="of stored features",
     ),
     _plugin(
         "sam", "SAM", "better on CIFAR, ImageNet and when fine-tuning, and robust to wrong labels",
@@ -159,12 +170,24 @@ METHODS = (
     ),
     Method(
         "coreset", "coreset",
-        "part of iCaRL, which led on CIFAR-100 and ImageNet: samples whose mean is near that of the class",
-        "Rebuffi et al., CVPR 2017", strategies=("coreset",),
+        "part of iCaRL, which learns many classes of CIFAR-100 and ImageNet one after another, where others quickly "
+        "fail: samples whose mean is near that of the class", "Rebuffi et al., CVPR 2017, abstract",
+        strategies=("coreset",),
     ),
 )  # fmt: skip
 
 
 def added(path: Path) -> Method:
-    """Return the row of a stranger's plugin, which must be a file."""
-    return Method(path.stem, path.stem, file=path.resolve())
+    """Return the row of a stranger's plugin, a file or the folder of a package, at its strategies' first anchors.
+
+    Their start values may do nothing. Of an anchor, the knobs of the strategy itself are taken.
+    """
+    file = path / "__init__.py" if path.is_dir() else path.resolve()
+    name = path.resolve().name.removesuffix(".py")
+    host, core = (build_host(local=files, installed=False) for files in ([file], []))
+    own = [one for one in host.strategies.values() if one.name not in core.strategies]
+    anchors = [(one.name, dict(first)) for one in own for first in [*one.anchors(example_model(4))][:1]]
+    knobs = {knob: value for name, anchor in anchors for knob, value in anchor.items() if knob.startswith(f"{name}.")}
+    if own and not knobs:
+        print(f"{name}: it has no anchors: start values, at which it takes part, may do nothing", file=sys.stderr)
+    return Method(name, name, file=file, knobs=knobs)

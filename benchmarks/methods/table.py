@@ -169,7 +169,9 @@ on a paper.
 END = """
 ## Add a row
 
-Write a plugin of one file, as in the [cookbook](cookbook.md), and run
-`python -m benchmarks.methods --add my_plugin.py`. All of its strategies take part, at the start values of their knobs.
-Where one decides the cut, the store or the recipe, the usual strategy leaves that to it. A plugin with an optimiser
-trains by that optimiser. To put the row here, add an entry to `benchmarks/methods/methods.py`.""".splitlines()
+Write a plugin, a file as in the [cookbook](cookbook.md) or the package that `tuner plugins new` writes, and run
+`python -m benchmarks.methods --add my_plugin.py` in a checkout; `--tasks digits --seeds 1` is a first look. All of its
+strategies take part, each at the values that its first anchor has for its own knobs; without `anchors`, at its start
+values, which may do nothing. Where one decides the cut, the store or the recipe, the usual strategy leaves that to it.
+A plugin with an optimiser trains by that optimiser. To put the row here, add an entry to
+`benchmarks/methods/methods.py`.""".splitlines()

@@ -4,11 +4,15 @@ Every fault of `benchmarks.mutants.changes` is put into every plugin of `NAMES` 
 mutant is loaded as an installed plugin is, in a process of its own. First the host may refuse it; then the rules of
 `tuner plugins check` are checked up to the first that is broken; at last it is trained on the digits. One that is named
 by none of them is silently wrong, unless it is no fault: `EQUIVALENT` says why. The table has the words of each.
+
+They come in an order drawn with a seed, so that the first ones are a random share. With `--keep FILE` a call goes on
+where the one before it was cut; delete a line of the file to judge that mutant again.
 """
 
 import importlib
 import json
 import os
+import random
 import shutil
 import signal
 import sys
@@ -29,14 +33,19 @@ NAMES = (
 )
 #: A rule that runs a process of its own, and the fault that it is checked of.
 SLOW_RULE, ABOUT = "importing it is quick and loads no tensor library", "a tensor library is imported"
-#: Seconds after which a mutant is given up.
-PATIENCE = 300
+#: Seconds of the processor after which a mutant is given up, and all seconds.
+PATIENCE, LAST = 300, 3600
 #: The quick arm takes one of so many mutants.
 QUICK = 12
+#: Of the order of the mutants.
+SEED = 0
 NAMED = ("host", "kit", "trial")
+KEYS = ("plugin", "fault", "line", "named by", "words")
 #: Mutants that are no faults, by plugin and fault, and why.
 EQUIVALENT: Mapping[tuple[str, str], str] = {
     ("growth", "a lowering copies the tail"): "it returns layers of its own anyway, and a copy of them is the same",
+    ("branch", "a lowering copies the tail"): "its tails and gate are its own, and none of our edits comes after it",
+    ("closed_form", "nothing is frozen"): "a head that is solved for takes no gradient: the same is trained and saved",
 }
 
 
@@ -60,13 +69,20 @@ def places() -> Iterator[Place]:
                     yield Place(name, str(path.relative_to(FOLDER)), mutant)
 
 
+def kept_rows(file: Path | None) -> dict[tuple[str, str, int], Row]:
+    """Return the rows of a file of earlier calls, by what they are about."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
+    return {tuple(row[key] for key in KEYS[:3]): row for row in map(json.loads, lines)}
+
+
 def judged(place: Place) -> tuple[str, str]:
     """Return who names a mutant, one of `NAMED` or nobody, and the words; judged in a process of its own."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(ours)
-        signal.alarm(PATIENCE)
+        signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+        signal.alarm(LAST)
         with tempfile.TemporaryDirectory() as folder:
             found = _judged(place, Path(folder))
         os.write(theirs, json.dumps(found).encode()[:4000])
@@ -140,27 +156,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = benchmark_parser(__doc__, f"one of {QUICK} mutants: five minutes")
     parser.add_argument("--plugin", choices=NAMES, help="mutants of this plugin alone")
     parser.add_argument("--part", default="0/1", help="the mutants K of every N, as K/N")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="rows of this and earlier calls")
     asked = parser.parse_args(arguments)
     part, of = (int(number) for number in asked.part.split("/"))
     import torch
 
     import tuner.backends.torch.session  # noqa: F401 - once, in the process that the others are copies of
-    import tuner_testing.rules  # noqa: F401 - likewise
+    import tuner_testing.rules
     from tuner_testing.models import edited_plans  # noqa: F401 - likewise
     from tuner_testing.models.lowered import made_up_model
 
     made_up_model()
     torch.set_num_threads(1)
+    tuner_testing.rules.RULE_SECONDS = LAST  # a busy machine is no fault
     every = [place for place in places() if asked.plugin in {None, place.plugin}]
-    chosen = every[:: QUICK if asked.quick else 1][part::of]
-    rows, counts = list[Row](), Counter[str]()
+    random.Random(SEED).shuffle(every)
+    chosen = every[: len(every) // QUICK if asked.quick else None][part::of]
+    rows, counts, kept = list[Row](), Counter[str](), kept_rows(asked.keep)
     for place in chosen:
-        who, words = judged(place)
-        reason = EQUIVALENT.get((place.plugin, place.mutant.fault), "")
-        who = "no fault" if who == "nobody" and reason else who
-        counts[who] += 1
-        row = {"plugin": place.plugin, "fault": place.mutant.fault, "line": place.mutant.line, "named by": who}
-        rows.append({**row, "words": " ".join((words or reason).split())[:110]})
+        about = place.plugin, place.mutant.fault, place.mutant.line
+        if about not in kept:
+            kept[about] = dict(zip(KEYS, (*about, *judged(place)), strict=True))
+            if asked.keep is not None:
+                with asked.keep.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(kept[about]) + "\n")
+        reason = EQUIVALENT.get(about[:2], "") if kept[about]["named by"] == "nobody" else ""
+        row = {**kept[about], **({"named by": "no fault", "words": reason} if reason else {})}
+        counts[str(row["named by"])] += 1
+        rows.append({**row, "words": " ".join(str(row["words"]).split())[:110]})
         print(*rows[-1].values(), sep=" | ", flush=True)
     faults = len(chosen) - counts["no fault"]
     named = sum(counts[who] for who in NAMED)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tuner.backends.losses import LossFunction, LossInputs
+from tuner.errors import first_line, place_of
 from tuner.plan.parts import LossTerm
 from tuner.targets import SINGLE_LABEL, MultiLabel
 from tuner_testing.models.libraries import loaded_by
@@ -36,7 +37,12 @@ class LossContract:
         import torch
 
         for batch in self._batches():
-            losses = self._computed(batch)
+            try:
+                losses = self._function(batch, dict(self.term.settings))
+            except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+                labels = f"{batch.labels.dtype} {list(batch.labels.shape)}"
+                reason = f"{first_line(error)}{place_of(error)}"
+                pytest.fail(f"{self._who} must take labels of both kinds, but with {labels} it raised {reason}")
             if not isinstance(losses, torch.Tensor) or list(losses.shape) != [SAMPLES]:
                 got = list(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
                 pytest.fail(f"{self._who} must return one loss per sample, [{SAMPLES}], got {got}: leave out .mean()")

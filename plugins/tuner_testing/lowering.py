@@ -53,15 +53,24 @@ class LoweringContract:
         """A module that gives finite logits of the given shape, and in which something trains."""
         for plan in self._plans:
             with self._naming(plan):
-                self._lower(plan)
+                difference = self._lower(plan).alone()
+            if not difference <= SAME_LOGITS:
+                self._fail(
+                    plan,
+                    f"a sample's logits must not depend on the others of a batch, but alone they differ by "
+                    f"{difference:.2g}: reduce no tensor over dim 0",
+                )
 
     def test_every_setting_is_read(self) -> None:
         """Settings tell two plans apart: what they say must happen."""
         own, read = dict(self._extensions.lowerings), set[str]()
         lowering = own[self.kind]
         own[self.kind] = lambda tail, settings: lowering(tail, Reading(settings, read))
-        for plan, _ in self._lowered(extensions=replace(self._extensions, lowerings=own)):
+        for plan, lowered in self._lowered(extensions=replace(self._extensions, lowerings=own)):
             names = {name for edit in plan.shape if edit.kind == self.kind for name, _ in edit.settings}
+            if names - read:  # it may read them when it trains
+                with self._naming(plan, "two epochs must train"):
+                    lowered.train()
         require_read(f"lowering {self.kind!r}", names, read)
 
     def test_it_starts_as_the_given_model(self) -> None:
@@ -69,8 +78,8 @@ class LoweringContract:
         if not self.starts_as_given:
             pytest.skip("not applicable: it says that it starts elsewhere")
         for plan, lowered in self._lowered():
-            if plan.traits.solves or not plan.traits.keeps_weights:
-                pytest.skip("not applicable: it solves for weights, or has weights of its own")
+            if not plan.traits.keeps_weights:
+                pytest.skip("not applicable: it has weights of its own")
             difference = lowered.difference(lowered.logits(lowered.given))
             if not difference <= SAME_LOGITS:
                 self._fail(
@@ -178,6 +187,12 @@ class LoweringContract:
             with self._naming(plan, "training must continue from a saved state"):
                 second.train(saved=first.train(pause=1))
                 whole.train()
+            if not second.restored:
+                self._fail(
+                    plan,
+                    "`restore` must bring back what `state` returned, but `state` returns something else after it: set "
+                    "all of it",
+                )
             wrong = second.changes(whole.state())
             if wrong:
                 self._fail(

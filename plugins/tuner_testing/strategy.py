@@ -166,9 +166,8 @@ class StrategyContract:
         if type(self.strategy).anchors is Strategy.anchors:
             pytest.skip("not applicable: it has none")
         for blocks in SIZES:
-            model = example_model(blocks)
             with limited(CALL_SECONDS):
-                anchors = list(self.strategy.anchors(model))
+                anchors = list(self.strategy.anchors(self._model(blocks)))
             knobs = self._knobs(blocks) if anchors else {}
             for anchor in anchors:
                 self._check_anchor(anchor, knobs)
@@ -239,6 +238,8 @@ class StrategyContract:
             if name not in knobs and not knob.startswith("by") and (scope in scopes or alike):
                 meant = f": did you mean {alike!r}?" if alike else ": correct the name"
                 pytest.fail(f"{self._who}: anchors must name knobs, but there is no {name!r}{meant}")
+            if knob.startswith("by") and value not in {*installed_host().strategies, *self.siblings}:
+                pytest.fail(f"{self._who}: anchors must name strategies, but {name} is {value!r}: correct the name")
             # Another strategy's range may depend on the task: there, a number beyond it gives its end.
             asked = [own for own in knobs.get(name, ()) if scope == self.strategy.name or isinstance(own, Choice)]
             ranges = [own.legal or own if isinstance(own, Choice) else own for own in asked]

@@ -5,3 +5,5 @@ The kind is an entry point of the group ``tuner.input_kinds``, which a device lo
 
 #: Environment variable that names the folder of another encoder; the option ``--encoder`` sets it for one command.
 VARIABLE = "TUNER_TEXT_ENCODER"
+#: Package whose encoder is used where none is named.
+PACKAGE = "wordllama"

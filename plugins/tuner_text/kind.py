@@ -1,19 +1,19 @@
 """The kind ``text``: files in class folders or in a manifest, or rows of a table with a column of texts."""
 
 import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner.arrays import Array, Floats, Labels
-from tuner.errors import StoreError, TaskError
-from tuner.reading import kind_of, read_text, same_form
+from tuner.errors import StoreError, TaskError, TunerError
+from tuner.reading import kind_of, open_regular, read_text, same_form
 from tuner.targets.base import SEPARATOR
 from tuner.task.data.entry import Entry, EntrySource, empty_partition, no_such_data
 from tuner.task.data.listing import read_listing
@@ -29,7 +29,8 @@ SUFFIXES = frozenset({".txt", ".md"})
 TABLES = frozenset({".csv", ".tsv", ".jsonl"})
 #: Names of columns of texts, in lower case.
 TEXTS = ("text", "sentence", "message", "review", "comment", "body", "content", "question", "description", "title")
-MOST_BYTES, MOST_TABLE_BYTES = 10_000_000, 1_000_000_000
+MOST_BYTES = 10_000_000
+WAY_OUT = "save it as CSV, TSV or JSONL in UTF-8"
 ABOUT = "Texts are read by a frozen encoder, which knows words; this small network learns on what it gives."
 Listed = tuple[list[str], list[str], list[tuple[str, ...]]]
 
@@ -80,15 +81,20 @@ class Texts(InputKind):
         return Entry(str(place), classes, rows, partial(TextSamples, texts, names, encoded_by=encoder().name))
 
     def claims(self, file: Path) -> bool:
-        return file.suffix.lower() in TABLES and _column(_rows(file, most=1), TEXTS) is not None
+        return file.suffix.lower() in TABLES and _column(next(_rows(file), {}), TEXTS) is not None
 
     def read(self, path: Path, spec: InputSpec) -> Array:
         """Return the features of a file's text, by the encoder that the model was trained with."""
-        own, theirs = encoder(), "".join(spec.columns)
-        if theirs != own.name:
+        theirs = "".join(spec.columns)
+        try:
+            own = encoder()
+            here = f"but here is {own.name}" if own.name != theirs else ""
+        except TunerError as error:
+            here = f"but here is none ({error})"
+        if here:
             raise TaskError(
-                f"{path}: the model learned from texts that {theirs} read, but here is {own.name}: give the folder of "
-                f"that encoder by --encoder, or in {VARIABLE}"
+                f"{path}: the model learned from texts that {theirs} read, {here}: give the folder of that encoder by "
+                f"--encoder, or in {VARIABLE}"
             )
         return own(_words(path))
 
@@ -126,16 +132,19 @@ def _words(path: Path) -> str:
 def _of_table(source: EntrySource, file: Path, label: str) -> Listed:
     """Return the texts of a table's rows, their names and their labels; these by the column of this name, if any."""
     rows = _rows(file)
-    text, label = _column(rows, TEXTS) or "", label or _column(rows, LABELS) or ""
+    first = next(rows, {})
+    text, label = _column(first, TEXTS) or "", label or _column(first, LABELS) or ""
     for what, column, way_out in (("texts", text, "name it text"), ("labels", label, f"give {file.name}#COLUMN")):
-        if rows and column not in rows[0] and (what == "texts" or source.labelled):
-            raise TaskError(f"{file}: no column of {what}, only {', '.join(rows[0])}: {way_out}")
-    texts, cells = ([_cell(row.get(column)) for row in rows] for column in (text, label))
-    empty = next((at for at, one in enumerate(texts, 1) if not one.strip()), None)
-    if empty is not None:
-        raise TaskError(f"{file}: row {empty} has no text: write it, or remove the row")
-    names = [f"{file}:{row}" for row in range(1, len(rows) + 1)]
-    table = Table((), np.empty((0, 0), np.float32), list(map(same_form, cells)), [], is_timed=False, first=1)
+        if first and column not in first and (what == "texts" or source.labelled):
+            raise TaskError(f"{file}: no column of {what}, only {', '.join(first)}: {way_out}")
+    texts, cells = list[str](), list[str]()
+    for number, row in enumerate(chain([first] if first else (), rows), 1):
+        texts.append(_cell(row.get(text)))
+        cells.append(same_form(_cell(row.get(label))))
+        if not texts[-1].strip():
+            raise TaskError(f"{file}: row {number} has no text: write it, or remove the row")
+    names = [f"{file}:{row}" for row in range(1, len(texts) + 1)]
+    table = Table((), np.empty((0, 0), np.float32), cells, [], is_timed=False, first=1)
     return texts, names, table.labels_of(file, source.targets) if source.labelled else []
 
 
@@ -144,28 +153,33 @@ def _cell(value: Any) -> str:
     return SEPARATOR.join(map(_cell, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def _column(rows: Sequence[Mapping[str, Any]], usual: Sequence[str]) -> str | None:
+def _column(row: Mapping[str, Any], usual: Sequence[str]) -> str | None:
     """Return the name of a column that is a usual one."""
-    names = {name.strip().lower(): name for name in (rows[0] if rows else ())}
+    names = {name.strip().lower(): name for name in row}
     return next((names[name] for name in usual if name in names), None)
 
 
-def _rows(file: Path, most: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a table by the names of its columns; only the first ones where `most` is given."""
-    text = read_text(file, TaskError, "save it as CSV, TSV or JSONL in UTF-8", MOST_TABLE_BYTES)
+def _rows(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table by the names of its columns, as they are read."""
     try:
-        if file.suffix.lower() == ".jsonl":
-            return [dict(json.loads(line)) for line in islice(filter(str.strip, io.StringIO(text)), most)]
-        delimiter = max(",;\t", key=text.partition("\n")[0].count)
-        csv.field_size_limit(max(MOST_BYTES, csv.field_size_limit()))
-        rows = csv.DictReader(io.StringIO(text, newline=""), restval="", delimiter=delimiter, strict=True)
-        found = [*islice(rows, most)]
+        with TextIOWrapper(open_regular(file), encoding="utf-8-sig", newline="") as lines:
+            if file.suffix.lower() == ".jsonl":
+                yield from (dict(json.loads(line)) for line in lines if line.strip())
+                return
+            delimiter = max(",;\t", key=lines.readline().count)
+            lines.seek(0)
+            csv.field_size_limit(max(MOST_BYTES, csv.field_size_limit()))
+            found = csv.DictReader(lines, restval="", delimiter=delimiter, strict=True)
+            for number, row in enumerate(found, 1):
+                more = row.pop(None, ())  # the cells without a name
+                yield row
+                if any(more):  # of the first row, this is asked when the second is
+                    way_out = f"put texts with {delimiter!r} in quotes"
+                    raise TaskError(f"{file}: row {number} has more cells than the header: {way_out}")
+    except OSError as error:
+        raise TaskError(f"{file}: cannot be read ({error.strerror or error}): {WAY_OUT}") from error
     except (csv.Error, TypeError, ValueError, RecursionError) as error:
-        raise TaskError(f"{file}: no table of texts ({error}): save it as CSV, TSV or JSONL in UTF-8") from error
-    long = next((number for number, row in enumerate(found, 1) if any(row.pop(None, ()))), None)
-    if long is not None and most is None:
-        raise TaskError(f"{file}: row {long} has more cells than the header: put texts with {delimiter!r} in quotes")
-    return found
+        raise TaskError(f"{file}: no table of texts ({error}): {WAY_OUT}") from error
 
 
 TEXT = Texts()

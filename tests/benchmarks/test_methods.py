@@ -85,6 +85,23 @@ def test_a_strangers_file_is_a_row(tmp_path: Path) -> None:
         hosted([method])
 
 
+def test_a_strangers_package_is_a_row_at_its_first_anchor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (COOKBOOK / "mixup.py").read_text(encoding="utf-8")
+    anchors = '    def anchors(self, model):\n        return [{"mixup.strength": 0.3, "recipe.epochs": 4}]\n\n'
+    for name, text in (
+        ("still", source),
+        ("tuner_mine", source.replace("    def sample(", f"{anchors}    def sample(")),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text, encoding="utf-8")
+    assert added(tmp_path / "still").knobs == {}
+    assert "still: it has no anchors: start values, at which it takes part, may do" in capsys.readouterr().err
+    method = added(tmp_path / "tuner_mine")
+    assert (method.name, method.knobs) == ("tuner_mine", {"mixup.strength": 0.3})
+    (change,) = planned(method, hosted([method])).data.batches
+    assert change.kind == "mixup"
+
+
 def test_the_page_says_what_is_measured_and_what_is_not() -> None:
     cells: Cells = {
         name: {

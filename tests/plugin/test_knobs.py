@@ -38,6 +38,8 @@ def test_a_value_that_is_no_option_is_refused() -> None:
 def test_a_strategy_that_offers_nothing_legal_is_an_error() -> None:
     with pytest.raises(KnobError, match=r"s\.n must have low ≤ high, but its range is \[1, 0\]"):
         drawn(1).integer("n", 1, 0)
+    with pytest.raises(KnobError, match=r"s\.n in \[1, 5\] must start inside its range, but start is 9"):
+        drawn(1).integer("n", 1, 5, start=9, usual=(1, 2))
     with pytest.raises(KnobError, match=r"s\.x is logarithmic and must have low > 0, but low is 0"):
         drawn(1).number("x", 0, 1, log=True)
     with pytest.raises(KnobError, match=r"s\.c must have at least one option"):

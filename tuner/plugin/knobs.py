@@ -104,7 +104,7 @@ class Draw:
         Raises:
             KnobError: Nothing that the search space asks for is legal here.
         """
-        return int(self._draw(_usual(Numeric(self._full(name), low, high, whole=True, log=log, start=start), usual)))
+        return int(self._draw(Numeric(self._full(name), low, high, whole=True, log=log, start=start), usual))
 
     def number(
         self,
@@ -117,7 +117,7 @@ class Draw:
         usual: Sequence[float] = (),
     ) -> float:
         """Draw a number in ``[low, high]``; arguments as for `integer`."""
-        return float(self._draw(_usual(Numeric(self._full(name), low, high, whole=False, log=log, start=start), usual)))
+        return float(self._draw(Numeric(self._full(name), low, high, whole=False, log=log, start=start), usual))
 
     def choice(self, name: str, options: Sequence[T], *, start: T | None = None, why: str = "") -> T:
         """Draw one of `options`; `start` is tried first. `why` tells who asks for another one why there is none."""
@@ -131,7 +131,7 @@ class Draw:
     def _full(self, name: str) -> str:
         return f"{self._scope}.{name}"
 
-    def _draw(self, legal: Knob) -> Scalar:
+    def _draw(self, legal: Knob, usual: Sequence[float] = ()) -> Scalar:
         if self._drawn is None:
             raise RangeError(f"{legal.name} is drawn after `sample` returned: draw it there, and keep it in the knobs")
         if legal.name in self._drawn:
@@ -140,7 +140,7 @@ class Draw:
         _check(legal)
         if legal.start is not None and not is_legal(legal, legal.start):
             raise RangeError(f"{legal} must start inside its range, but start is {legal.start!r}")
-        knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else legal
+        knob = narrow(legal, self._wanted[legal.name]) if legal.name in self._wanted else _usual(legal, usual)
         value = self._source(knob)
         allowed = (
             knob.low <= float(value) <= knob.high
@@ -152,10 +152,10 @@ class Draw:
         return value
 
 
-def _usual(legal: Numeric, values: Sequence[float]) -> Knob:
+def _usual(legal: Knob, values: Sequence[float]) -> Knob:
     """Return a knob of a few values of a range, all of which a search space may ask for; the range where none are."""
     start = legal.start if legal.start in values else None
-    return Choice(legal.name, tuple(values), start, legal) if values else legal
+    return Choice(legal.name, tuple(values), start, legal) if values and isinstance(legal, Numeric) else legal
 
 
 def narrow(legal: Knob, wanted: Wanted) -> Knob:

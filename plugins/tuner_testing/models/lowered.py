@@ -83,6 +83,7 @@ class LoweredTail:
         torch.manual_seed(seed)
         probe = probe_of(self._inputs, torch_loss(self._task.targets), seed)
         self.edits: EditedTail = edited(self._model, self.plan, extensions, probe, seed)
+        self.restored = True
 
     @property
     def tail(self) -> nn.Module:
@@ -95,6 +96,12 @@ class LoweredTail:
         with torch.no_grad():
             outputs: torch.Tensor = module(self.example)
         return outputs
+
+    def alone(self) -> float:
+        """Return how far the logits of a sample alone are from those that it has in a batch."""
+        batch = self.logits()
+        with torch.no_grad():
+            return _difference(batch[:1], self.tail(self.example[:1]))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return a copy of the tail's state."""
@@ -113,7 +120,10 @@ class LoweredTail:
         return sorted(tuple(value.shape) for value in self.tail.parameters() if value.requires_grad)
 
     def train(self, pause: int = 0, saved: "Saved | None" = None) -> "Saved":
-        """Train the recipe's epochs, or up to a pause, or from one; return where it stopped."""
+        """Train the recipe's epochs, or up to a pause, or from one; return where it stopped.
+
+        `restored` then says whether what evolves had the state of the pause again.
+        """
         torch.manual_seed(self._seed)
         if saved is not None:
             self.tail.load_state_dict(saved.tail)
@@ -123,6 +133,7 @@ class LoweredTail:
         if saved is not None:
             loop.restore(copy.deepcopy(saved.loop))
             torch.set_rng_state(saved.noise)
+            self.restored = _same(*((state or {}).get("evolving") for state in (saved.loop, loop.state())))
         for number in range(saved.epochs if saved else 0, pause or EPOCHS):
             loop.epoch(number)
             steps.evolve(number + 1, None)
@@ -281,6 +292,17 @@ def _different(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Ten
         for name in dict.fromkeys((*before, *after))
         if name not in before or name not in after or not torch.equal(before[name], after[name])
     ]
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether two states are equal: tensors, numbers, texts, lists and dictionaries of them."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other or (one != one and other != other)  # noqa: PLR0124 - not a number
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor | Floats) -> float:

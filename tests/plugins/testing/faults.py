@@ -163,6 +163,10 @@ FAULTS = {
         {MEMBER: ANCHORS.format('{"seeded.used": True, "recipe.optimiser": "none"}') + MEMBER},
         kit={ANCHORED: r"values that knobs have, got 'none', but recipe\.optimiser in \{"},
     ),
+    "an anchor of an unknown strategy": Fault(
+        {MEMBER: ANCHORS.format('{"seeded.used": True, "split.by": "freze"}') + MEMBER},
+        kit={ANCHORED: r"anchors must name strategies, but split\.by is 'freze'"},
+    ),
     "composes with tensors": Fault(
         {"full=full": "full=full * bool(__import__('onnxruntime'))"},
         kit={
@@ -255,6 +259,28 @@ FAULTS = {
             ),
         },
         kit={"an interrupted training continues bit for bit": "must end as if it had not stopped, but .* differs"},
+    ),
+    "looks at the batch": Fault(
+        {TRAITS: OWN, RETURN: around(f"{SAME} - self.inner(value).mean(0)")},
+        kit={MADE: "logits must not depend on the others of a batch, but alone they differ by"},
+    ),
+    "restores nothing": Fault(
+        {
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, traceable=False)",
+            RETURN: """
+    import torch
+    from tuner.plugin import Evolving
+    class Counting(Evolving, torch.nn.Sequential):
+        epochs = 0
+        def after_epoch(self, epoch, room=None):
+            self.epochs = epoch
+            return {}
+        def state(self):
+            return {"epochs": self.epochs}
+    return Counting(tail.module)
+""",
+        },
+        kit={"an interrupted training continues bit for bit": "`restore` must bring back what `state` returned"},
     ),
     "breaks when nested": Fault(
         {RETURN: '    tail.module.get_submodule("5").weight.requires_grad_(False)\n' + RETURN},

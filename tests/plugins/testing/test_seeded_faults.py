@@ -106,6 +106,14 @@ def test_a_contract_of_its_own_tries_given_edits_and_may_start_elsewhere(module:
 
 
 @pytest.mark.slow
+def test_a_setting_may_be_read_while_it_trains(module: Callable[..., ModuleType]) -> None:
+    late = around(f"self.calls < 2 or settings['full']\n            {SAME}")
+    lowered = '    for block in tail.blocks[: -settings["full"]]:\n'
+    plugin = module({TRAITS: OWN, RETURN: late, lowered: "    for block in tail.blocks[:-1]:\n"})
+    assert next(rule for rule in rules_of(plugin) if rule.text == "every setting is read").broken() == ""
+
+
+@pytest.mark.slow
 def test_a_tail_with_layers_of_its_own_may_be_larger(
     module: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
