@@ -5,13 +5,12 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TypeVar
 
-from tuner.distribution import NAME, PLUGINS, SWITCH
+from tuner.distribution import NAME, PLUGINS, SWITCH, entry_points
 from tuner.errors import PluginError, nearest
 from tuner.files import import_file
 from tuner.plugin.hookspecs import hookimpl
@@ -63,7 +62,7 @@ class Plugin:
 
 def installed_plugins() -> tuple[list[Found], list[Found]]:
     """Return the plugins of installed packages: the first-party ones, which load first, and all others."""
-    points = sorted(entry_points(group=PLUGINS), key=lambda point: point.name)
+    points = sorted(entry_points(PLUGINS), key=lambda point: point.name)
     off = _switched_off([point.name for point in points])
     # each look at a name or a version reads all that its package says of itself
     origins = {dist: f"{dist.name} {dist.version}" if dist else "unknown" for dist in {one.dist for one in points}}
