@@ -2,10 +2,13 @@
 
 The weights of the built-in task's network lie in a fixture. Those that tests pretrain for fewer epochs are made once,
 and shared by all processes that test. Where another PyTorch begins with other weights, none of the fixture is found.
+Other folders that several files of tests need are shared too.
 """
 
+import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 WEIGHTS = Path(__file__).parent / "fixtures" / "pretrained"
@@ -34,6 +37,19 @@ def with_rates(cache: Path) -> Path:
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     (cache / "rates").symlink_to(_shared("rates"))
     return cache
+
+
+def shared(name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that the first test makes which asks for it, of all processes; nobody changes it."""
+    folder = _shared("folders") / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            part.mkdir()
+            make(part)
+            part.rename(folder)
+    return folder
 
 
 def _made() -> Path:

@@ -179,7 +179,7 @@ class Ran:
 
 
 #: Recipes that are run in one study: a start of a study takes longer than two trials.
-TOGETHER = ((5, 7, 8), (9, 10))
+TOGETHER = ((5, 6, 7, 8), (9, 10))
 Studies = dict[tuple[int, ...], tuple[tuner.Run, Path]]
 
 

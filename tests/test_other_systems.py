@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from tests.pretrained import shared
 from tests.runtime.bundles import trainable_bundle
 from tools.portable import EXITS, NETWORK, TAIL, TOLERANCE, difference, made, main
 from tuner.bundle.format import CONFORMANCE
@@ -29,9 +30,13 @@ def ran(system: str, folder: Path, *arguments: object) -> subprocess.CompletedPr
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=300, cwd=folder)
 
 
-def made_here(folder: Path) -> Path:
-    """Write bundles with what this system answers; return their folder."""
-    place, network = folder / "made", folder / NETWORK
+def made_here() -> Path:
+    """Return the folder of bundles with what this system answers."""
+    return shared("portable", write_here) / "made"
+
+
+def write_here(folder: Path) -> None:
+    network = folder / NETWORK
     network.mkdir()
     with np.load(OLD / "inputs" / "digits-to-learn.npz") as file:
         bundles = {
@@ -39,13 +44,12 @@ def made_here(folder: Path) -> Path:
             EXITS: OLD / "exits" / "bundle",
             NETWORK: trainable_bundle(digits(), network, 0),
         }
-        made(place, bundles, file["x"][::2], list(file["y"][::2]))
-    return place
+        made(folder / "made", bundles, file["x"][::2], list(file["y"][::2]))
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_here(tmp_path_factory.mktemp("portable"))
+def place() -> Path:
+    return made_here()
 
 
 @pytest.mark.slow

@@ -44,7 +44,9 @@ CODES = frozenset({DONE, MISTAKE, USAGE, LIMIT, NO_TRIAL_FITS})
 KINDS = ("traceback", "time", "memory", "control character", "exit code")
 
 
-def fuzz(seconds: float, seed: int, out: Path, wanted: Sequence[str] = ()) -> tuple[list[Row], Mapping[str, int]]:
+def fuzz(
+    seconds: float, seed: int, out: Path, wanted: Sequence[str] = (), files: int = 10**9
+) -> tuple[list[Row], Mapping[str, int]]:
     """Read changed files until the time is over.
 
     Args:
@@ -52,6 +54,7 @@ def fuzz(seconds: float, seed: int, out: Path, wanted: Sequence[str] = ()) -> tu
         seed: Decides the changes.
         out: Folder that findings are kept in; the first of each kind.
         wanted: Kinds of files; all where none are given.
+        files: How many files are read at most.
 
     Returns:
         The findings, as rows of a table, and how many files of each kind were read.
@@ -60,7 +63,7 @@ def fuzz(seconds: float, seed: int, out: Path, wanted: Sequence[str] = ()) -> tu
     findings, counts = dict[str, Row](), Counter[str]()
     with tempfile.TemporaryDirectory() as scratch:
         every = [room for room in rooms(Path(scratch)) if not wanted or room.name in wanted]
-        for number in range(10**9):
+        for number in range(files):
             if time.monotonic() > end:
                 break
             room = every[number % len(every)]

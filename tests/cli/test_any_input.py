@@ -160,11 +160,9 @@ def test_any_name_is_read_in_any_locale_and_the_task_stays_the_same(named: Path)
 
 def test_a_line_is_printed_in_a_locale_of_ascii(named: Path) -> None:
     os.truncate(named.parent / "tür" / "grün" / "0.png", 30)
-    for locale in LOCALES:
-        case = Case("locale", ("describe", str(named)), tuple(locale.items()))
-        answer = answer_to(case)
-        assert answer.kind == "one line", answer
-        assert "1 file cannot be used" in answer.line
+    answer = answer_to(Case("locale", ("describe", str(named)), tuple(LOCALES[0].items())))
+    assert answer.kind == "one line", answer
+    assert "1 file cannot be used" in answer.line
 
 
 def test_a_few_of_the_benchmarks_inputs_are_answered_in_one_line(

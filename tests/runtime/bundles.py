@@ -1,17 +1,19 @@
 """Bundles of the digits that can be trained again, their tail or their exits, made by a fixed plan."""
 
+import shutil
 from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from tests.pretrained import shared
 from tests.sessions import opened
 from tuner.backends.base import Backend, Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.bundle.format import PLAN, new_folder, seal, write_input
 from tuner.bundle.info import FORMAT
 from tuner.plan.heads import Exit, HeadsPlan
-from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan, TailEdit
+from tuner.plan.parts import CachePlan, DataPlan, EditTraits, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, normal_form
@@ -31,6 +33,16 @@ def trainable_bundle(
     """Train the tail from a block on, and export it with what `Trainer` needs."""
     cache = CachePlan("cache", 8) if split else CachePlan()
     return _made(task, folder, split, cache, HeadsPlan(), shape, **recipe)
+
+
+def solved_bundle(folder: Path) -> Path:
+    """Return a copy of a bundle of the digits whose head is solved for."""
+
+    def make(made: Path) -> None:
+        edit = TailEdit.of("closed-form", EditTraits(solves=True))
+        trainable_bundle(digits(), made, 3, shape=(edit,))
+
+    return Path(shutil.copytree(shared("solved", make) / "bundle", folder / "bundle"))
 
 
 def known_digits() -> Task:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial
 
-from tests.search.conftest import DIRECTIONS, Begin, Moods
+from tests.search.conftest import DIRECTIONS, Begin, Heard, Moods
+from tuner.awake import CLOCK
 from tuner.errors import BudgetError, KnobError, TunerError
 from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
+from tuner.results.records.trial import TrialRecord
 from tuner.search import stopping
 from tuner.search.fill.filling import Filler
 from tuner.search.propose.candidates import Candidates
@@ -182,12 +184,17 @@ def test_a_training_that_diverged_is_tried_again_at_a_third_of_its_rate(begin: B
 
 @pytest.mark.parametrize("keep_going", [False, True])
 def test_a_study_with_a_time_limit_ends_where_nothing_is_left_to_gain_unless_it_is_to_keep_going(
-    begin: Begin, moods: Moods, keep_going: bool
+    begin: Begin, moods: Moods, heard: Heard, keep_going: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def late(_record: TrialRecord) -> None:
+        if len(study.records) == 4:  # the time is up
+            monkeypatch.setattr(CLOCK, "stopped", CLOCK.stopped - 3600.0)
+
+    monkeypatch.setattr(heard, "trial", late)
     moods("well", "right")
-    study = begin(Budget(time_seconds=3.0 if keep_going else 60.0, keep_going=keep_going), deterministic=False)
+    study = begin(Budget(time_seconds=3600.0, keep_going=keep_going), deterministic=False)
     study.run()
-    assert (len(study.records) == 2) is not keep_going, "it ends with the first trial that has all samples right"
+    assert len(study.records) == (4 if keep_going else 2), "it ends with the first trial that has all samples right"
     own = "nothing is left to gain that the validation samples could show (--keep-going "
     assert study.ended.startswith(own) is not keep_going
     assert study.ended.startswith("the time is up") is keep_going

@@ -149,8 +149,8 @@ def test_a_heartbeat_survives_an_error(join: Join, monkeypatch: pytest.MonkeyPat
 
 
 def test_workers_that_claim_the_last_trial_at_the_same_moment_do_not_exceed_the_number(join: Join) -> None:
-    workers = [join(f"worker-{number}", Budget(trials=20)) for number in range(4)]
-    while len(workers[0].study.records) < 19:
+    workers = [join(f"worker-{number}", Budget(trials=8)) for number in range(4)]
+    while len(workers[0].study.records) < 7:
         workers[0].step()
     for worker in workers:
         worker.hear()

@@ -181,9 +181,10 @@ def test_global_photos_come_with_their_classes_file(photos: Path, weights: str, 
     prepared = init(photos, weights=weights, global_=Path("known"))
     assert (prepared.global_classes, prepared.classes_file) == (1, None)
     (tmp_path / "known" / "classes.tsv").write_text("wnid\tindex\tname\nn01\t7\tgoldfish\n")
-    for given in ("known", "known/train"):
-        prepared = init(photos, weights=weights, global_=Path(given), force=True)
+    for given, looks in (("known", True), ("known/train", False)):
+        prepared = init(photos, weights=weights, global_=Path(given), force=True, dry_run=looks)
         assert prepared.classes_file == Path("known/classes.tsv")
+    assert prepared.cautions[-1].startswith("warning: the untouched model could not be scored on the global data: ")
     task = open_task("task.toml")
     assert (task.labels, task.head_rows) == (("goldfish", "cap", "hat"), (7,))
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.runtime.bundles import trainable_bundle
+from tests.runtime.bundles import solved_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, WEIGHTS, Bundle
 from tuner.bundle.info import TrainKind
 from tuner.cli.app import call
-from tuner.plan.parts import EditTraits, TailEdit
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.union import UnionHead
 from tuner.runtime import DeviceTrainer, Personaliser, SolvingTrainer, Trainer
@@ -31,11 +30,10 @@ NEW = "nine"
 
 
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def solved(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Export a bundle of ten digits whose head is solved for."""
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
-    edit = TailEdit.of("closed-form", EditTraits(solves=True))
-    return trainable_bundle(digits(), tmp_path_factory.mktemp("labels"), 3, shape=(edit,))
+    return solved_bundle(tmp_path_factory.mktemp("labels"))
 
 
 @pytest.fixture(params=[TrainKind.CLOSED_FORM, pytest.param(TrainKind.TAIL)])

@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 from safetensors.numpy import load_file, save_file
 
-from tests.runtime.bundles import trainable_bundle
+from tests.runtime.bundles import solved_bundle, trainable_bundle
 from tuner.arrays import Array
 from tuner.bundle.format import FILE, UNKNOWN, WEIGHTS, Bundle, seal
 from tuner.bundle.rounds import WATCHING, device_folder, rounds_in_use
@@ -47,7 +47,7 @@ EDIT = TailEdit.of("closed-form", EditTraits(solves=True))
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
-    return trainable_bundle(digits(), tmp_path_factory.mktemp("solved"), 3, shape=(EDIT,))
+    return solved_bundle(tmp_path_factory.mktemp("solved"))
 
 
 def photos(count: int) -> tuple[list[Array], list[str]]:
