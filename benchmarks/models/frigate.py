@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
-from tuner_frigate.layout import CACHE, DATASET, stretched
+from tuner_frigate.layout import CACHE, DATASET, square
 
 DATA = Path(os.environ.get("TUNER_DATA", "../shared/data"))
 WEIGHTS = DATA / "models" / "mobilenet_v2_imagenet.pth"
@@ -51,7 +51,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def divide(name: str, division: int, folder: Path) -> None:
-    """Lay a task's photos out as Frigate keeps them: of each class as many as its data's ``train`` has; test the rest."""
+    """Lay a task's photos out as Frigate keeps them, of each class as many as ``train`` of its data has; test the rest."""
     place, classes = TASKS[name]
     for row, own in enumerate(classes):
         parts = [sorted((DATA / place / part / own).iterdir()) for part in ("train", "test")]
@@ -64,14 +64,11 @@ def divide(name: str, division: int, folder: Path) -> None:
     (folder / CACHE).mkdir()
 
 
-def squares(photos: Path, folder: Path) -> tuple[list[str], Pixels, npt.NDArray[np.int64]]:
-    """Return names of photos; they as Frigate feeds them, uint8 [n, height, width, 3]; and the rows of their classes."""
-    from PIL import Image
-
+def squares(photos: Path) -> tuple[list[str], Pixels, npt.NDArray[np.int64]]:
+    """Return names of photos, they as Frigate feeds them, uint8 [n, height, width, 3], and the rows of their classes."""
     classes = sorted(path.name for path in photos.iterdir())
-    list(stretched({name: sorted((photos / name).iterdir()) for name in classes}, folder))
-    found = [(row, path) for row, name in enumerate(classes) for path in sorted((folder / name).iterdir())]
-    pixels = np.stack([np.array(Image.open(path)) for _, path in found])
+    found = [(row, path) for row, name in enumerate(classes) for path in sorted((photos / name).iterdir())]
+    pixels = np.stack([np.asarray(square(path)) for _, path in found])
     return [path.name for _, path in found], pixels, np.array([row for row, _ in found])
 
 
@@ -104,7 +101,7 @@ def theirs(folders: Sequence[Path], name: str, epochs: int, *, stored: bool) -> 
 
     accuracies, seconds, spent = list[float](), list[float](), list[float]()
     for folder in folders:
-        names, photos, labels = squares(folder / "clips" / name / DATASET, folder / "squares")
+        names, photos, labels = squares(folder / "clips" / name / DATASET)
         order = np.random.default_rng(0).permutation(len(photos))[: round((1 - HELD) * len(photos))]
         torch.manual_seed(0)
         head = nn.Sequential(
@@ -122,7 +119,7 @@ def theirs(folders: Sequence[Path], name: str, epochs: int, *, stored: bool) -> 
             spent.append(time.process_time() - begun[1])
         if not stored:  # a user's training ends here
             continue
-        names, photos, labels = squares(folder / "test", folder / "test-squares")
+        names, photos, labels = squares(folder / "test")
         head.eval()
         with torch.no_grad():
             answers = head(features(names, photos, np.arange(len(photos)))).argmax(1)
@@ -134,7 +131,7 @@ def tested(folder: Path, name: str) -> float:
     """Return the accuracy of the file that was written for Frigate."""
     from tuner_tflite.interpreter import Interpreter
 
-    _, test, truth = squares(folder / "test", folder / "test-squares")
+    _, test, truth = squares(folder / "test")
     labels = (folder / CACHE / name / "labelmap.txt").read_text(encoding="utf-8").split()
     rows = [sorted(labels).index(label) for label in labels]
     answers = Interpreter((folder / CACHE / name / "model.tflite").read_bytes()).answers(test.astype(np.float32))

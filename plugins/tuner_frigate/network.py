@@ -157,7 +157,7 @@ def _fetched() -> Path:
     from urllib.request import urlopen
 
     try:
-        with urlopen(ADDRESS, timeout=SILENT) as answer:  # noqa: S310 - the address is a constant
+        with urlopen(ADDRESS, timeout=SILENT) as answer:
             content: bytes = answer.read()
     except OSError as error:
         raise TaskError(f"{ADDRESS} cannot be fetched ({first_line(error)}): give its file by --weights") from None

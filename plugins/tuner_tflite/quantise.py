@@ -41,6 +41,8 @@ LOWEST, HIGHEST, MOST_WEIGHT, MOST_BIAS = -128, 127, 127, 2**30
 LEAST_SCALE = 1e-9
 #: Percentage of a tensor's values that are at most its range's upper end; likewise at the lower end: of `--int8` too.
 PERCENTILE = 99.99
+#: Values that are looked at at once.
+PART = 1 << 17
 #: What is written below all values, where the largest one is looked for.
 NOTHING = float(np.finfo(np.float32).min)
 Ranges = Mapping[int, tuple[float, float]]
@@ -91,11 +93,12 @@ class _Largest:
         """See values, float32 of any shape, of which the largest is known."""
         if largest <= self._least:
             return
-        flat = values.ravel()
-        larger = flat[flat > self._least]
-        both, size = np.concatenate([self._kept, larger]), self._kept.size
-        self._kept = np.partition(both, both.size - size)[-size:]
-        self._least = self._kept.min()
+        flat, size = values.ravel(), self._kept.size
+        for at in range(0, flat.size, PART):
+            part = flat[at : at + PART]
+            both = np.concatenate([self._kept, part[part > self._least]])
+            self._kept = np.partition(both, both.size - size)[-size:].copy()  # not a view, which holds all
+            self._least = float(self._kept.min())
 
 
 def quantised(model: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool = False) -> TfliteModel:

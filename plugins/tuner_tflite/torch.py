@@ -1,11 +1,10 @@
 """Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
