@@ -51,7 +51,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def divide(name: str, division: int, folder: Path) -> None:
-    """Lay a task's photos out as Frigate keeps them, of each class as many as ``train`` of its data has; test the rest."""
+    """Lay out photos as Frigate keeps them, of each class as many as ``train`` of the data has; the rest is the test."""
     place, classes = TASKS[name]
     for row, own in enumerate(classes):
         parts = [sorted((DATA / place / part / own).iterdir()) for part in ("train", "test")]
@@ -65,7 +65,7 @@ def divide(name: str, division: int, folder: Path) -> None:
 
 
 def squares(photos: Path) -> tuple[list[str], Pixels, npt.NDArray[np.int64]]:
-    """Return names of photos, they as Frigate feeds them, uint8 [n, height, width, 3], and the rows of their classes."""
+    """Return names of photos, the photos as Frigate feeds them, uint8 [n, height, width, 3], and rows of classes."""
     classes = sorted(path.name for path in photos.iterdir())
     found = [(row, path) for row, name in enumerate(classes) for path in sorted((photos / name).iterdir())]
     pixels = np.stack([np.asarray(square(path)) for _, path in found])
@@ -187,8 +187,8 @@ class Arms:
     def _command(self, folder: Path) -> list[str]:
         """Return a user's command."""
         command = [sys.executable, "-m", "tuner", "frigate", "train", str(folder / "clips" / self.name)]
-        command += ["--model-cache", str(folder / CACHE), "--work", str(folder / "work")]
-        return [*command, "--weights", str(WEIGHTS.resolve()), *self._options]
+        command += ["--model-cache", str(folder / CACHE), "--weights", str(WEIGHTS.resolve()), *self._options]
+        return [*command, "--work", str(folder / "work")] if self._options else command
 
     def _arm(self, folders: Sequence[Path], epochs: int, *, stored: bool) -> tuple[dict[str, float], Any]:
         """Run the recipe in a process; return what it took, and its results."""
