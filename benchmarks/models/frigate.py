@@ -51,7 +51,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def divide(name: str, division: int, folder: Path) -> None:
-    """Lay out photos as Frigate keeps them, of each class as many as ``train`` of the data has; the rest is the test."""
+    """Lay out photos as Frigate keeps them, of each class as many as ``train`` of the data has; the rest is tested."""
     place, classes = TASKS[name]
     for row, own in enumerate(classes):
         parts = [sorted((DATA / place / part / own).iterdir()) for part in ("train", "test")]

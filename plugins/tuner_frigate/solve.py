@@ -4,14 +4,14 @@ Nothing is held out: each photo is answered by the layer that all others give, e
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tuner.arrays import Array, Doubles, Labels
+from tuner.arrays import Array, Floats, Labels
 from tuner.distribution import offered
 from tuner.errors import TaskError, TrainingError, UsageError
 from tuner.metrics import percent
@@ -19,7 +19,7 @@ from tuner.process_memory import return_freed
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of
-from tuner.ridge.union import Domain, UnionSettings, union_head
+from tuner.ridge.union import Domain, UnionHead, UnionSettings, union_head
 from tuner.search.listener import Listener
 from tuner.units import format_bytes
 from tuner_frigate.layout import LABELS, MODEL, SIDE, FrigateModel, install, square
@@ -27,8 +27,51 @@ from tuner_frigate.network import MEAN, STD, mobilenet_v2, weights_of
 
 #: Photos that the ranges of int8 are taken from, at equal distances; the written file is compared on them too.
 CALIBRATED = 32
+#: Share of wrong photos from which weights alone in int8 are tried too, which takes a photo twice the time; and by how
+#: much more must be right then.
+MOST_WRONG, MOST_LOSS = 0.05, 0.01
 #: How much a probability of the file may differ from that of the layer that was solved for: one is a 255th.
 MOST_DIFFERENCE = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A last layer that is solved for.
+
+    Attributes:
+        features: What it reads of each photo, float32 [n, features].
+        rows: Class of each photo, int64 [n].
+        classes: Number of classes.
+    """
+
+    features: Floats
+    rows: Labels
+    classes: int
+
+    @cached_property
+    def settings(self) -> UnionSettings:
+        """What is solved: of several kinds and penalties, the best on photos that are left out."""
+        return chosen(self._local, self._known, UnionSettings())
+
+    @cached_property
+    def solved(self) -> UnionHead:
+        """The layer, and what it answers to photos that are left out."""
+        nothing = LinearHead(np.zeros((self.classes, self.features.shape[1])), np.zeros(self.classes))
+        return union_head(nothing, self._local, self._known, self.settings)
+
+    @property
+    def right(self) -> float:
+        """Share of the photos that are right, each by the layer that the others give."""
+        return float(np.mean(self.solved.left_out.argmax(axis=1) == self.rows))
+
+    @cached_property
+    def _local(self) -> Domain:
+        step = step_of(self.features)
+        return Domain(coded(self.features, step).astype(np.int16), self.rows, self.classes, step)
+
+    @property
+    def _known(self) -> Domain:
+        return Domain.empty(self.features.shape[1], self.classes, self._local.step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,10 +81,8 @@ class Solved:
     Attributes:
         labels: Names of its classes.
         files: The photos that were read.
-        rows: Class of each, int64 [n].
-        features: What the last layer reads of each, float64 [n, features].
-        left_out: Logits of each by the layer that the others give, float64 [n, classes].
-        text: What is solved.
+        layer: The layer, by the network of the file.
+        other: By the network in int8 throughout, where weights alone are in int8; else None.
         size: Bytes of the file.
         seconds: Least time of a photo, on one thread.
         unread: Photos that cannot be read.
@@ -51,10 +92,8 @@ class Solved:
 
     labels: tuple[str, ...]
     files: tuple[Path, ...]
-    rows: Labels
-    features: Doubles
-    left_out: Doubles
-    text: str
+    layer: Layer
+    other: Layer | None
     size: int
     seconds: float
     unread: tuple[Path, ...]
@@ -63,14 +102,16 @@ class Solved:
 
     def lines(self) -> Iterator[str]:
         """Return how good it is, which photos hurt, and whether there are enough."""
-        right = float(np.mean(self.left_out.argmax(axis=1) == self.rows))
+        layer, count = self.layer, len(self.files)
         yield (
-            f"{percent(right, len(self.rows))} of {len(self.rows):,} photos are right, each by what the others teach "
-            f"({self.text})"
+            f"{percent(layer.right, count)} of {count:,} photos are right, each by what the others teach "
+            f"({layer.settings.text})"
         )
         yield f"{MODEL}: {format_bytes(self.size)} in int8, {1e3 * self.seconds:.3g} ms a photo on one thread"
+        if self.other is not None:
+            yield f"  weights are in int8 and all computes in float32: int8 throughout has {percent(self.other.right)}"
         if (findings := offered("tuner.findings").get("check")) is not None:
-            yield from findings.load()(self.features, self.rows, [str(path) for path in self.files], self.labels)
+            yield from findings.load()(layer.features, layer.rows, [str(path) for path in self.files], self.labels)
 
 
 def solve(model: FrigateModel, weights: str, listener: Listener) -> Solved:
@@ -89,69 +130,63 @@ def solve(model: FrigateModel, weights: str, listener: Listener) -> Solved:
     if writer is None:
         raise UsageError("no plugin that is on writes TFLite files: switch on tflite")
     found = model.photos()
-    photos = _Photos(found)
+    photos = [(row, path) for row, paths in enumerate(found.values()) for path in paths]
     network = mobilenet_v2(weights_of(weights), SIDE, len(found))
     listener.phase("quantising the network")
-    some = {at: pixels for at in photos.some() if (pixels := photos.read(at)) is not None}
-    quantised = writer.load()(network.nodes, network.constants, network.shapes, MEAN, STD, [*some.values()])
-    del network  # in int8 it takes a quarter
+    places = {round(at) for at in np.linspace(0, len(photos) - 1, min(CALIBRATED, len(photos)))}
+    some = {at: _pixels(photos[at][1]) for at in sorted(places)}
+    seen = [pixels for pixels in some.values() if pixels is not None]
     listener.phase("running the network")
-    features, rows, files = list[Array](), list[int](), list[Path]()
-    for at, (row, path) in enumerate(photos.all):
-        pixels = some.get(at) if at in some else photos.read(at)
+    tried = []
+    for own in writer.load()(network.nodes, network.constants, network.shapes, MEAN, STD, seen):
+        answer = own.features()
+        layer, files = _layer(photos, some, answer, listener)
+        tried.append((own, answer, layer))
+        if layer.right >= 1 - MOST_WRONG:
+            break
+    lost = tried[-1][2].right - tried[0][2].right > MOST_LOSS
+    own, answer, layer = tried[-1 if lost else 0]
+    content, labels = own.file(layer.solved.head, tuple(found))
+    seconds = _compared(own.answers(content), layer.solved.head, answer, seen)
+    kept = install({MODEL: content, LABELS: labels.encode()}, model.target)
+    unread = tuple(path for _, path in photos if path not in set(files))
+    other = tried[0][2] if lost else None
+    return Solved(tuple(found), files, layer, other, len(content), seconds, unread, tuple(kept), model.target)
+
+
+def _layer(
+    photos: Sequence[tuple[int, Path]],
+    some: Mapping[int, Array | None],
+    answer: Callable[[Array], Floats],
+    listener: Listener,
+) -> tuple[Layer, tuple[Path, ...]]:
+    """Return the layer of a network, and the photos that could be read; `some` were read before."""
+    features, rows, files = list[Floats](), list[int](), list[Path]()
+    for at, (row, path) in enumerate(photos):
+        pixels = some[at] if at in some else _pixels(path)
         if pixels is not None:
-            features.append(quantised.features(pixels))
+            features.append(answer(pixels))
             rows.append(row)
             files.append(path)
-        listener.step("photos", at + 1, len(photos.all))
-    for row, (name, paths) in enumerate(found.items()):
-        if row not in rows:
-            raise TaskError(
-                f"none of the photos in {paths[0].parent} can be read: replace them, or remove the class {name}"
-            )
-    listener.phase("solving for the last layer")
-    local = _domain(np.stack(features), np.array(rows), len(found))
-    known = Domain.empty(local.codes.shape[1], local.outputs, local.step)
-    settings = chosen(local, known, UnionSettings())
-    nothing = LinearHead(np.zeros((local.outputs, local.codes.shape[1])), np.zeros(local.outputs))
-    head = union_head(nothing, local, known, settings)
-    content, labels = quantised.file(head.head, tuple(found))
-    seconds = _compared(quantised.answerer(content), head.head, quantised.features, [*some.values()])
-    kept = install({MODEL: content, LABELS: labels.encode()}, model.target)
-    return Solved(
-        tuple(found), tuple(files), local.labels, local.features, head.left_out, settings.text, len(content), seconds,
-        tuple(photos.unread), tuple(kept), model.target,
-    )  # fmt: skip
+        listener.step("photos", at + 1, len(photos))
+    found = set(rows)
+    for row, path in photos:
+        if row not in found:
+            raise TaskError(f"none of the photos in {path.parent} can be read: replace them, or remove the class")
+    return Layer(np.stack(features), np.array(rows), 1 + max(rows)), tuple(files)
 
 
-class _Photos:
-    """Photos with their classes, read one by one; `unread` are those that cannot be."""
-
-    def __init__(self, found: Mapping[str, list[Path]]) -> None:
-        self.all = [(row, path) for row, paths in enumerate(found.values()) for path in paths]
-        self.unread: list[Path] = []
-
-    def some(self) -> list[int]:
-        """Return the places of `CALIBRATED` of them."""
-        count = len(self.all)
-        return sorted({round(at) for at in np.linspace(0, count - 1, min(CALIBRATED, count))})
-
-    def read(self, at: int) -> Array | None:
-        """Return a photo as Frigate's model sees it, uint8 [height, width, 3]; None of one that cannot be read."""
-        path = self.all[at][1]
-        image = None if path in self.unread else square(path)
-        if image is None and path not in self.unread:
-            self.unread.append(path)
-        return None if image is None else np.asarray(image)
-
-
-def _domain(features: Array, rows: Labels, classes: int) -> Domain:
-    step = step_of(features)
-    return Domain(coded(features, step).astype(np.int16), rows, classes, step)
+def _pixels(path: Path) -> Array | None:
+    """Return a photo as Frigate's model sees it, uint8 [height, width, 3]; None of one that cannot be read."""
+    image = square(path)
+    return None if image is None else np.asarray(image)
 
 
 def _compared(
-    answers: Callable[[Array], Array], head: LinearHead, features: Callable[[Array], Array], photos: list[Any]
+    answers: Callable[[Array], Floats],
+    head: LinearHead,
+    features: Callable[[Array], Floats],
+    photos: Sequence[Array],
 ) -> float:
     """Return the seconds of a photo by the written file, which must answer as the layer does."""
     seconds = []

@@ -117,7 +117,7 @@ class _Quantised:
     def __init__(self, given: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool) -> None:
         self.model = TfliteModel()
         self._given = given
-        weighted = [one for one in given.operators if weights_only and one.kind in WEIGHTED]
+        weighted = [one for one in given.operators if weights_only and one.kind in WEIGHTED and not one.exact]
         self._packed = {one.inputs[1]: CHANNELS.get(one.kind, 0) for one in weighted}
         self._scales, self._fixed = _scales(given, ranges)
         self._int8: dict[int, int] = {}
