@@ -27,9 +27,11 @@ from tuner_frigate.network import MEAN, STD, mobilenet_v2, weights_of
 
 #: Photos that the ranges of int8 are taken from, at equal distances; the written file is compared on them too.
 CALIBRATED = 32
-#: Share of wrong photos from which weights alone in int8 are tried too, which takes a photo twice the time; and by how
-#: much more must be right then.
-MOST_WRONG, MOST_LOSS = 0.05, 0.01
+#: Share of wrong photos from which weights alone in int8 are tried too, which takes a photo twice the time.
+MOST_WRONG = 0.05
+#: Share that int8 throughout may cost where they are tried; and by how much fewer of the mirrored photos may be right,
+#: for these to be learned too.
+MOST_LOSS = 0.01
 #: How much a probability of the file may differ from that of the layer that was solved for: one is a 255th.
 MOST_DIFFERENCE = 0.02
 
@@ -40,38 +42,53 @@ class Layer:
 
     Attributes:
         features: What it reads of each photo, float32 [n, features].
+        mirrored: What it reads of each photo mirrored.
         rows: Class of each photo, int64 [n].
         classes: Number of classes.
     """
 
     features: Floats
+    mirrored: Floats
     rows: Labels
     classes: int
 
     @cached_property
     def settings(self) -> UnionSettings:
         """What is solved: of several kinds and penalties, the best on photos that are left out."""
-        return chosen(self._local, self._known, UnionSettings())
+        return chosen(self._domain(self.features, self.rows), self._known, UnionSettings())
 
     @cached_property
-    def solved(self) -> UnionHead:
-        """The layer, and what it answers to photos that are left out."""
-        nothing = LinearHead(np.zeros((self.classes, self.features.shape[1])), np.zeros(self.classes))
-        return union_head(nothing, self._local, self._known, self.settings)
+    def plain(self) -> UnionHead:
+        """The layer of the photos as they are, and what it answers to photos that are left out."""
+        return union_head(self._nothing, self._domain(self.features, self.rows), self._known, self.settings)
 
     @property
     def right(self) -> float:
         """Share of the photos that are right, each by the layer that the others give."""
-        return float(np.mean(self.solved.left_out.argmax(axis=1) == self.rows))
+        return self._share(self.plain.left_out)
 
     @cached_property
-    def _local(self) -> Domain:
-        step = step_of(self.features)
-        return Domain(coded(self.features, step).astype(np.int16), self.rows, self.classes, step)
+    def head(self) -> LinearHead:
+        """The layer, of mirrored photos too unless the plain one takes them for other classes, as of left and right."""
+        if self._share(self.plain.head.scores(self.mirrored)) < self.right - MOST_LOSS:
+            return self.plain.head
+        both = self._domain(np.concatenate([self.features, self.mirrored]), np.tile(self.rows, 2))
+        return union_head(self._nothing, both, self._known, self.settings).head
+
+    @property
+    def _nothing(self) -> LinearHead:
+        return LinearHead(np.zeros((self.classes, self.features.shape[1])), np.zeros(self.classes))
 
     @property
     def _known(self) -> Domain:
-        return Domain.empty(self.features.shape[1], self.classes, self._local.step)
+        return Domain.empty(self.features.shape[1], self.classes, 1.0)
+
+    def _domain(self, features: Floats, rows: Labels) -> Domain:
+        step = step_of(features)
+        return Domain(coded(features, step).astype(np.int16), rows, self.classes, step)
+
+    def _share(self, scores: Array) -> float:
+        return float(np.mean(scores.argmax(axis=1) == self.rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,8 +163,8 @@ def solve(model: FrigateModel, weights: str, listener: Listener) -> Solved:
             break
     lost = tried[-1][2].right - tried[0][2].right > MOST_LOSS
     own, answer, layer = tried[-1 if lost else 0]
-    content, labels = own.file(layer.solved.head, tuple(found))
-    seconds = _compared(own.answers(content), layer.solved.head, answer, seen)
+    content, labels = own.file(layer.head, tuple(found))
+    seconds = _compared(own.answers(content), layer.head, answer, seen)
     kept = install({MODEL: content, LABELS: labels.encode()}, model.target)
     unread = tuple(path for _, path in photos if path not in set(files))
     other = tried[0][2] if lost else None
@@ -161,11 +178,12 @@ def _layer(
     listener: Listener,
 ) -> tuple[Layer, tuple[Path, ...]]:
     """Return the layer of a network, and the photos that could be read; `some` were read before."""
-    features, rows, files = list[Floats](), list[int](), list[Path]()
+    features, mirrored, rows, files = list[Floats](), list[Floats](), list[int](), list[Path]()
     for at, (row, path) in enumerate(photos):
         pixels = some[at] if at in some else _pixels(path)
         if pixels is not None:
             features.append(answer(pixels))
+            mirrored.append(answer(pixels[:, ::-1]))
             rows.append(row)
             files.append(path)
         listener.step("photos", at + 1, len(photos))
@@ -173,7 +191,7 @@ def _layer(
     for row, path in photos:
         if row not in found:
             raise TaskError(f"none of the photos in {path.parent} can be read: replace them, or remove the class")
-    return Layer(np.stack(features), np.array(rows), 1 + max(rows)), tuple(files)
+    return Layer(np.stack(features), np.stack(mirrored), np.array(rows), 1 + max(rows)), tuple(files)
 
 
 def _pixels(path: Path) -> Array | None:
