@@ -97,7 +97,8 @@ def theirs(folders: Sequence[Path], name: str, epochs: int, *, stored: bool) -> 
     @torch.no_grad()
     def computed(pixels: Pixels) -> torch.Tensor:
         inputs = (torch.from_numpy(pixels) / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
-        return body(inputs.permute(0, 3, 1, 2)).mean((2, 3))
+        found: torch.Tensor = body(inputs.permute(0, 3, 1, 2)).mean((2, 3))
+        return found
 
     accuracies, seconds, spent = list[float](), list[float](), list[float]()
     for folder in folders:
@@ -241,8 +242,8 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 def main() -> None:
     """Run the benchmark, or one arm of it."""
     if sys.argv[1:2] == ["--arm"]:
-        out, name, epochs, features, *folders = sys.argv[2:]
-        found = theirs([Path(one) for one in folders], name, int(epochs), stored=features == "stored")
+        out, task, count, features, *folders = sys.argv[2:]
+        found = theirs([Path(one) for one in folders], task, int(count), stored=features == "stored")
         Path(out).write_text(json.dumps(found))
         return
     parser = benchmark_parser(__doc__, "one task, one division, five epochs of the recipe")

@@ -28,11 +28,10 @@ from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
 from tuner_tflite.devices import fitted
 from tuner_tflite.file import file_of, to_bytes
-from tuner_tflite.graph import read_graph
+from tuner_tflite.graph import RefusedError, read_graph, refused
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import TfliteModel
 from tuner_tflite.quantise import calibrated, quantised
-from tuner_tflite.refusal import RefusedError, refused
 from tuner_tflite.signatures import Training, compare, signatures
 from tuner_tflite.write import Interface, description, float_model, interface, label_lines
 
