@@ -33,8 +33,7 @@ from tuner.task import ArraySamples, Domain, InputSpec, ModelSpec, Task
 from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
 from tuner_tflite.interpreter import Interpreter
-from tuner_tflite.quantise import quantised
-from tuner_tflite.torch import calibrated
+from tuner_tflite.quantise import calibrated, quantised
 from tuner_tflite.write import float_model, interface
 
 SAMPLES, WANTED, QUICK = 4, 40, 5
@@ -73,7 +72,8 @@ def measured(spec: ModelSpec, shape: tuple[int, ...]) -> dict[str, Any]:
             content = to_bytes(written, "float32")
             row["seconds"] = time.perf_counter() - begun
             row["float32"] = largest_difference(Interpreter(content).answers(noise), truth)
-            small = quantised(written, calibrated(written, content, face, [noise]), "int8")
+            ranges = calibrated(written, content, [noise], len(noise), pixels=False)
+            small = quantised(written, ranges, "int8")
             row["in float32"] = sum(small.tensors[one.output].dtype == "float32" for one in small.operators)
             row["operators"] = len(small.operators)
             row["int8"] = largest_difference(Interpreter(to_bytes(small, "int8")).answers(noise), truth)

@@ -1,23 +1,25 @@
 """The command ``tuner check``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.cli.options import Json, Memory, Out, Time, document, print_line
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tuner_check.findings import Findings
 
-#: Samples that are listed; --out has all.
-LISTED = 20
+#: Samples that are listed; --out has all. Further samples whose gain is estimated.
+LISTED, MORE = 20, 20
 
 
 def check(
     task: str,
     /,
     *,
-    more: int = 20,
+    more: int = MORE,
     out: Out = None,
     time: Time = None,
     memory: Memory = None,
@@ -51,6 +53,25 @@ def check(
         return
     for line in lines(found, out):
         print_line(line)
+
+
+def lines_of(
+    features: "np.ndarray[Any, Any]", labels: "np.ndarray[Any, Any]", files: Sequence[str], names: Sequence[str]
+) -> Iterator[str]:
+    """Return what is found in samples, for people: an entry point of the group ``tuner.findings``.
+
+    Args:
+        features: float [n, features].
+        labels: Rows of `names`, int64 [n].
+        files: Of each sample.
+        names: Of the classes.
+
+    Raises:
+        TaskError: There are fewer than two classes.
+    """
+    from tuner_check.findings import findings_of
+
+    return lines(findings_of(features, labels, files, names, MORE))
 
 
 def lines(found: "Findings", out: Path | None = None) -> Iterator[str]:

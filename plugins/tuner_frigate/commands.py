@@ -1,5 +1,6 @@
 """The command ``tuner frigate``."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,8 @@ from tuner.cli.options import Memory, print_line, progress, stdout_console
 from tuner.distribution import offered
 
 if TYPE_CHECKING:
+    from tuner_frigate.layout import FrigateModel
+    from tuner_frigate.solve import Solved
     from tuner_frigate.train import Trained
 
 frigate_app = App(name="frigate", help="Train the classification models of Frigate, the recorder of cameras.")
@@ -24,12 +27,13 @@ def train(
     model_cache: Path | None = None,
     work: Path | None = None,
     weights: str | None = None,
-    time: str = "2m",
+    time: str | None = None,
     memory: Memory = None,
 ) -> None:
     """Train a custom classification model on its photos, and write the files that Frigate loads.
 
-    The files that were there are kept next to the new ones. Frigate loads these when it starts.
+    The last layer is solved for, in seconds and without PyTorch. With --time, a search also trains the last blocks. The
+    files that were there are kept next to the new ones. Frigate loads these when it starts.
 
     Parameters
     ----------
@@ -38,37 +42,53 @@ def train(
     model_cache
         Frigate's folder model_cache, next to its config.yml [default: looked for].
     work
-        A new folder for the run and its bundle [default: runs/frigate-MODEL].
+        With --time: a new folder for the run and its bundle [default: runs/frigate-MODEL].
     weights
-        File of MobileNetV2's weights, or IMAGENET1K_V1, which torchvision fetches once; it must be given.
+        File of MobileNetV2's weights, or IMAGENET1K_V1, which is fetched once; it must be given.
     time
-        Limit on the search, such as 5m; the export takes a minute more.
+        Limit on a search, such as 5m; the export takes a minute more. It needs the extra tune.
     """
-    from tuner.cli.text.run import print_run
     from tuner.errors import UsageError
     from tuner_frigate.layout import model_of
-    from tuner_frigate.train import train as carry_out
 
     if weights is None:
         raise UsageError("--weights must be given: a file of MobileNetV2's weights, or IMAGENET1K_V1, which is fetched")
+    if time is None and (work or memory):
+        raise UsageError(f"--{'work' if work else 'memory'} is for a search: give --time too, or leave it out")
     model = model_of(model_folder, model_cache)
-    folder = work or Path("runs") / f"frigate-{model.name}"
+    if time is not None:
+        _search(model, work or Path("runs") / f"frigate-{model.name}", time, memory, weights)
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: its matrices here are too small for more
+    from tuner_frigate.solve import solve
+
+    with closing(progress()) as listener:
+        solved = solve(model, weights, listener)
+    for line in (*solved.lines(), *_written(solved)):
+        print_line(line)
+
+
+def _search(model: "FrigateModel", folder: Path, time: str, memory: str | None, weights: str) -> None:
+    """Search with PyTorch, and print what was found."""
+    from tuner.cli.text.run import print_run
+    from tuner.errors import UsageError
+    from tuner_frigate.train import train as carry_out
+
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is in use: give another --work, or remove it")
     with closing(progress()) as listener:
         trained = carry_out(model, folder, time, memory, weights, listener)
     print_run(trained.run, stdout_console())
-    for line in lines(trained):
+    for line in (*trained.file, *_written(trained)):
         print_line(line)
     if (check := offered("tuner.commands").get("check")) is not None:
         check.load()(str(trained.task))  # which photos hurt, and whether there are enough
 
 
-def lines(trained: "Trained") -> Iterator[str]:
+def _written(made: "Solved | Trained") -> Iterator[str]:
     """Return what is said of the files that were written."""
-    yield from trained.file
-    for path in trained.unread:
+    for path in made.unread:
         yield f"  {path} cannot be read, and was left out"
-    for path in trained.kept:
+    for path in made.kept:
         yield f"the file from before is {path}"
-    yield f"written to {trained.target}: restart Frigate, and it loads them"
+    yield f"written to {made.target}: restart Frigate, and it loads them"

@@ -11,9 +11,13 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.errors import TaskError, UsageError
-from tuner.task import InputSpec
+from tuner.task.spec import InputSpec
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 #: Side of the square that Frigate stretches a crop to.
 SIDE = 224
@@ -87,34 +91,41 @@ def model_of(folder: Path, cache: Path | None) -> FrigateModel:
     return FrigateModel(own.name, own / DATASET, found.resolve() / own.name)
 
 
-def stretched(photos: Mapping[str, list[Path]], folder: Path) -> tuple[Path, ...]:
-    """Write photos as Frigate's model sees them, a folder for each class; return those that cannot be read.
+def square(path: Path) -> "Image | None":
+    """Return a photo as Frigate's model sees it; None of one that cannot be read.
 
-    They are sampled as OpenCV's linear interpolation does, which reads four pixels however large a photo is. A copy has
-    the name of its photo, with ``.png`` behind it.
-
-    Raises:
-        TaskError: None of a class can be read.
+    It is sampled as OpenCV's linear interpolation does, which reads four pixels however large a photo is.
     """
     from PIL import Image
 
     from tuner.task.data.images import check_image, image_formats
 
+    try:
+        check_image(path, InputSpec("images", size=SIDE))
+        with Image.open(path, formats=image_formats()) as photo:
+            pixels = photo.convert("RGB")
+    except (TaskError, OSError, ValueError):
+        return None
+    return pixels.transform((SIDE, SIDE), Image.Transform.EXTENT, (0, 0, *pixels.size), Image.Resampling.BILINEAR)
+
+
+def stretched(photos: Mapping[str, list[Path]], folder: Path) -> tuple[Path, ...]:
+    """Write photos as Frigate's model sees them, a folder for each class; return those that cannot be read.
+
+    A copy has the name of its photo, with ``.png`` behind it.
+
+    Raises:
+        TaskError: None of a class can be read.
+    """
     unread = list[Path]()
     for name, paths in photos.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for path in paths:
-            try:
-                check_image(path, InputSpec("images", size=SIDE))
-                with Image.open(path, formats=image_formats()) as photo:
-                    pixels = photo.convert("RGB")
-            except (TaskError, OSError, ValueError):
+            image = square(path)
+            if image is None:
                 unread.append(path)
-                continue
-            square = pixels.transform(
-                (SIDE, SIDE), Image.Transform.EXTENT, (0, 0, *pixels.size), Image.Resampling.BILINEAR
-            )
-            square.save(folder / name / f"{path.name}.png", compress_level=1)
+            else:
+                image.save(folder / name / f"{path.name}.png", compress_level=1)
         if unread[-len(paths) :] == paths:
             raise TaskError(f"none of the photos in {paths[0].parent} can be read: replace them, or remove the class")
     return tuple(unread)

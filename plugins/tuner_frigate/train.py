@@ -1,4 +1,4 @@
-"""Train a model of Frigate's: search, refit, int8, and what is found in the photos."""
+"""Search for a model of Frigate's with PyTorch, which also trains the last blocks: search, refit, int8."""
 
 import json
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from tuner.files import private_folder, write_private
 from tuner.results.run import Run
 from tuner.search.listener import Listener
 from tuner_frigate.layout import LABELS, MODEL, SIDE, FrigateModel, install, stretched
+from tuner_frigate.network import FETCHED, MEAN, STD
 
 #: What is weighed: all plans of one network take the same time for a prediction, which is measured of the int8 file.
 OBJECTIVES = "local_accuracy,bundle_bytes"
@@ -30,14 +31,12 @@ train = "photos"
 
 [input]
 size = {side}
-mean = [0.485, 0.456, 0.406]
-std = [0.229, 0.224, 0.225]
+mean = {mean}
+std = {std}
 
 [augment]
 ops = ["flip", "crop", "shift"]
 """
-#: Weights that torchvision fetches once.
-FETCHED = "IMAGENET1K_V1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +97,4 @@ def task_text(name: str, weights: str) -> str:
     """Return the task file of a model."""
     # TOML has no halves of characters, as JSON in ASCII does
     own, place = (json.dumps(text, ensure_ascii=False) for text in (f"frigate-{name}", weights))
-    return TASK.format(name=own, weights=place, side=SIDE)
+    return TASK.format(name=own, weights=place, side=SIDE, mean=[*MEAN], std=[*STD])

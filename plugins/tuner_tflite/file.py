@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tuner_tflite.model import OPTIONS, Array, Operator, Tensor, TfliteModel, used
 
 #: Version of an operator that its kernel for int8 came with, where it is not 1; old programs look it up.
@@ -17,6 +19,8 @@ VERSIONS = {
 FLOAT_VERSIONS = {"BROADCAST_TO": 2}
 #: Version of DEQUANTIZE that reads a scale for each channel.
 DEQUANTIZE_CHANNELS = 5
+#: Bytes that a file has beside its numbers: more make it grow.
+OVERHEAD = 1 << 18
 #: Bytes that the numbers of a tensor are aligned to in a file.
 ALIGNMENT = 16
 
@@ -58,7 +62,7 @@ def file_of(signatures: Sequence[Signature], description: str) -> bytes:
 
         def __init__(self, data: Array) -> None:
             super().__init__()
-            self._bytes = data.tobytes()
+            self._bytes: Any = data.reshape(-1).view(np.uint8).data  # no copy
 
         def Pack(self, builder: Any) -> Any:  # noqa: N802 - the library's name
             builder.StartVector(1, len(self._bytes), ALIGNMENT)
@@ -97,9 +101,10 @@ def file_of(signatures: Sequence[Signature], description: str) -> bytes:
         content.subgraphs.append(graph)
         if own.name:
             content.signatureDefs.append(_definition(schema, own, places, len(content.subgraphs) - 1))
-    builder = flatbuffers.Builder(1 << 20)
+    held = (one.data for own in signatures for one in own.model.tensors if one.data is not None)
+    builder = flatbuffers.Builder(OVERHEAD + sum(data.nbytes for data in held))  # it would double, and copy
     builder.Finish(content.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+    return bytes(memoryview(builder.Bytes)[builder.Head() :])
 
 
 def _tensor(schema: Any, one: Tensor, name: str) -> Any:
@@ -109,8 +114,8 @@ def _tensor(schema: Any, one: Tensor, name: str) -> Any:
     tensor.type, tensor.buffer = getattr(schema.TensorType, one.dtype.upper()), 0
     if one.scale is not None:
         tensor.quantization = schema.QuantizationParametersT()
-        tensor.quantization.scale = list(one.scale.scales)
-        tensor.quantization.zeroPoint = [one.scale.zero] * len(one.scale.scales)
+        tensor.quantization.scale = np.array(one.scale.scales, np.float32)  # written at once, as a list is not
+        tensor.quantization.zeroPoint = np.full(len(one.scale.scales), one.scale.zero, np.int64)
         tensor.quantization.quantizedDimension = one.scale.axis
     return tensor
 

@@ -1,4 +1,4 @@
-"""An ONNX graph for one sample: its nodes, its constants, and the shape of every value."""
+"""An ONNX graph for one sample: its nodes, its constants, and the shape of every value; and what refuses one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.arrays import Floats
+from tuner.errors import BundleError
 
 Array = npt.NDArray[Any]
 #: Operators whose outputs are the same for all samples, whatever they read.
@@ -134,3 +135,23 @@ def _run(model: Any, given: Mapping[str, Array]) -> dict[str, Array]:
     session = open_session(every.SerializeToString(), 1, as_written=True)
     found = session.run(list(names), {one.name: given[one.name] for one in session.get_inputs()})
     return {one: np.asarray(value) for one, value in zip(names, found, strict=True)}
+
+
+class RefusedError(BundleError):
+    """An operator, or one with some settings, is not written.
+
+    Attributes:
+        what: Its name, and the settings.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"--tflite does not write {what}: export without --tflite and run the ONNX model, or take another network "
+            "(docs/tflite.md has those that were tried)"
+        )
+        self.what = what
+
+
+def refused(what: str) -> RefusedError:
+    """Return the error for an operator, or one with such settings."""
+    return RefusedError(what)

@@ -1,6 +1,6 @@
 """LiteRT, which runs TFLite files."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,11 @@ class Interpreter:
         scale, zero = self._output["quantization"]
         return found if not scale else (scale * (found.astype(np.float32) - zero)).astype(np.float32)
 
-    def tensors(self, sample: Floats) -> Iterator[tuple[int, Floats]]:
-        """Run a sample [1, ...] and yield every tensor by its number in the file."""
+    def tensors(self, sample: Floats, wanted: Collection[int]) -> Iterator[tuple[int, Floats]]:
+        """Run a sample [1, ...] and yield the wanted tensors in float32, by their numbers in the file."""
         self._answer(sample)
         for detail in self._own.get_tensor_details():
-            if detail["dtype"] is np.float32:
+            if detail["index"] in wanted and detail["dtype"] is np.float32:
                 try:
                     yield detail["index"], self._own.get_tensor(detail["index"])
                 except ValueError:  # of a kernel's own, which has no memory

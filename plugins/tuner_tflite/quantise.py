@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tuner.arrays import Floats
 from tuner_tflite.interpreter import Interpreter
 from tuner_tflite.model import Operator, Scale, Tensor, TfliteModel, used
+from tuner_tflite.write import WHITE
 
 Array = npt.NDArray[Any]
 #: Operators whose output has the scale of their inputs.
@@ -38,12 +39,16 @@ KERNELS = WEIGHTED | SAME_SCALE | {
 LOWEST, HIGHEST, MOST_WEIGHT, MOST_BIAS = -128, 127, 127, 2**30
 #: Smallest scale, of a tensor that is 0 throughout.
 LEAST_SCALE = 1e-9
+#: Percentage of a tensor's values that are at most its range's upper end; likewise at the lower end: of `--int8` too.
+PERCENTILE = 99.99
+#: Values that are looked at at once.
+PART = 1 << 17
 #: What is written below all values, where the largest one is looked for.
 NOTHING = float(np.finfo(np.float32).min)
 Ranges = Mapping[int, tuple[float, float]]
 
 
-def ranges_of(model: TfliteModel, content: bytes, batches: Iterable[Floats], count: int, percentile: float) -> Ranges:
+def calibrated(model: TfliteModel, content: bytes, batches: Iterable[Floats], count: int, *, pixels: bool) -> Ranges:
     """Return where the values of each tensor lie, without outliers.
 
     Args:
@@ -51,23 +56,25 @@ def ranges_of(model: TfliteModel, content: bytes, batches: Iterable[Floats], cou
         content: The same as a file's content.
         batches: Inputs as the model takes them, float32 [n, ...].
         count: Number of samples in all batches.
-        percentile: Percentage of a tensor's values that are at most its range's upper end; likewise at the lower end.
+        pixels: Whether the inputs are pixels, which go in as they are: the scale of the input is 1.
     """
-    interpreter, numbers = Interpreter(content, every=True), used(model)
+    interpreter = Interpreter(content, every=True)
+    computed = {place: number for place, number in enumerate(used(model)) if model.tensors[number].data is None}
     ends: dict[int, tuple[_Largest, _Largest]] = {}
     for batch in batches:
         for sample in batch:
-            for place, values in interpreter.tensors(sample[None]):
-                if place < len(numbers) and model.tensors[numbers[place]].data is None:
-                    outliers = int(count * values.size * (1 - percentile / 100))
-                    low, high = ends.setdefault(numbers[place], (_Largest(outliers), _Largest(outliers)))
-                    high.see(values)
-                    low.see(-values)
+            for place, values in interpreter.tensors(sample[None], computed):
+                outliers = int(count * values.size * (1 - PERCENTILE / 100))
+                low, high = ends.setdefault(computed[place], (_Largest(outliers), _Largest(outliers)))
+                least, largest = float(values.min()), float(values.max())
+                high.see(values, largest)
+                if -least > low.end:
+                    low.see(-values, -least)
     ranges = {number: (-low.end, high.end) for number, (low, high) in ends.items()}
     for operator in model.operators:
         if operator.kind == "PADV2" and ranges[operator.output][0] <= NOTHING:  # the edges of a pool of largest values
             ranges[operator.output] = ranges[operator.inputs[0]]
-    return ranges
+    return {**ranges, model.input: (0.0, WHITE)} if pixels else ranges
 
 
 class _Largest:
@@ -75,18 +82,23 @@ class _Largest:
 
     def __init__(self, outliers: int) -> None:
         self._kept = np.full(outliers + 1, -np.inf, np.float32)
+        self._least = -np.inf
 
     @property
     def end(self) -> float:
         """The largest value that is no outlier."""
-        return float(self._kept.min())
+        return float(self._least)
 
-    def see(self, values: Floats) -> None:
-        flat = values.ravel()
-        larger = flat[flat > self._kept.min()]
-        if larger.size:
-            both, size = np.concatenate([self._kept, larger]), self._kept.size
-            self._kept = np.partition(both, both.size - size)[-size:]
+    def see(self, values: Floats, largest: float) -> None:
+        """See values, float32 of any shape, of which the largest is known."""
+        if largest <= self._least:
+            return
+        flat, size = values.ravel(), self._kept.size
+        for at in range(0, flat.size, PART):
+            part = flat[at : at + PART]
+            both = np.concatenate([self._kept, part[part > self._least]])
+            self._kept = np.partition(both, both.size - size)[-size:].copy()  # not a view, which holds all
+            self._least = float(self._kept.min())
 
 
 def quantised(model: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool = False) -> TfliteModel:
@@ -105,7 +117,7 @@ class _Quantised:
     def __init__(self, given: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool) -> None:
         self.model = TfliteModel()
         self._given = given
-        weighted = [one for one in given.operators if weights_only and one.kind in WEIGHTED]
+        weighted = [one for one in given.operators if weights_only and one.kind in WEIGHTED and not one.exact]
         self._packed = {one.inputs[1]: CHANNELS.get(one.kind, 0) for one in weighted}
         self._scales, self._fixed = _scales(given, ranges)
         self._int8: dict[int, int] = {}

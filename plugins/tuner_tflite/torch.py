@@ -1,12 +1,10 @@
 """Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.export.check import CHECK_BATCH, scored_partitions
 from tuner.backends.torch.export.trainable.step_check import STEPS, TOLERANCE
 from tuner.backends.torch.features.int8 import calibration_batches
-from tuner.backends.torch.onnx.quantise import PERCENTILE, part_of
+from tuner.backends.torch.onnx.quantise import part_of
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL
 from tuner.bundle.info import Section
@@ -30,13 +28,12 @@ from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
 from tuner_tflite.devices import fitted
 from tuner_tflite.file import file_of, to_bytes
-from tuner_tflite.graph import read_graph
+from tuner_tflite.graph import RefusedError, read_graph, refused
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import TfliteModel
-from tuner_tflite.quantise import Ranges, quantised, ranges_of
-from tuner_tflite.refusal import RefusedError, refused
+from tuner_tflite.quantise import calibrated, quantised
 from tuner_tflite.signatures import Training, compare, signatures
-from tuner_tflite.write import WHITE, Interface, float_model, interface
+from tuner_tflite.write import Interface, description, float_model, interface, label_lines
 
 #: What makes probabilities of logits, by the ONNX operator that does.
 ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
@@ -71,13 +68,15 @@ def write(
     ending = ENDINGS[task.targets.activation]
     face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
     model = float_model(graph, face)
-    about = partial(_about, task, face, kind)
+    about = partial(description, task.labels, face, kind)
     content, lost = to_bytes(model, about(model)), ""
     if kind == "float32":
         compared = _compared(task, folder / MODEL, content, face)
         require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
     else:
-        ranges, given = calibrated(model, content, face, list(calibration_batches(task))), model
+        batches = [face.raw(batch) for batch in calibration_batches(task)]
+        count, given = sum(map(len, batches)), model
+        ranges = calibrated(model, content, batches, count, pixels=face.takes_pixels)
         for weights_only in (False, True) if device is None else (False,):
             model = quantised(given, ranges, kind, weights_only=weights_only)
             content = to_bytes(model, about(model))
@@ -143,24 +142,6 @@ def _trained(
     if not difference <= TOLERANCE:
         raise refused(f"this training step: its losses differ by {difference:.2g} where {TOLERANCE:g} is allowed")
     return content, difference, (seconds[0], seconds[1])
-
-
-def label_lines(labels: Sequence[str]) -> str:
-    """Return labels one a line; a BundleError where one has a line break."""
-    if (torn := next((label for label in labels if label.splitlines() != [label]), None)) is not None:
-        raise BundleError(f"--tflite writes a label a line, but there is {torn!r}: rename it, or leave out --tflite")
-    return "".join(f"{label}\n" for label in labels)
-
-
-def calibrated(model: TfliteModel, content: bytes, face: Interface, batches: list[Floats]) -> Ranges:
-    """Return the ranges of a model's tensors on normalised samples, float32 [n, ...] each.
-
-    Pixels go in as they are: the scale of the input is 1.
-    """
-    ranges = dict(ranges_of(model, content, map(face.raw, batches), sum(map(len, batches)), PERCENTILE))
-    if face.takes_pixels:
-        ranges[model.input] = (0.0, WHITE)
-    return ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,18 +215,3 @@ def _lines(
             f"  {name.replace('_', ' ')} {percent(own.before)} → {percent(own.after)} of {own.samples:,} samples{same}"
         )
     return lines
-
-
-def _about(task: Task, face: Interface, kind: str, model: TfliteModel) -> str:
-    """Return what a program must know of a file, as JSON: it is in the file too."""
-    ends: dict[str, dict[str, Any]] = {}
-    for name, number in (("input", model.input), ("output", model.output)):
-        own = model.tensors[number]
-        ends[name] = {"shape": list(own.shape), "dtype": own.dtype}
-        if own.scale is not None:
-            ends[name] |= {"scale": own.scale.scales[0], "zero_point": own.scale.zero}
-    ends["input"]["values"] = "RGB pixels from 0 to 255" if face.takes_pixels else "a sample as the ONNX model takes it"
-    ends["output"]["values"] = "probabilities" if face.ending else "values"
-    inside = {"mean": list(face.mean), "std": list(face.std)} if face.mean is not None else None
-    about = {"kind": kind, **ends, "normalised_inside": inside, "labels": list(task.labels)}
-    return json.dumps(about, ensure_ascii=False)

@@ -1,11 +1,14 @@
 """A bundle's network as a TFLite model in float32, from the input that programs have to the answers that they read."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tuner.arrays import Floats
+from tuner.errors import BundleError
 from tuner_tflite.graph import Graph
 from tuner_tflite.layout import Values
 from tuner_tflite.model import TfliteModel, activated
@@ -84,3 +87,25 @@ def finish(values: Values, graph: Graph, interface: Interface) -> TfliteModel:
         options: dict[str, Any] = {"beta": 1.0} if interface.ending == "SOFTMAX" else {}
         model.output = model.add(interface.ending, (model.output,), graph.shapes[graph.output], "answer", **options)
     return activated(model)
+
+
+def label_lines(labels: Sequence[str]) -> str:
+    """Return labels one a line; a BundleError where one has a line break."""
+    if (torn := next((label for label in labels if label.splitlines() != [label]), None)) is not None:
+        raise BundleError(f"a TFLite file's labels are one a line, but there is {torn!r}: rename it")
+    return "".join(f"{label}\n" for label in labels)
+
+
+def description(labels: Sequence[str], face: Interface, kind: str, model: TfliteModel) -> str:
+    """Return what a program must know of a file, as JSON: it is in the file too."""
+    ends: dict[str, dict[str, Any]] = {}
+    for name, number in (("input", model.input), ("output", model.output)):
+        own = model.tensors[number]
+        ends[name] = {"shape": list(own.shape), "dtype": own.dtype}
+        if own.scale is not None:
+            ends[name] |= {"scale": own.scale.scales[0], "zero_point": own.scale.zero}
+    ends["input"]["values"] = "RGB pixels from 0 to 255" if face.takes_pixels else "a sample as the ONNX model takes it"
+    ends["output"]["values"] = "probabilities" if face.ending else "values"
+    inside = {"mean": list(face.mean), "std": list(face.std)} if face.mean is not None else None
+    about = {"kind": kind, **ends, "normalised_inside": inside, "labels": list(labels)}
+    return json.dumps(about, ensure_ascii=False)

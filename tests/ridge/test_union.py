@@ -186,3 +186,12 @@ def test_of_several_labels_each_is_as_sure_as_it_is_right() -> None:
     again = empty.added(codes[100:400], truth[100:400])
     assert fewer.sums().gram.tobytes() == again.sums().gram.tobytes()
     np.testing.assert_array_equal(fewer.labels, again.labels)
+
+
+def test_features_that_tell_nothing_are_not_praised() -> None:
+    codes, labels = np.ones((10, 8), np.int16), np.repeat([0, 1], 5)
+    codes[:, 0] += np.arange(10) % 5 == 0
+    known = Domain.empty(8, 2, 0.01)
+    nothing = LinearHead(np.zeros((2, 8)), np.zeros(2))
+    union = union_head(nothing, Domain(codes, labels, 2, 0.01), known, UnionSettings(ridge=1e4, gate="none"))
+    assert (union.left_out.argmax(axis=1) == labels).mean() <= 0.5

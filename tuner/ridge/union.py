@@ -171,7 +171,6 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
     old, known_old = given.scores(local.features), given.scores(known.features)
     on = np.concatenate([local_scores[own], known_scores[others]]) * is_scored
     gates = np.concatenate([local_gate[own], known_gate[others]])[:, None] * is_local
-    constant = np.broadcast_to(is_local.astype(float), on.shape)
     labels = np.concatenate([local.labels[own], known.labels[others]])
     weights = np.repeat([settings.local_weight / len(own), 1 / max(1, len(others))], [len(own), len(others)])
     numbers = np.array([1.0, 1.0, HARD if settings.gate == "hard" else 0.0, 0.0])
@@ -181,11 +180,12 @@ def union_head(given: LinearHead, local: Domain, known: Domain, settings: UnionS
         fitted = [0, 1, 3]
     else:
         fitted = [0, 1] if settings.gate == "hard" else [0, 1, 2, 3]
-    parts = (np.concatenate([old[own], known_old[others]]), on, gates, constant)
+    parts = (np.concatenate([old[own], known_old[others]]), on, gates, np.broadcast_to(1.0 * is_local, on.shape))
     used, offset = np.stack([parts[at] for at in fitted]), numbers[2] * gates
     del parts, on, gates  # each may take as much memory as the model
     labels, weights, used, offset = as_choices(labels, weights, used, offset)
     numbers[fitted] = mixture(used, offset, labels, weights, numbers[fitted])
+    numbers[1] = max(0.0, numbers[1])  # scores that tell nothing lean away from the sample that is left out
     t, s, k, c = map(float, numbers if gate is not None else numbers * [1, 1, 0, 1])
     weight, bias = t * given.weight, t * given.bias
     weight[is_scored] += s * scores.weight[is_scored]

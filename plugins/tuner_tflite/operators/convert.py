@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner_tflite.graph import Graph, Node
+from tuner_tflite.graph import Graph, Node, refused
 from tuner_tflite.layout import Values, channels_last, plain
 from tuner_tflite.operators.images import conv, conv_transpose, pool, resize
 from tuner_tflite.operators.matrices import gemm, matmul
 from tuner_tflite.operators.norms import batch_norm, norm
 from tuner_tflite.operators.steps import cast, gather_elements, logical, one_hot, where
-from tuner_tflite.refusal import refused
 
 #: Largest rank of a tensor that is transposed or broadcast.
 MOST_AXES = 6

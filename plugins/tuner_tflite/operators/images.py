@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner_tflite.graph import Node
+from tuner_tflite.graph import Node, refused
 from tuner_tflite.layout import Array, Values, channels_last
-from tuner_tflite.refusal import refused
 
 _SAME, _VALID = 0, 1
 

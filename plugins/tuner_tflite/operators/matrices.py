@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tuner_tflite.graph import Node
+from tuner_tflite.graph import Node, refused
 from tuner_tflite.layout import Array, Values
-from tuner_tflite.refusal import refused
 
 _MATRIX = 2
 

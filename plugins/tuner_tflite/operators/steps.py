@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tuner_tflite.graph import Node
+from tuner_tflite.graph import Node, refused
 from tuner_tflite.layout import Values
-from tuner_tflite.refusal import refused
 
 #: Numbers that ONNX has for types of floats, and for float32.
 _FLOATS, _FLOAT32 = frozenset({1, 10, 11, 16}), 1

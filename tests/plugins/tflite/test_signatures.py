@@ -12,8 +12,8 @@ from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.ort.session import Session
 from tuner.runtime.train.files import STEP
 from tuner_tflite.file import file_of
+from tuner_tflite.graph import RefusedError
 from tuner_tflite.interpreter import runners
-from tuner_tflite.refusal import RefusedError
 from tuner_tflite.signatures import Training, compare, signatures, training_signatures
 from tuner_tflite.write import interface
 

@@ -18,8 +18,8 @@ from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import Operator, TfliteModel
-from tuner_tflite.quantise import quantised
-from tuner_tflite.write import float_model, interface
+from tuner_tflite.quantise import calibrated, quantised
+from tuner_tflite.write import float_model, interface, label_lines
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 
@@ -63,7 +63,6 @@ def network(*middle: onnx.NodeProto) -> onnx.ModelProto:
 
 
 def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
-    torch_part = pytest.importorskip("tuner_tflite.torch")
     model, draw = network(), np.random.default_rng(1)
     face = interface("images", (0.5, 0.4, 0.3), (0.2,), 3, "SOFTMAX")
     pixels = draw.integers(0, 256, (24, SIDE, SIDE, 3)).astype(np.float32)
@@ -74,7 +73,7 @@ def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
     written = float_model(read_graph(model, "logits", normal[:1]), face)
     content = to_bytes(written, "float32")
     assert np.abs(Interpreter(content).answers(pixels) - truth).max() < 1e-5
-    ranges = torch_part.calibrated(written, content, face, [normal[:12], normal[12:]])
+    ranges = calibrated(written, content, [pixels[:12], pixels[12:]], len(pixels), pixels=True)
     for kind in ("int8", "uint8"):
         small = quantised(written, ranges, kind)
         answers = Interpreter(to_bytes(small, kind)).answers(pixels)
@@ -112,7 +111,6 @@ def test_an_operator_that_is_not_written_is_named() -> None:
 
 
 def test_a_label_with_a_line_break_is_refused() -> None:
-    label_lines = pytest.importorskip("tuner_tflite.torch").label_lines
     assert label_lines(["a b", "c"]) == "a b\nc\n"
     with pytest.raises(BundleError, match=r"but there is 'a\\nb': rename it"):
         label_lines(["a\nb", "c"])
