@@ -1,4 +1,4 @@
-"""Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
+"""Write a bundle's TFLite file, and compare its answers: entry points of the group `tuner.questions`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from tuner.arrays import Floats
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.export.check import CHECK_BATCH, scored_partitions
 from tuner.backends.torch.export.trainable.step_check import STEPS, TOLERANCE
+from tuner.backends.torch.export.whole import Parts, loaded_tail
 from tuner.backends.torch.features.int8 import calibration_batches
+from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.onnx.quantise import PERCENTILE, part_of
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL
@@ -31,19 +36,38 @@ from tuner.units import format_bytes
 from tuner_tflite.devices import fitted
 from tuner_tflite.file import file_of, to_bytes
 from tuner_tflite.graph import read_graph
-from tuner_tflite.interpreter import Interpreter, runners
+from tuner_tflite.interpreter import TRAINS, Interpreter, Training, runners
 from tuner_tflite.model import TfliteModel
 from tuner_tflite.quantise import Ranges, quantised, ranges_of
 from tuner_tflite.refusal import RefusedError, refused
-from tuner_tflite.signatures import Training, compare, signatures
+from tuner_tflite.signatures import compare, signatures
 from tuner_tflite.write import WHITE, Interface, float_model, interface
 
 #: What makes probabilities of logits, by the ONNX operator that does.
 ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
 #: Folder in the bundle's, and the files in it.
 FOLDER, FILE, LABELS, ABOUT, REPORT = "tflite", "model.tflite", "labels.txt", "model.json", "report.txt"
-#: The file that trains; in how many steps, and by how much at most, its losses may differ from ONNX Runtime's.
-TRAINS, COMPARED_STEPS = "train.tflite", 20
+#: Number of steps that LiteRT's losses are compared in with ONNX Runtime's.
+COMPARED_STEPS = 20
+
+
+def require_operators(opened: OpenTask, plan: TrialPlan, weights: Path, device: str | None) -> None:
+    """Refuse a model before it is refitted, which changes its weights alone.
+
+    Raises:
+        BundleError: An operator is not written, or a microcontroller has none; or a label has a line break.
+    """
+    label_lines(opened.task.labels)
+    own = opened.described_by(plan)
+    prefix = own.model.prefix(plan.split) if plan.split else nn.Identity()
+    parts = Parts(prefix, loaded_tail(own, plan, weights), with_features=False).eval()
+    sample = own.task.batch(own.task.local.val, [0])
+    with TemporaryDirectory() as folder:
+        write_onnx(parts, torch.from_numpy(np.concatenate([sample, sample])), Path(folder) / MODEL, [LOGITS])
+        graph = read_graph(part_of(Path(folder) / MODEL, [LOGITS]), LOGITS, sample)
+    model = float_model(graph, _interface(own.task, sample))
+    if device == "micro":
+        fitted(model, device)
 
 
 def write(
@@ -68,8 +92,7 @@ def write(
     task = (own if test else own.without_test()).task
     sample = task.batch(task.local.val, [0])
     graph = read_graph(part_of(folder / MODEL, [LOGITS]), LOGITS, sample)
-    ending = ENDINGS[task.targets.activation]
-    face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
+    face = _interface(task, sample)
     model = float_model(graph, face)
     about = partial(_about, task, face, kind)
     content, lost = to_bytes(model, about(model)), ""
@@ -106,18 +129,19 @@ def write(
 
 def _training(task: Task, plan: TrialPlan, folder: Path, face: Interface, kind: str, about: str) -> str:
     """Write the file that trains, if it can be, and return what is said of it."""
+    name = Path(TRAINS).name
     if kind != "float32":
-        return f"  no {TRAINS}, which comes with --tflite float32"
+        return f"  no {name}, which comes with --tflite float32"
     if not (folder / STEP).is_file():
-        return f"  no {TRAINS}: a head in closed form has no training step; --c writes one that learns in C"
+        return f"  no {name}: a head in closed form has no training step; --c writes one that learns in C"
     try:
         content, difference, seconds = _trained(task, plan, folder, face, about)
     except RefusedError as error:
-        return f"  no {TRAINS}: --tflite does not write {error.what}; train by train/step.onnx, or pick another trial"
-    (folder / FOLDER / TRAINS).write_bytes(content)
+        return f"  no {name}: --tflite does not write {error.what}; train by train/step.onnx, or pick another trial"
+    (folder / TRAINS).write_bytes(content)
     mine, others = (f"{1e3 * own:.3g} ms" for own in seconds)
     return (
-        f"  {TRAINS}: {format_bytes(len(content))}, {mine} a step (ONNX Runtime: {others}); losses of {COMPARED_STEPS} "
+        f"  {name}: {format_bytes(len(content))}, {mine} a step (ONNX Runtime: {others}); losses of {COMPARED_STEPS} "
         f"steps differ by {difference:.1g}"
     )
 
@@ -143,6 +167,12 @@ def _trained(
     if not difference <= TOLERANCE:
         raise refused(f"this training step: its losses differ by {difference:.2g} where {TOLERANCE:g} is allowed")
     return content, difference, (seconds[0], seconds[1])
+
+
+def _interface(task: Task, sample: Floats) -> Interface:
+    """Return what goes into a task's file, and what comes out."""
+    own, ending = task.input, ENDINGS[task.targets.activation]
+    return interface(own.kind, own.mean, own.std, sample.shape[1], ending)
 
 
 def label_lines(labels: Sequence[str]) -> str:

@@ -10,14 +10,20 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.pretrained import with_weights
+from tests.sessions import opened
+from tuner import Run
 from tuner.cli.app import call
+from tuner.commands.bundles.export import Refit
 from tuner.errors import BundleError
 from tuner.ort.session import Session
-from tuner_tflite.devices import fitted
+from tuner.search.processes.remote import RemoteSession
+from tuner.task.builtin import digits
+from tuner_tflite.devices import fits_edgetpu, fitted
 from tuner_tflite.file import to_bytes
 from tuner_tflite.graph import read_graph
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import Operator, TfliteModel
+from tuner_tflite.operators import convert
 from tuner_tflite.quantise import quantised
 from tuner_tflite.write import float_model, interface
 
@@ -105,6 +111,21 @@ def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
         fitted(TfliteModel(model.tensors, model.operators[2:]), "edgetpu")
 
 
+def test_limits_of_an_edge_tpu() -> None:
+    model = TfliteModel()
+    places = model.constant(np.array([3], np.int32))
+    for shape, kind, inputs, does_fit in (
+        ((1, 4, 4, 8), "RELU", (), True),
+        ((1, 4, 2, 4, 8), "RELU", (), False),  # as channels are shuffled
+        ((1, 1, 1, 16), "MEAN", (places,), True),
+        ((1, 1, 1, 15), "MEAN", (places,), False),
+        ((1, 16_000), "SOFTMAX", (), True),
+        ((1, 16_001), "SOFTMAX", (), False),
+    ):
+        read, written = (model.tensor("x", shape, "int8") for _ in range(2))
+        assert fits_edgetpu(model, Operator(kind, (read, *inputs), written)) is does_fit
+
+
 def test_an_operator_that_is_not_written_is_named() -> None:
     model, sample = network(helper.make_node("Erf", ["l"], ["m"])), np.zeros((1, 3, SIDE, SIDE), np.float32)
     with pytest.raises(BundleError, match="does not write Erf: export without --tflite"):
@@ -130,6 +151,30 @@ def test_a_condition_is_a_constant_only_if_it_is_the_same_for_all_samples() -> N
     content, other = to_bytes(float_model(read_graph(chosen, "logits", sample), face), "float32"), -sample
     truth = Session(chosen.SerializeToString()).logits(other)
     assert np.abs(Interpreter(content).answers(other) - truth).max() < 1e-4
+
+
+@pytest.mark.slow
+def test_an_operator_that_is_not_written_is_refused_before_the_refit(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = pytest.importorskip("tuner.backends.torch.backend").TorchBackend()
+    with_weights(own_cache)
+    shutil.copytree(RUN, tmp_path / "run")
+    plan = next(one.plan for one in Run.open(tmp_path / "run").records if one.trial == 3)
+    about = {"plan": plan, "weights": tmp_path / "run" / "trials" / "3" / "weights.safetensors", "device": "micro"}
+    opened(backend, digits()).ask("TFLite operators", **about)
+    monkeypatch.setattr(convert, "CONVERTERS", {})
+    with pytest.raises(BundleError, match=r"does not write .*Conv") as refusal:
+        opened(backend, digits()).ask("TFLite operators", **about)
+
+    def refuse(_session: RemoteSession, question: str, **_about: object) -> None:
+        assert question == "TFLite operators"
+        raise refusal.value
+
+    monkeypatch.setattr(RemoteSession, "ask", refuse)
+    monkeypatch.setattr(Refit, "carry_out", lambda *_: pytest.fail("refitted"))
+    assert call(["export", str(tmp_path / "run"), str(tmp_path / "out"), "--pick", "3", "--tflite", "float32"]) == 1
+    assert "--tflite does not write" in capsys.readouterr().err
 
 
 @pytest.mark.slow
