@@ -35,16 +35,18 @@ from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
 from tuner_tflite.devices import fitted
 from tuner_tflite.file import file_of, to_bytes
-from tuner_tflite.graph import read_graph
+from tuner_tflite.graph import Graph, read_graph, without_quantisation
 from tuner_tflite.interpreter import TRAINS, Interpreter, Training, runners
-from tuner_tflite.model import TfliteModel
-from tuner_tflite.quantise import Ranges, quantised, ranges_of
+from tuner_tflite.model import Scale, TfliteModel
+from tuner_tflite.quantise import Ranges, quantised, ranges_of, with_scales
 from tuner_tflite.refusal import RefusedError, refused
 from tuner_tflite.signatures import compare, signatures
 from tuner_tflite.write import WHITE, Interface, float_model, interface
 
 #: What makes probabilities of logits, by the ONNX operator that does.
 ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
+#: How whole numbers stand for pixels.
+PIXELS = Scale((1.0,), -128)
 #: Folder in the bundle's, and the files in it.
 FOLDER, FILE, LABELS, ABOUT, REPORT = "tflite", "model.tflite", "labels.txt", "model.json", "report.txt"
 #: Number of steps that LiteRT's losses are compared in with ONNX Runtime's.
@@ -91,14 +93,21 @@ def write(
     own = opened.described_by(plan)
     task = (own if test else own.without_test()).task
     sample = task.batch(task.local.val, [0])
-    graph = read_graph(part_of(folder / MODEL, [LOGITS]), LOGITS, sample)
-    face = _interface(task, sample)
+    whole, scales = without_quantisation(part_of(folder / MODEL, [LOGITS]))
+    graph, face = read_graph(whole, LOGITS, sample), _interface(task, sample)
     model = float_model(graph, face)
     about = partial(_about, task, face, kind)
-    content, lost = to_bytes(model, about(model)), ""
+    content, note = to_bytes(model, about(model)), ""
     if kind == "float32":
         compared = _compared(task, folder / MODEL, content, face)
         require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
+    elif scales:
+        model = with_scales(model, named(scales, graph, face), kind)
+        content = to_bytes(model, about(model))
+        compared = _compared(task, folder / MODEL, content, face)
+        if last := _loss(compared, most_loss):
+            raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: allow more")
+        note = "it computes with the numbers of the bundle, and in float32 what the bundle computes in float32"
     else:
         ranges, given = calibrated(model, content, face, list(calibration_batches(task))), model
         for weights_only in (False, True) if device is None else (False,):
@@ -107,7 +116,7 @@ def write(
             compared = _compared(task, folder / MODEL, content, face)
             if not (last := _loss(compared, most_loss)):
                 break
-            lost = lost or last
+            note = note or f"weights are in int8 and all computes in float32: int8 throughout {last}"
         if last:
             way = f"allow more, or {'take --tflite float32' if device is None else 'leave out --for'}"
             raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: {way}")
@@ -121,7 +130,7 @@ def write(
     (target / LABELS).write_text(names, encoding="utf-8")
     sizes = [(folder / MODEL).stat().st_size, len(content)]
     (target / ABOUT).write_text(about(model), encoding="utf-8")
-    lines = [*_lines(compared, kind, model, sizes, seconds, lost), *fit]
+    lines = [*_lines(compared, kind, model, sizes, seconds, note), *fit]
     if (folder / Section.TRAIN).is_dir():
         lines.append(_training(task, plan, folder, face, kind, about(model)))
     (target / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -173,6 +182,13 @@ def _interface(task: Task, sample: Floats) -> Interface:
     """Return what goes into a task's file, and what comes out."""
     own, ending = task.input, ENDINGS[task.targets.activation]
     return interface(own.kind, own.mean, own.std, sample.shape[1], ending)
+
+
+def named(scales: Mapping[str, Scale], graph: Graph, face: Interface) -> dict[str, Scale]:
+    """Return the scales of an ONNX model's values by the names that they have in the file."""
+    if (own := scales.get(graph.input)) is None:
+        raise refused("a bundle in int8 whose first layer is in float32")
+    return {**scales, **({"pixels": PIXELS, "normalised": own} if face.takes_pixels else {})}
 
 
 def label_lines(labels: Sequence[str]) -> str:
@@ -247,15 +263,15 @@ def _lines(
     model: TfliteModel,
     sizes: list[int],
     seconds: list[float],
-    lost: str,
+    note: str,
 ) -> list[str]:
-    """Return what is said of a file; `lost` is why it does not compute in int8."""
+    """Return what is said of a file; `note` is how it computes, where it is not in int8 throughout."""
     computed = [model.tensors[one.output].dtype for one in model.operators if one.kind != "DEQUANTIZE"]
     onnx, file = map(format_bytes, sizes)
     slow, fast = (f"{1e3 * own:.3g} ms" for own in seconds)
     lines = [f"TFLite, {kind}: {file} (ONNX: {onnx}), {fast} a sample on one thread (ONNX Runtime: {slow})"]
-    if lost:
-        lines.append(f"  weights are in int8 and all computes in float32: int8 throughout {lost}")
+    if note:
+        lines.append(f"  {note}")
     elif kind != "float32" and (floats := computed.count("float32")):
         lines.append(f"  {floats} of {len(computed)} operators stay in float32: they have no kernel in int8")
     for name, own in compared.items():

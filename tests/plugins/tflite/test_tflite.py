@@ -20,11 +20,11 @@ from tuner.search.processes.remote import RemoteSession
 from tuner.task.builtin import digits
 from tuner_tflite.devices import fits_edgetpu, fitted
 from tuner_tflite.file import to_bytes
-from tuner_tflite.graph import read_graph
+from tuner_tflite.graph import read_graph, without_quantisation
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import Operator, TfliteModel
 from tuner_tflite.operators import convert
-from tuner_tflite.quantise import quantised
+from tuner_tflite.quantise import quantised, with_scales
 from tuner_tflite.write import float_model, interface
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
@@ -90,6 +90,27 @@ def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
         assert np.abs(Interpreter(to_bytes(light, kind)).answers(pixels) - truth).max() < 0.04
         held = {one.name for one in light.tensors if one.data is not None and one.dtype == "int8"}
         assert {"w1", "w2", "w3", "w4"} <= held
+
+
+def test_a_file_of_a_model_in_int8_has_its_numbers(tmp_path: Path) -> None:
+    torch_part = pytest.importorskip("tuner_tflite.torch")
+    quantiser = pytest.importorskip("tuner.backends.torch.onnx.quantise").Quantiser
+    model, draw = network(), np.random.default_rng(1)
+    model.graph.input[0].name = model.graph.node[0].input[0] = "input"
+    onnx.save(model, tmp_path / "model.onnx")
+    face = interface("images", (0.5, 0.4, 0.3), (0.2,), 3, "SOFTMAX")
+    pixels = draw.integers(0, 256, (48, SIDE, SIDE, 3)).astype(np.float32)
+    normal = ((pixels / 255 - (0.5, 0.4, 0.3)) / 0.2).transpose(0, 3, 1, 2).astype(np.float32)
+    small = quantiser(tmp_path / "model.onnx", ["logits"], [normal[:24]]).quantised()
+    logits = Session(small.SerializeToString(), 1).logits(normal)
+    truth = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    whole, scales = without_quantisation(small)
+    graph = read_graph(whole, "logits", normal[:1])
+    written = with_scales(float_model(graph, face), torch_part.named(scales, graph, face), "uint8")
+    answers = Interpreter(to_bytes(written, "")).answers(pixels)
+    assert np.abs(answers - truth).max() < 0.02
+    weighted = [one for one in written.operators if one.kind in {"CONV_2D", "DEPTHWISE_CONV_2D"}]
+    assert {written.tensors[one.output].dtype for one in weighted} == {"int8"}
 
 
 def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
@@ -186,6 +207,9 @@ def test_an_export_adds_a_file_that_answers_alike(
     asked = ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-refit", "--pick", "3", "--tflite"]
     assert call([*asked, "uint8", "--int8-loss", "2"]) == 0
     assert "the same class for" in capsys.readouterr().out
+    asked[2] = str(tmp_path / "small")
+    assert call([*asked, "uint8", "--int8", "--int8-loss", "5"]) == 0
+    assert "computes with the numbers of the bundle" in capsys.readouterr().out
     asked[2] = str(tmp_path / "trainable")
     assert call([*asked, "float32", "--trainable"]) == 0
     assert "train.tflite: " in capsys.readouterr().out
@@ -200,7 +224,7 @@ def test_an_export_adds_a_file_that_answers_alike(
     assert call([*asked[:-1], "--for", "micro"]) == 2
     assert "give --tflite int8 too" in " ".join(capsys.readouterr().err.split())
     refused = {
-        ("int8", "--int8"): "leave out --int8",
+        ("float32", "--int8"): "leave out --int8",
         ("float32", "--for", "edgetpu"): "give --tflite int8 or uint8",
     }
     for given, way in refused.items():

@@ -125,7 +125,7 @@ def export(
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):
         warn(f"{share}{'; the refit trains it on all' if refit else ''}")
-    plan = _in_precision(record.plan, int8=int8, int8_loss=None if tflite else int8_loss)
+    plan = _in_precision(record.plan, int8=int8, int8_loss=None if tflite and not int8 else int8_loss)
     plan = _dropping(plan, record.trial, trainable=trainable) if drop_unreached else plan
     kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
