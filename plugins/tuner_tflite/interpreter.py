@@ -92,7 +92,7 @@ class Training:
         kept = [port for port in layout.inputs if port.kind in KEPT and port.dtype == "float32"]
         held = read_tensors(folder / WEIGHTS, tuple(one.name for one in kept if one.kind in {"parameter", "buffer"}))
         first = {port.name: np.asarray(held.get(port.name, np.zeros(port.shape)), np.float32) for port in kept}
-        return cls(folder, layout, first)
+        return cls(folder, layout, {port.name: first[port.name].reshape(shape_of(port)) for port in kept})
 
 
 class TrainingSteps:
@@ -122,7 +122,7 @@ class TrainingSteps:
                     [np.ones(len(features)) if weights is None else weights, np.zeros(empty)]
                 )
             elif port.kind == "learning_rate":
-                given[port.name] = np.array(learning_rate)
+                given[port.name] = np.array([learning_rate])
             elif port.kind in {"input", "label"}:
                 rows = features if port.kind == "input" else labels
                 given[port.name] = np.concatenate([rows, np.repeat(rows[:1], empty, 0)])
@@ -138,6 +138,11 @@ def steps_of(bundle: Bundle, noise: Noise) -> TrainingSteps | None:
     if TRAINS not in bundle.info.files or find_spec("ai_edge_litert") is None:
         return None
     return TrainingSteps(Training.of(bundle.folder), read_bytes(bundle.file(TRAINS), MOST_BYTES), noise)
+
+
+def shape_of(port: Port) -> tuple[int, ...]:
+    """Return the shape of a signature's input: a number has an axis, as LiteRT for Python on ARM crashes otherwise."""
+    return port.shape or (1,)
 
 
 def number_type(port: Port) -> str:

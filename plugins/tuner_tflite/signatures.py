@@ -19,7 +19,7 @@ from tuner.ort.training_step import StepSession
 from tuner.runtime.train.files import STEP
 from tuner_tflite.file import Signature
 from tuner_tflite.graph import Graph, between, read_graph, read_part
-from tuner_tflite.interpreter import COUNT, KEPT, LOSS, Training, TrainingSteps, number_type
+from tuner_tflite.interpreter import COUNT, KEPT, LOSS, Training, TrainingSteps, number_type, shape_of
 from tuner_tflite.layout import Values
 from tuner_tflite.model import TfliteModel, activated
 from tuner_tflite.operators.convert import convert
@@ -141,12 +141,12 @@ def _train(training: Training) -> Signature:
             tensor = variables.read(port.name)
             if port.kind == COUNT:
                 one = values.model.constant(np.ones(1, np.float32))
-                tensor = values.model.add("ADD", (tensor, one), port.shape, port.name)
+                tensor = values.model.add("ADD", (tensor, one), shape_of(port), port.name)
                 variables.assign(port.name, tensor)
         elif port.kind in KEPT:
             continue
         else:
-            tensor = inputs[port.name] = values.model.tensor(port.name, port.shape, number_type(port))
+            tensor = inputs[port.name] = values.model.tensor(port.name, shape_of(port), number_type(port))
         values.put(port.name, values.reshaped(tensor, sizes[port.name]))
     convert(graph, values)
     values.model.output = values.get(LOSS)

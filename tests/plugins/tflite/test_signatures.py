@@ -64,9 +64,10 @@ def test_a_sample_is_answered_and_a_training_continues_from_what_was_saved(writt
     answer = np.exp(logits) / np.exp(logits).sum()
     assert np.abs(run["infer"](input=features)["answer"] - answer).max() < MOST
     batch = {"input": np.repeat(features, 16, 0), "label": np.arange(16, dtype=np.int32) % 10}
-    batch |= {"sample_weight": np.ones(16, np.float32), "learning_rate": np.array(0.1, np.float32)}
+    batch |= {"sample_weight": np.ones(16, np.float32), "learning_rate": np.array([0.1], np.float32)}
     run["train"](**batch)
     saved = run["save"](unused=np.zeros(1, np.float32))
+    assert all(len(detail["shape"]) for own in run.values() for detail in own.get_input_details().values())
     next_losses = [run["train"](**batch)["loss"] for _ in range(2)]
     other = runners(content)
     other["restore"](**saved)

@@ -224,7 +224,8 @@ def test_an_export_adds_a_file_that_answers_alike(
     assert call([*asked[:-1], "--for", "micro"]) == 2
     assert "give --tflite int8 too" in " ".join(capsys.readouterr().err.split())
     refused = {
-        ("float32", "--int8"): "leave out --int8",
+        ("float32", "--int8"): "needs a bundle in float32",
+        ("int8", "--int8", "--for", "micro"): "needs whole numbers throughout",
         ("float32", "--for", "edgetpu"): "give --tflite int8 or uint8",
     }
     for given, way in refused.items():
