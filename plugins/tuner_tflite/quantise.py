@@ -118,8 +118,8 @@ def with_scales(model: TfliteModel, named: Mapping[str, Scale], dtype: str) -> T
     operators = []
     for own in model.operators:
         read = {scales.get(number) for number in own.inputs if number in computed}
-        if own.kind in MOVES and len(read) == 1 and None not in read:
-            scales.setdefault(own.output, *read)
+        if own.kind in MOVES and len(read) == 1 and (scale := next(iter(read))) is not None:
+            scales.setdefault(own.output, scale)
         has_all = own.output in scales and None not in read
         is_alike = own.kind not in SAME_SCALE or read == {scales.get(own.output)}
         operators.append(own if has_all and is_alike else replace(own, exact=True))

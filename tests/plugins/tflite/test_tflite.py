@@ -13,7 +13,7 @@ from tests.pretrained import with_weights
 from tests.sessions import opened
 from tuner import Run
 from tuner.cli.app import call
-from tuner.commands.bundles.export import Refit
+from tuner.commands.refit import Refit
 from tuner.errors import BundleError
 from tuner.ort.session import Session
 from tuner.search.processes.remote import RemoteSession
