@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import re
 import tarfile
 from pathlib import Path
@@ -71,3 +72,8 @@ def test_the_table_has_a_line_for_each_thing_done() -> None:
     head, line = arm.table({"predict": (0.5, 0.0)}, {"predict": (10.0, 2e-6)})
     assert "aarch64" in head
     assert line.split() == ["predict", "0.50", "s", "10.00", "s", "2e-06", "0.001"]
+
+
+def test_losses_of_each_library_are_read() -> None:
+    rows = [{"name": name, "difference": 1e-7, "tolerance": 1e-4} for name in ("logits", "losses", "losses.LiteRT")]
+    assert arm.losses(json.dumps({"checks": rows})) == {"ONNX Runtime": (1e-7, 1e-4), "LiteRT": (1e-7, 1e-4)}

@@ -3,7 +3,8 @@
 FOLDER gets QEMU (Debian's static build), Debian's libraries and Python for arm64, the base package's wheels for aarch64
 at the versions of constraints.txt, and bundles of digits that this machine exports. What is there is not fetched again.
 Nothing is installed into the system: packages are unpacked, and no superuser is needed. Then both processors do what
-`tools.portable` does, and the answers are compared.
+`tools.portable` does, and the answers are compared. The emulated one also takes the 20 training steps of
+`tools.kept_steps`, by ONNX Runtime and by LiteRT.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tools import arm_head
+from tools import arm_head, kept_steps
 from tools.portable import allowed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +59,8 @@ LIBRARIES = (
 PYTHON = "3.11"
 #: What wheels may ask of the system: glibc 2.34 or older; Debian 12 has 2.36.
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64", "manylinux_2_34_aarch64")
+#: What the emulated processor gets besides the base package: it trains by LiteRT too.
+LITERT = "ai-edge-litert"
 VERSIONS = "import numpy, onnxruntime, platform; print(platform.machine(), platform.python_version(), \
 numpy.__version__, onnxruntime.__version__)"
 
@@ -71,7 +74,7 @@ def base_requirements() -> list[str]:
 def pinned() -> str:
     """Return a name for what is installed: another one where a requirement or a pinned version is another."""
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    return hashlib.blake2b("\n".join([*base_requirements(), pins]).encode(), digest_size=4).hexdigest()
+    return hashlib.blake2b("\n".join([*base_requirements(), LITERT, pins]).encode(), digest_size=4).hexdigest()
 
 
 def packages(index: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -135,7 +138,7 @@ def install(folder: Path) -> None:
         part = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         print("fetching wheels for aarch64", flush=True)
-        _run(*pip, "--target", part, "--python-version", PYTHON, *platforms, *pins, *base_requirements())
+        _run(*pip, "--target", part, "--python-version", PYTHON, *platforms, *pins, LITERT, *base_requirements())
         part.rename(folder)
     _run(*pip, "--target", folder, "--upgrade", "--no-deps", *wheels.glob("*.whl"))
 
@@ -151,6 +154,14 @@ def table(host: Mapping[str, Sequence[float]], arm: Mapping[str, Sequence[float]
     yield f"{'':24}{'here':>8}{'aarch64':>10}  answers differ by  allowed"
     for name, (seconds, differs) in arm.items():
         yield f"{name:24}{host[name][0]:6.2f} s{seconds:8.2f} s  {differs:17.2g}  {allowed(name):g}"
+
+
+def losses(text: str) -> dict[str, tuple[float, float]]:
+    """Return by how much losses differ, and what is allowed, for each library, from what ``bundle check`` prints."""
+    rows = json.loads(text.splitlines()[-1])["checks"]
+    own = {name: row for row in rows if (name := row["name"]).startswith("losses")}
+    names = {name: name.partition(".")[2] or "ONNX Runtime" for name in own}
+    return {names[name]: (row["difference"], row["tolerance"]) for name, row in own.items()}
 
 
 def main(folder: Path) -> int:
@@ -173,14 +184,21 @@ def main(folder: Path) -> int:
     host = json.loads(_run(sys.executable, *program, quiet=True))
     arm = json.loads(_run(*command, *program, quiet=True, environment=environment).splitlines()[-1])
     print(*table(host, arm), sep="\n")
+    shutil.rmtree(folder / "steps", ignore_errors=True)
+    check = ("-m", "tuner", "bundle", "check", kept_steps.write(folder / "steps"), "--json")
+    steps = losses(_run(*command, *check, quiet=True, environment=environment))
+    print(
+        *(f"20 steps, {name:15} losses differ by {own:.2g}, allowed {most:g}" for name, (own, most) in steps.items()),
+        sep="\n",
+    )
     heads = arm_head.differences(*arm_head.command(folder / "host/usr/bin/qemu-aarch64", folder / "compiler"))
     print(
         *(f"head in C, {name:12} differs by {own:.2g}, allowed {arm_head.MOST:g}" for name, own in heads.items()),
         sep="\n",
     )
-    return int(
-        not all(differs <= allowed(name) for name, (_, differs) in arm.items()) or max(heads.values()) > arm_head.MOST
-    )
+    holds = [differs <= allowed(name) for name, (_, differs) in arm.items()]
+    holds += [own <= arm_head.MOST for own in heads.values()]
+    return int(not all([*holds, "LiteRT" in steps]))  # a check that does not hold has ended this already
 
 
 def _read(path: str) -> bytes:

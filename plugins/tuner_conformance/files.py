@@ -26,7 +26,7 @@ from tuner.reading import read_bytes
 from tuner.untrusted import inside, read_json, reason_of
 from tuner_conformance.gate_cases import decided, gate_cases
 from tuner_conformance.inputs import made_files, made_samples, made_sound
-from tuner_conformance.measure import Inputs, made_features, measured, step_batches
+from tuner_conformance.measure import LOSSES, Inputs, made_features, measured, step_batches
 
 FORMAT = 1
 FILE, TENSORS, IMAGES = f"{CONFORMANCE}.json", f"{CONFORMANCE}.safetensors", "images"
@@ -91,6 +91,7 @@ def write_set(bundle: Bundle, folder: Path) -> None:
             write_private(folder / IMAGES / name, image)
     given = {"samples": inputs.samples, "features": inputs.features, "content": inputs.content}
     tensors = {_GIVEN + name: value for name, value in given.items() if value is not None}
+    results = {name: value for name, value in results.items() if not name.startswith(f"{LOSSES}.")}
     tensors |= {_EXPECTED + name: value for name, value in results.items()}
     with private_file(folder / TENSORS) as part:
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, part)
@@ -132,6 +133,7 @@ def compared(bundle: Bundle, folder: Path) -> list[Check]:
         raise BundleError(f"{folder / FILE} names samples that the bundle does not have: write the set again")
     given = (tensors.get(_GIVEN + name) for name in ("features", "content"))
     results = measured(bundle, Inputs(samples, files, batches, *given))
+    expected |= {name: expected[LOSSES] for name in results if name.startswith(f"{LOSSES}.") and LOSSES in expected}
     checks = [_check(name, expected.get(name), value) for name, value in results.items()]
     return [*checks, Check("gate", float(sum(not one for one in gate)), 0.0, len(gate))]
 

@@ -15,6 +15,7 @@ from tuner.bundle.format import WEIGHTS, Bundle
 from tuner.bundle.info import TrainInfo, TrainKind
 from tuner.bundle.replay import Replay
 from tuner.bundle.tensors import read_tensors
+from tuner.distribution import offered
 from tuner.ort.tail import Tail
 from tuner.ort.training_step import StepSession
 from tuner.plan.trial import TrialPlan
@@ -43,6 +44,9 @@ from tuner.training.schedule import scheduled_rate
 from tuner_conformance.inputs import RuledNoise
 
 STEPS = 20
+#: Group of the entry points of what trains a bundle's step by another library than ONNX Runtime, by the library's name.
+TRAINERS = "tuner.trainers"
+LOSSES = "losses"
 MOST_CALIBRATED = 64
 
 
@@ -89,7 +93,8 @@ def measured(bundle: Bundle, inputs: Inputs, threads: int | None = None) -> dict
 
     Returns:
         Arrays by name: ``normalised``, ``logits`` [exits, n, labels], ``left_at``, ``probabilities``, ``image.NAME``,
-        ``unknown``, ``pieces``, ``rates``, ``losses``, ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
+        ``unknown``, ``pieces``, ``rates``, ``losses`` (and
+        ``losses.LIBRARY``), ``codes``, ``replay``, ``solved``, ``targets``, ``calibrated``.
 
     Raises:
         TunerError: The bundle cannot be used.
@@ -132,8 +137,7 @@ def _trained(bundle: Bundle, train: TrainInfo, inputs: Inputs, threads: int | No
         trainer = SolvingTrainer(bundle, threads)
         trainer.train()
         return {**values, "solved": trainer.logits(values["replay"])}
-    rates, losses = _steps(bundle, plan, replay, inputs.batches, threads or 1)
-    values |= {"rates": rates, "losses": losses}
+    values |= _steps(bundle, plan, replay, inputs.batches, threads or 1)
     return values | _calibrated(bundle, plan, threads or 1) if train.kind == TrainKind.EXITS else values
 
 
@@ -155,16 +159,22 @@ def _calibrated(bundle: Bundle, plan: TrialPlan, threads: int) -> dict[str, Arra
 
 def _steps(
     bundle: Bundle, plan: TrialPlan, replay: Replay, batches: tuple[tuple[int, ...], ...], threads: int
-) -> tuple[Array, Array]:
-    """Return the learning rate and the loss of each step; of a bundle with exits, those of its first exit."""
+) -> dict[str, Array]:
+    """Return the learning rate and the loss of each step; of a bundle with exits, those of its first exit.
+
+    Another library that trains the bundle here has its own losses, named after it.
+    """
     train, weight = bundle.info.train, np.float32(plan.data.weight)
     if train is None or not batches:
-        return np.zeros(0), np.zeros(0)
+        return {"rates": np.zeros(0), LOSSES: np.zeros(0)}
     path, weights = _begin(bundle, train)
     session = StepSession(path, weights, threads)
     ports = sum(port.kind == "noise" for port in session.layout.inputs)
-    session = StepSession(path, weights, threads, noise=RuledNoise(ports))
-    rates, losses = [], []
+    every: dict[str, Any] = {LOSSES: StepSession(path, weights, threads, noise=RuledNoise(ports))}
+    others = {f"{LOSSES}.{name}": point.load() for name, point in offered(TRAINERS).items()}
+    every |= {name: own for name, of in others.items() if (own := of(bundle, RuledNoise(ports))) is not None}
+    rates: list[float] = []
+    losses: dict[str, list[float]] = {name: [] for name in every}
     for number, batch in enumerate(batches):
         rows = np.array(batch, np.int64)
         # what a bundle answers right has gradients of rounding alone, which Adam makes large
@@ -173,10 +183,11 @@ def _steps(
             hard = bundle.targets.one_hot(labels, len(bundle.labels))
             labels = np.concatenate([hard, hard], axis=1)
         counts = np.where(np.arange(len(rows)) % 2, weight, np.float32(1))  # as if every other one were mixed in
-        rate = scheduled_rate(plan.recipe, number, len(batches))
-        rates.append(rate)
-        losses.append(session.step(replay.read(rows), labels, rate, weights=counts.astype(np.float32)))
-    return np.array(rates), np.array(losses)
+        rates.append(scheduled_rate(plan.recipe, number, len(batches)))
+        features = replay.read(rows)
+        for name, own in every.items():
+            losses[name].append(own.step(features, labels, rates[-1], weights=counts.astype(np.float32)))
+    return {"rates": np.array(rates), **{name: np.array(own) for name, own in losses.items()}}
 
 
 def _begin(bundle: Bundle, train: TrainInfo) -> tuple[Any, Mapping[str, Array]]:

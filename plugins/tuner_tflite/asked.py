@@ -26,7 +26,7 @@ def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None, devic
         device: One of `DEVICES`, whose operators the file must have; None for any device with LiteRT.
 
     Raises:
-        UsageError: There is no such kind, or the trial's bundle has no ONNX model in float32.
+        UsageError: There is no such kind, or the trial's bundle has exits, or is in int8 and the file in float32.
         UnsupportedError: LiteRT is not installed.
     """
     if kind not in KINDS:
@@ -37,10 +37,13 @@ def asked(plan: TrialPlan, trial: int, kind: str, int8_loss: float | None, devic
         raise UsageError(f"--for {device} is for whole numbers, got --tflite {kind}: give --tflite int8 or uint8")
     if plan.heads.exits:
         raise UsageError(f"--tflite is for one graph, and trial {trial} has exits: pick a trial without exits")
-    if plan.runtime.precision == "int8":
+    if plan.runtime.precision == "int8" and (kind == KINDS[0] or device is not None):
+        wanted = (
+            "a bundle in float32" if device is None else f"whole numbers throughout, as --for {device} asks for them"
+        )
         raise UsageError(
-            "--tflite begins with a bundle in float32, and this one is in int8: --tflite int8 quantises by itself; "
-            "leave out --int8, or pick a trial in float32"
+            f"--tflite {kind} needs {wanted}, and this bundle has blocks in int8 and others in float32: leave out "
+            "--int8, or pick a trial in float32"
         )
     if int8_loss is not None and (kind == KINDS[0] or not 0 <= int8_loss <= _MOST_POINTS):
         raise UsageError(

@@ -1,59 +1,99 @@
 """Which operators of a written file do not fit a device.
 
-Coral's Edge TPU: the table of supported operations of https://coral.ai/docs/edgetpu/models-intro, read in the copy for
-cameras with an Edge TPU, https://developer.axis.com/computer-vision/on-device/system-on-chip/artpec-7/supported-ops/,
-up to ResizeBilinear. The operators whose names come after it in the alphabet were not compared with a copy. All that
-such an operator reads and writes is in 8 bits; what comes after one that does not fit runs on the host's processor.
+Coral's Edge TPU: the table of supported operations of https://coral.ai/docs/edgetpu/models-intro. No copy of the whole
+page was found. The table was read up to ResizeBilinear in the copy for cameras with an Edge TPU,
+https://developer.axis.com/computer-vision/on-device/system-on-chip/artpec-7/supported-ops/, and from there to
+StridedSlice, with Sub and Tanh, in an older one (dgist-datalab/Datalab_Intern, Edge_TPU/convert_model_for_Edge_TPU.md).
+Transpose is in neither: version 16 of the compiler calls it supported (google-coral/edgetpu, issue 433), 14 and
+15 do not. All that such an operator reads and writes is in 8 bits, and only the last three axes may be longer than 1;
+what comes after one that does not fit runs on the host's processor.
 
 Microcontrollers: the operators that ``MicroMutableOpResolver`` of tensorflow/tflite-micro can register
 (tensorflow/lite/micro/micro_mutable_op_resolver.h, of 2025). A model with another one cannot be loaded.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tuner.errors import BundleError
-from tuner_tflite.model import Operator, TfliteModel
+from tuner_tflite.model import Array, Operator, Tensor, TfliteModel
 
 #: Operators of the Edge TPU that are written here.
 EDGETPU = frozenset({
     "ADD", "AVERAGE_POOL_2D", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "LOGISTIC", "MAXIMUM",
     "MAX_POOL_2D", "MEAN", "MINIMUM", "MUL", "PAD", "QUANTIZE", "REDUCE_MAX", "RELU", "RELU6", "RELU_N1_TO_1",
-    "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "RSQRT", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH",
-    "TRANSPOSE",
+    "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SOFTMAX", "STRIDED_SLICE", "SUB", "TANH", "TRANSPOSE",
 })  # fmt: skip
+#: Axes of a tensor that may be longer than 1, most values of a softmax, and what a mean of channels is a multiple of.
+MOST_AXES, MOST_SOFTMAX, OF_CHANNELS = 3, 16_000, 4
 #: Operators that are written here and that a microcontroller cannot register.
 NOT_MICRO = frozenset({"GELU", "POW", "RELU_N1_TO_1"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An operator with its tensors: those it reads, the constants after the first of them, and the one it writes."""
+
+    options: Mapping[str, Any]
+    read: Sequence[Tensor]
+    constants: Sequence[Array]
+    written: Tensor
+
+
+def _is_unfused(own: _Use) -> bool:
+    return not own.options.get("fusedActivationFunction", 0)
+
+
+def _is_evenly_dilated(own: _Use) -> bool:
+    return bool(own.options["dilationHFactor"] == own.options["dilationWFactor"])
+
+
+def _is_row(own: _Use) -> bool:
+    return prod(own.written.shape[:-1]) == 1
+
+
+def _is_short_row(own: _Use) -> bool:
+    return _is_row(own) and own.written.shape[-1] <= MOST_SOFTMAX
+
+
+def _keeps_samples(own: _Use) -> bool:
+    return 0 not in own.constants[0]
+
+
+def _is_mean(own: _Use) -> bool:
+    shape = own.read[0].shape
+    return _keeps_samples(own) and (len(shape) - 1 not in own.constants[0] or shape[-1] % OF_CHANNELS == 0)
+
+
+#: What an operator's settings and tensors must be, where not all will do.
+LIMITS: Mapping[str, Callable[[_Use], bool]] = {
+    "AVERAGE_POOL_2D": _is_unfused,
+    "CONCATENATION": lambda own: not own.constants,
+    "CONV_2D": _is_evenly_dilated,
+    "DEPTHWISE_CONV_2D": _is_evenly_dilated,
+    "FULLY_CONNECTED": _is_row,
+    "MAX_POOL_2D": _is_unfused,
+    "MEAN": _is_mean,
+    "PAD": lambda own: not own.constants[0][0].any(),
+    "REDUCE_MAX": _keeps_samples,
+    "SOFTMAX": _is_short_row,
+    "STRIDED_SLICE": lambda own: bool((own.constants[2] == 1).all()),
+    "TRANSPOSE": lambda own: bool(own.constants[0][0] == 0),
+}
+
+
 def fits_edgetpu(model: TfliteModel, one: Operator) -> bool:
     """Return whether an Edge TPU can run an operator."""
-    tensors = [model.tensors[number] for number in one.inputs if number >= 0]
-    output, options = model.tensors[one.output], one.options
-    constant = [own.data for own in tensors[1:] if own.data is not None]
-    if one.kind not in EDGETPU or any(own.dtype == "float32" for own in (*tensors, output)):
-        return False
-    fits: Any = True
-    match one.kind:
-        case "AVERAGE_POOL_2D" | "MAX_POOL_2D":
-            fits = not options.get("fusedActivationFunction", 0)
-        case "CONCATENATION":
-            fits = not constant
-        case "CONV_2D" | "DEPTHWISE_CONV_2D":
-            fits = options["dilationHFactor"] == options["dilationWFactor"]
-        case "FULLY_CONNECTED" | "SOFTMAX":
-            fits = prod(output.shape[:-1]) == 1
-        case "STRIDED_SLICE":
-            fits = (constant[2] == 1).all()
-        case "MEAN" | "SUM" | "REDUCE_MAX":
-            fits = 0 not in constant[0]
-        case "PAD":
-            fits = not constant[0][0].any()
-        case "TRANSPOSE":
-            fits = constant[0][0] == 0
-    return bool(fits)
+    tensors, written = [model.tensors[number] for number in one.inputs if number >= 0], model.tensors[one.output]
+    for own in (*tensors, written):
+        if own.dtype == "float32" or (own.data is None and prod(own.shape[:-MOST_AXES]) != 1):
+            return False
+    constants = [own.data for own in tensors[1:] if own.data is not None]
+    use = _Use(one.options, tensors, constants, written)
+    return one.kind in EDGETPU and (one.kind not in LIMITS or LIMITS[one.kind](use))
 
 
 #: What says whether an operator fits, by the name of a device.

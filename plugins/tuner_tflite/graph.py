@@ -11,8 +11,11 @@ import numpy.typing as npt
 
 from tuner.arrays import Floats
 from tuner.errors import BundleError
+from tuner_tflite.model import Scale
 
 Array = npt.NDArray[Any]
+#: Operators of ONNX between values in uint8 and in float32; the number of int8 that stands for 0 of uint8.
+QUANTISING, LOWEST = frozenset({"QuantizeLinear", "DequantizeLinear"}), -128
 #: Operators whose outputs are the same for all samples, whatever they read.
 SAMPLE_FREE = frozenset({"IsNaN", "Shape", "Size"})
 
@@ -59,6 +62,35 @@ def between(path: Path, inputs: Sequence[str], output: str) -> Any:
     from onnx.utils import Extractor
 
     return Extractor(load(path)).extract_model(list(inputs), [output])
+
+
+def without_quantisation(model: Any) -> tuple[Any, dict[str, Scale]]:
+    """Return a model in int8 without the nodes that round its values to uint8, and the scales of these values, as int8.
+
+    Weights are still in int8, with the node that makes them float32.
+    """
+    from onnx import helper, numpy_helper
+
+    graph, held = model.graph, {one.name: one for one in model.graph.initializer}
+    left_out = [node for node in graph.node if node.op_type in QUANTISING and node.input[0] not in held]
+    before = {node.output[0]: node.input[0] for node in left_out}
+
+    def value(name: str) -> str:
+        while name in before:
+            name = before[name]
+        return name
+
+    scales = {}
+    for node in left_out:
+        scale, zero = (numpy_helper.to_array(held[name]) for name in node.input[1:3])
+        scales[value(node.output[0])] = Scale((float(scale),), int(zero) + LOWEST)
+    nodes = [node for node in graph.node if node.output[0] not in before]
+    for node in nodes:
+        node.input[:] = map(value, node.input)
+    nodes += [helper.make_node("Identity", [value(one.name)], [one.name]) for one in graph.output if one.name in before]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return model, scales
 
 
 def read_graph(model: Any, output: str, sample: Floats) -> Graph:

@@ -6,9 +6,11 @@ whose variances no eight bits hold, stay in float32 between a DEQUANTIZE and a Q
 
 What eight bits cost is nearly all in the activations: where that is too much, weights alone are in int8, and a
 DEQUANTIZE, which LiteRT runs once, makes them float32.
+
+Scales are those of ranges, or those that an ONNX model in int8 has: then both compute with the same numbers.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +28,8 @@ SAME_SCALE = frozenset({
     "AVERAGE_POOL_2D", "BROADCAST_TO", "CONCATENATION", "GATHER", "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "MIRROR_PAD",
     "PAD", "PADV2", "REDUCE_MAX", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "STRIDED_SLICE", "TRANSPOSE",
 })  # fmt: skip
+#: Those of them that write values which they read.
+MOVES = SAME_SCALE - {"AVERAGE_POOL_2D", "CONCATENATION", "MAXIMUM", "MINIMUM", "PADV2", "RESIZE_BILINEAR"}
 #: Scale and zero that the kernels of these write.
 FIXED = {"LOGISTIC": Scale((1 / 256,), -128), "SOFTMAX": Scale((1 / 256,), -128), "TANH": Scale((1 / 128,), 0)}
 #: Axis of the output channels in the weights of these.
@@ -110,16 +114,41 @@ def quantised(model: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: b
         dtype: ``int8`` or ``uint8``: what goes in and comes out.
         weights_only: Whether the model computes in float32, with weights that are kept in int8.
     """
-    return _Quantised(model, ranges, dtype, weights_only=weights_only).model
+    return _Quantised(model, *_scales(model, ranges), dtype, weights_only=weights_only).model
+
+
+def with_scales(model: TfliteModel, named: Mapping[str, Scale], dtype: str) -> TfliteModel:
+    """Return a model in int8, whose operators stay in float32 where a value that they read or write has no scale.
+
+    Args:
+        model: A model in float32.
+        named: Scales by the names of values; those of the input and of the normalised one among them.
+        dtype: As of `quantised`.
+    """
+    computed = [number for number, own in enumerate(model.tensors) if own.data is None]
+    scales = {number: named[name] for number in computed if (name := model.tensors[number].name) in named}
+    operators = []
+    for own in model.operators:
+        read = {scales.get(number) for number in own.inputs if number in computed}
+        if own.kind in MOVES and len(read) == 1 and (scale := next(iter(read))) is not None:
+            scales.setdefault(own.output, scale)
+        has_all = own.output in scales and None not in read
+        is_alike = own.kind not in SAME_SCALE or read == {scales.get(own.output)}
+        operators.append(own if has_all and is_alike else replace(own, exact=True))
+    fixed = {own.output for own in operators if own.kind in FIXED and scales.get(own.output) == FIXED[own.kind]}
+    scales.setdefault(model.output, FIXED["SOFTMAX"])
+    return _Quantised(replace(model, operators=operators), scales, fixed, dtype, weights_only=False).model
 
 
 class _Quantised:
-    def __init__(self, given: TfliteModel, ranges: Ranges, dtype: str, *, weights_only: bool) -> None:
+    def __init__(
+        self, given: TfliteModel, scales: Mapping[int, Scale], fixed: Collection[int], dtype: str, *, weights_only: bool
+    ) -> None:
         self.model = TfliteModel()
         self._given = given
         weighted = [one for one in given.operators if weights_only and one.kind in WEIGHTED and not one.exact]
         self._packed = {one.inputs[1]: CHANNELS.get(one.kind, 0) for one in weighted}
-        self._scales, self._fixed = _scales(given, ranges)
+        self._scales, self._fixed = scales, fixed
         self._int8: dict[int, int] = {}
         self._floats: dict[int, int] = {}
         self._begin(dtype)

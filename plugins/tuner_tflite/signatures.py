@@ -5,8 +5,7 @@ them their first values, when the first of the signatures runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -15,13 +14,12 @@ import numpy as np
 from tuner.arrays import Array, Floats, Labels
 from tuner.bundle.format import MODEL, WEIGHTS
 from tuner.bundle.tensors import read_tensors
-from tuner.ort.layout import Layout, Port, layout_of
-from tuner.ort.session import FEATURES, LOGITS, Session, open_session
+from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.ort.training_step import StepSession
 from tuner.runtime.train.files import STEP
 from tuner_tflite.file import Signature
 from tuner_tflite.graph import Graph, between, read_graph, read_part
-from tuner_tflite.interpreter import runners
+from tuner_tflite.interpreter import COUNT, KEPT, LOSS, Training, TrainingSteps, number_type, shape_of
 from tuner_tflite.layout import Values
 from tuner_tflite.model import TfliteModel, activated
 from tuner_tflite.operators.convert import convert
@@ -29,35 +27,9 @@ from tuner_tflite.write import Interface, finish, float_model
 
 #: What initialisers of ``model.onnx`` are called that a tail trains, before their names in the step.
 TAIL = "tail."
-INPUT, LOSS, COUNT = "input", "loss", "step_count"
-#: Kinds of a step's inputs that stay from one step to the next.
-KEPT = frozenset({"parameter", "buffer", "state", COUNT})
+INPUT = "input"
 #: Java refuses to run a signature without inputs.
 UNUSED = "unused"
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """What a bundle's folder says of its training step.
-
-    Attributes:
-        folder: The bundle's folder.
-        layout: What the step's inputs mean.
-        first: Values of the variables before the first step, by the names of the step's inputs.
-    """
-
-    folder: Path
-    layout: Layout
-    first: Mapping[str, Array]
-
-    @classmethod
-    def of(cls, folder: Path) -> "Training":
-        """Read a bundle; a counter of batches, which changes no answer, is left out."""
-        layout = layout_of(folder / STEP, open_session(folder / STEP, 1, fixed_shapes=True))
-        kept = [port for port in layout.inputs if port.kind in KEPT and port.dtype == "float32"]
-        held = read_tensors(folder / WEIGHTS, tuple(one.name for one in kept if one.kind in {"parameter", "buffer"}))
-        first = {port.name: np.asarray(held.get(port.name, np.zeros(port.shape)), np.float32) for port in kept}
-        return cls(folder, layout, first)
 
 
 def compare(
@@ -75,37 +47,19 @@ def compare(
     Returns:
         The largest relative difference of losses, and the seconds of a step in LiteRT and in ONNX Runtime.
     """
-    train, drawn, own = runners(content)["train"], np.random.default_rng(0), np.random.default_rng(0)
-    session = StepSession(
-        training.folder / STEP, read_tensors(training.folder / WEIGHTS, finite=False), seed=0, noise=drawn
-    )
+    steps = TrainingSteps(training, content, np.random.default_rng(0))
+    weights = read_tensors(training.folder / WEIGHTS, finite=False)
+    session = StepSession(training.folder / STEP, weights, noise=np.random.default_rng(0))
     difference, seconds = 0.0, []
     for numbers in labels:
-        given = _batch(training.layout, features, numbers, rate, own)
-        given = {name: given[name] for name in train.get_input_details()}
         begun = perf_counter()
-        ours = float(train(**given)[LOSS])
+        ours = steps.step(features, numbers, rate)
         turned = perf_counter()
         theirs = session.step(features, numbers, rate)
         seconds.append((turned - begun, perf_counter() - turned))
         difference = max(difference, abs(ours - theirs) / abs(theirs))
     mine, others = np.median(seconds, axis=0)
     return difference, float(mine), float(others)
-
-
-def _batch(
-    layout: Layout, features: Floats, labels: Labels, rate: float, noise: np.random.Generator
-) -> dict[str, Array]:
-    """Return what a step is given, by the names of its inputs."""
-    given: dict[str, Array] = {}
-    for port in layout.inputs:
-        if port.kind == "noise":
-            given[port.name] = noise.random(port.shape, np.float32)
-        elif port.kind == "sample_weight":
-            given[port.name] = np.ones(port.shape, np.float32)
-        elif port.kind in (known := {"input": features, "label": labels, "learning_rate": np.array(rate)}):
-            given[port.name] = known[port.kind].astype(_type(port))
-    return given
 
 
 def signatures(training: Training, face: Interface, sample: Floats, *, frozen: bool) -> list[Signature]:
@@ -187,12 +141,12 @@ def _train(training: Training) -> Signature:
             tensor = variables.read(port.name)
             if port.kind == COUNT:
                 one = values.model.constant(np.ones(1, np.float32))
-                tensor = values.model.add("ADD", (tensor, one), port.shape, port.name)
+                tensor = values.model.add("ADD", (tensor, one), shape_of(port), port.name)
                 variables.assign(port.name, tensor)
         elif port.kind in KEPT:
             continue
         else:
-            tensor = inputs[port.name] = values.model.tensor(port.name, port.shape, _type(port))
+            tensor = inputs[port.name] = values.model.tensor(port.name, shape_of(port), number_type(port))
         values.put(port.name, values.reshaped(tensor, sizes[port.name]))
     convert(graph, values)
     values.model.output = values.get(LOSS)
@@ -274,8 +228,3 @@ def _needed(graph: Graph, outputs: list[str]) -> Graph:
 
 def _sizes(value: Any) -> tuple[int, ...]:
     return tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
-
-
-def _type(port: Port) -> str:
-    """Return the type of an input: labels are int32, for which LiteRT has all kernels."""
-    return {"int64": "int32"}.get(port.dtype, port.dtype)

@@ -1,18 +1,23 @@
-"""Write a bundle's TFLite file, and compare its answers: an entry point of the group `tuner.questions`."""
+"""Write a bundle's TFLite file, and compare its answers: entry points of the group `tuner.questions`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
+import torch
+from torch import nn
 
 from tuner.arrays import Floats
 from tuner.backends.torch.clock import in_turns
 from tuner.backends.torch.export.check import CHECK_BATCH, scored_partitions
 from tuner.backends.torch.export.trainable.step_check import STEPS, TOLERANCE
+from tuner.backends.torch.export.whole import Parts, loaded_tail
 from tuner.backends.torch.features.int8 import calibration_batches
+from tuner.backends.torch.onnx.inference import write_onnx
 from tuner.backends.torch.onnx.quantise import part_of
 from tuner.backends.torch.trial.opened import OpenTask
 from tuner.bundle.format import MODEL
@@ -28,19 +33,40 @@ from tuner.training.schedule import batches_of
 from tuner.units import format_bytes
 from tuner_tflite.devices import fitted
 from tuner_tflite.file import file_of, to_bytes
-from tuner_tflite.graph import RefusedError, read_graph, refused
-from tuner_tflite.interpreter import Interpreter, runners
-from tuner_tflite.model import TfliteModel
-from tuner_tflite.quantise import calibrated, quantised
-from tuner_tflite.signatures import Training, compare, signatures
+from tuner_tflite.graph import Graph, RefusedError, read_graph, refused, without_quantisation
+from tuner_tflite.interpreter import TRAINS, Interpreter, Training, runners
+from tuner_tflite.model import Scale, TfliteModel
+from tuner_tflite.quantise import calibrated, quantised, with_scales
+from tuner_tflite.signatures import compare, signatures
 from tuner_tflite.write import Interface, description, float_model, interface, label_lines
 
 #: What makes probabilities of logits, by the ONNX operator that does.
 ENDINGS = {"Softmax": "SOFTMAX", "Sigmoid": "LOGISTIC", "Identity": ""}
+#: How whole numbers stand for pixels.
+PIXELS = Scale((1.0,), -128)
 #: Folder in the bundle's, and the files in it.
 FOLDER, FILE, LABELS, ABOUT, REPORT = "tflite", "model.tflite", "labels.txt", "model.json", "report.txt"
-#: The file that trains; in how many steps, and by how much at most, its losses may differ from ONNX Runtime's.
-TRAINS, COMPARED_STEPS = "train.tflite", 20
+#: Number of steps that LiteRT's losses are compared in with ONNX Runtime's.
+COMPARED_STEPS = 20
+
+
+def require_operators(opened: OpenTask, plan: TrialPlan, weights: Path, device: str | None) -> None:
+    """Refuse a model before it is refitted, which changes its weights alone.
+
+    Raises:
+        BundleError: An operator is not written, or a microcontroller has none; or a label has a line break.
+    """
+    label_lines(opened.task.labels)
+    own = opened.described_by(plan)
+    prefix = own.model.prefix(plan.split) if plan.split else nn.Identity()
+    parts = Parts(prefix, loaded_tail(own, plan, weights), with_features=False).eval()
+    sample = own.task.batch(own.task.local.val, [0])
+    with TemporaryDirectory() as folder:
+        write_onnx(parts, torch.from_numpy(np.concatenate([sample, sample])), Path(folder) / MODEL, [LOGITS])
+        graph = read_graph(part_of(Path(folder) / MODEL, [LOGITS]), LOGITS, sample)
+    model = float_model(graph, _interface(own.task, sample))
+    if device == "micro":
+        fitted(model, device)
 
 
 def write(
@@ -64,15 +90,21 @@ def write(
     own = opened.described_by(plan)
     task = (own if test else own.without_test()).task
     sample = task.batch(task.local.val, [0])
-    graph = read_graph(part_of(folder / MODEL, [LOGITS]), LOGITS, sample)
-    ending = ENDINGS[task.targets.activation]
-    face = interface(task.input.kind, task.input.mean, task.input.std, sample.shape[1], ending)
+    whole, scales = without_quantisation(part_of(folder / MODEL, [LOGITS]))
+    graph, face = read_graph(whole, LOGITS, sample), _interface(task, sample)
     model = float_model(graph, face)
     about = partial(description, task.labels, face, kind)
-    content, lost = to_bytes(model, about(model)), ""
+    content, note = to_bytes(model, about(model)), ""
     if kind == "float32":
         compared = _compared(task, folder / MODEL, content, face)
         require_parity("LiteRT", "ONNX Runtime", max(own.difference for own in compared.values()))
+    elif scales:
+        model = with_scales(model, named(scales, graph, face), kind)
+        content = to_bytes(model, about(model))
+        compared = _compared(task, folder / MODEL, content, face)
+        if last := _loss(compared, most_loss):
+            raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: allow more")
+        note = "it computes with the numbers of the bundle, and in float32 what the bundle computes in float32"
     else:
         batches = [face.raw(batch) for batch in calibration_batches(task)]
         count, given = sum(map(len, batches)), model
@@ -83,7 +115,7 @@ def write(
             compared = _compared(task, folder / MODEL, content, face)
             if not (last := _loss(compared, most_loss)):
                 break
-            lost = lost or last
+            note = note or f"weights are in int8 and all computes in float32: int8 throughout {last}"
         if last:
             way = f"allow more, or {'take --tflite float32' if device is None else 'leave out --for'}"
             raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: {way}")
@@ -97,7 +129,7 @@ def write(
     (target / LABELS).write_text(names, encoding="utf-8")
     sizes = [(folder / MODEL).stat().st_size, len(content)]
     (target / ABOUT).write_text(about(model), encoding="utf-8")
-    lines = [*_lines(compared, kind, model, sizes, seconds, lost), *fit]
+    lines = [*_lines(compared, kind, model, sizes, seconds, note), *fit]
     if (folder / Section.TRAIN).is_dir():
         lines.append(_training(task, plan, folder, face, kind, about(model)))
     (target / REPORT).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -105,18 +137,19 @@ def write(
 
 def _training(task: Task, plan: TrialPlan, folder: Path, face: Interface, kind: str, about: str) -> str:
     """Write the file that trains, if it can be, and return what is said of it."""
+    name = Path(TRAINS).name
     if kind != "float32":
-        return f"  no {TRAINS}, which comes with --tflite float32"
+        return f"  no {name}, which comes with --tflite float32"
     if not (folder / STEP).is_file():
-        return f"  no {TRAINS}: a head in closed form has no training step; --c writes one that learns in C"
+        return f"  no {name}: a head in closed form has no training step; --c writes one that learns in C"
     try:
         content, difference, seconds = _trained(task, plan, folder, face, about)
     except RefusedError as error:
-        return f"  no {TRAINS}: --tflite does not write {error.what}; train by train/step.onnx, or pick another trial"
-    (folder / FOLDER / TRAINS).write_bytes(content)
+        return f"  no {name}: --tflite does not write {error.what}; train by train/step.onnx, or pick another trial"
+    (folder / TRAINS).write_bytes(content)
     mine, others = (f"{1e3 * own:.3g} ms" for own in seconds)
     return (
-        f"  {TRAINS}: {format_bytes(len(content))}, {mine} a step (ONNX Runtime: {others}); losses of {COMPARED_STEPS} "
+        f"  {name}: {format_bytes(len(content))}, {mine} a step (ONNX Runtime: {others}); losses of {COMPARED_STEPS} "
         f"steps differ by {difference:.1g}"
     )
 
@@ -142,6 +175,19 @@ def _trained(
     if not difference <= TOLERANCE:
         raise refused(f"this training step: its losses differ by {difference:.2g} where {TOLERANCE:g} is allowed")
     return content, difference, (seconds[0], seconds[1])
+
+
+def _interface(task: Task, sample: Floats) -> Interface:
+    """Return what goes into a task's file, and what comes out."""
+    own, ending = task.input, ENDINGS[task.targets.activation]
+    return interface(own.kind, own.mean, own.std, sample.shape[1], ending)
+
+
+def named(scales: Mapping[str, Scale], graph: Graph, face: Interface) -> dict[str, Scale]:
+    """Return the scales of an ONNX model's values by the names that they have in the file."""
+    if (own := scales.get(graph.input)) is None:
+        raise refused("a bundle in int8 whose first layer is in float32")
+    return {**scales, **({"pixels": PIXELS, "normalised": own} if face.takes_pixels else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +244,15 @@ def _lines(
     model: TfliteModel,
     sizes: list[int],
     seconds: list[float],
-    lost: str,
+    note: str,
 ) -> list[str]:
-    """Return what is said of a file; `lost` is why it does not compute in int8."""
+    """Return what is said of a file; `note` is how it computes, where it is not in int8 throughout."""
     computed = [model.tensors[one.output].dtype for one in model.operators if one.kind != "DEQUANTIZE"]
     onnx, file = map(format_bytes, sizes)
     slow, fast = (f"{1e3 * own:.3g} ms" for own in seconds)
     lines = [f"TFLite, {kind}: {file} (ONNX: {onnx}), {fast} a sample on one thread (ONNX Runtime: {slow})"]
-    if lost:
-        lines.append(f"  weights are in int8 and all computes in float32: int8 throughout {lost}")
+    if note:
+        lines.append(f"  {note}")
     elif kind != "float32" and (floats := computed.count("float32")):
         lines.append(f"  {floats} of {len(computed)} operators stay in float32: they have no kernel in int8")
     for name, own in compared.items():

@@ -67,7 +67,7 @@ def float_model(graph: Graph, interface: Interface) -> TfliteModel:
         put_input(values, graph.input, model.input, image=False)
     else:
         sizes = (1, *shape[2:], shape[1])
-        model.input = model.tensor("input", sizes)
+        model.input = model.tensor("pixels", sizes)
         mean, std = (np.array(own, np.float32) for own in (interface.mean, interface.std))
         weights = (1 / (WHITE * std)).reshape(1, 1, 1, -1)
         constants = [model.constant(own.astype(np.float32), "normalisation") for own in (weights, -mean / std)]

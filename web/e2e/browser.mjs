@@ -137,7 +137,7 @@ export async function answers(page, files) {
 }
 
 /** The same where an answer is one label and its probability in percent. */
-export const ask = async (page, files) => (await answers(page, files)).map((text) => /^(.*), (\d+) %$/.exec(text).slice(1));
+export const ask = async (page, files) => (await answers(page, files)).map((text) => /^(.*), (\d+)\s%$/.exec(text).slice(1));
 
 /** Choose some of the last photos, given in the order in which they came. */
 export async function choose(page, chosen) {

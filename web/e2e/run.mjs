@@ -85,7 +85,7 @@ try {
   const shown = (await shownAnswers(page)).slice(-photos.length);
   assert.deepEqual(await barriers(page), []);
   const taught = await ask(page, photos);
-  assert.deepEqual(shown, taught.map(([label, share]) => `${label}, ${share} %`), "the photos on the page have old answers");
+  assert.deepEqual(shown, taught.map(([label, share]) => `${label}, ${share}\u00a0%`), "the photos on the page have old answers");
   const right = (answers) => answers.filter(([label], i) => label === labels[i]).length;
   assert.ok(right(taught) > exported.filter(({ label }, i) => label === labels[i]).length + 5, "it learned nothing");
 

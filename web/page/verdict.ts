@@ -3,7 +3,8 @@
 import type { Verdict } from "../src/gate.ts";
 import { byId } from "./element.ts";
 
-export const percent = (share: number): string => `${Math.round(100 * share)} %`;
+/** Return a share as text that stays on one line. */
+export const percent = (share: number): string => `${Math.round(100 * share)}\u00a0%`;
 export const duration = (seconds: number): string => (seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`);
 
 /** Show it; below `least` samples, nothing is said of how to go on. Its sentences are of photos, which `worded` changes. */

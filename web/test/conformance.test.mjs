@@ -1,4 +1,5 @@
-// Every bundle of $BUNDLES computes what its conformance set holds.
+// Every bundle of $BUNDLES computes what its conformance set holds; so does the kept one, of which other runtimes take the
+// same 20 training steps (tools/kept_steps.py).
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -8,14 +9,16 @@ import { conformance } from "../dist/conformance.js";
 import { Bundle, configure } from "../dist/device-tuner.js";
 
 const BUNDLES = process.env.BUNDLES ?? "../build/web-bundles/bundles";
+const KEPT = "../tests/fixtures/digits";
 configure(ort);
 export const source = (folder) => async (name) => new Uint8Array(await readFile(`${folder}/${name}`).catch(() => undefined));
 
-for (const name of readdirSync(BUNDLES)) {
-  test(`${name} computes what Python does`, async () => {
-    const folder = `${BUNDLES}/${name}/bundle`;
+for (const place of [KEPT, ...readdirSync(BUNDLES).map((name) => `${BUNDLES}/${name}`)]) {
+  test(`${place.split("/").at(-1)} computes what Python does`, async () => {
+    const folder = `${place}/bundle`;
+    const set = place === KEPT ? `${KEPT}/conformance` : `${folder}/conformance`;
     const bundle = await Bundle.open(source(folder));
-    const checks = await conformance(bundle, ort, source(`${folder}/conformance`));
+    const checks = await conformance(bundle, ort, source(set));
     for (const { name, difference, tolerance, values } of checks) {
       console.log(`  ${name}: differs by ${difference.toPrecision(2)} at most, allowed ${tolerance}, ${values} values`);
     }

@@ -6,15 +6,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
-from tuner.bundle.format import MODEL, WEIGHTS
+from tools import kept_steps
+from tuner.bundle.format import CONFORMANCE, MODEL, WEIGHTS, Bundle
 from tuner.ort.session import Session
 from tuner.runtime.train.files import STEP
+from tuner_conformance.files import TENSORS, compared
 from tuner_tflite.file import file_of
 from tuner_tflite.graph import RefusedError
-from tuner_tflite.interpreter import runners
-from tuner_tflite.signatures import Training, compare, signatures, training_signatures
+from tuner_tflite.interpreter import Training, runners
+from tuner_tflite.signatures import compare, signatures, training_signatures
 from tuner_tflite.write import interface
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
@@ -39,6 +41,19 @@ def test_twenty_steps_have_the_losses_of_onnx_runtime(written: tuple[Training, b
     assert compare(training, content, features, labels, 0.01)[0] < MOST
 
 
+def test_the_kept_twenty_steps_have_the_kept_losses(tmp_path: Path) -> None:
+    folder = kept_steps.write(tmp_path / "bundle")
+    checks = {one.name: one for one in compared(Bundle.open(folder), folder / CONFORMANCE)}
+    assert all(one.holds for one in checks.values())
+    assert {"losses", "losses.LiteRT"} <= checks.keys()
+    assert checks["losses.LiteRT"].values == STEPS
+    path = folder / CONFORMANCE / TENSORS
+    tensors = load_file(path)
+    save_file({**tensors, "expected.losses": tensors["expected.losses"] + 0.01}, path)
+    broken = {one.name for one in compared(Bundle.open(folder), folder / CONFORMANCE) if not one.holds}
+    assert broken == {"losses", "losses.LiteRT"}
+
+
 def test_a_sample_is_answered_and_a_training_continues_from_what_was_saved(written: tuple[Training, bytes]) -> None:
     content, draw = written[1], np.random.default_rng(2)
     run, session = runners(content), Session(BUNDLE / MODEL, 1)
@@ -49,9 +64,10 @@ def test_a_sample_is_answered_and_a_training_continues_from_what_was_saved(writt
     answer = np.exp(logits) / np.exp(logits).sum()
     assert np.abs(run["infer"](input=features)["answer"] - answer).max() < MOST
     batch = {"input": np.repeat(features, 16, 0), "label": np.arange(16, dtype=np.int32) % 10}
-    batch |= {"sample_weight": np.ones(16, np.float32), "learning_rate": np.array(0.1, np.float32)}
+    batch |= {"sample_weight": np.ones(16, np.float32), "learning_rate": np.array([0.1], np.float32)}
     run["train"](**batch)
     saved = run["save"](unused=np.zeros(1, np.float32))
+    assert all(len(detail["shape"]) for own in run.values() for detail in own.get_input_details().values())
     next_losses = [run["train"](**batch)["loss"] for _ in range(2)]
     other = runners(content)
     other["restore"](**saved)

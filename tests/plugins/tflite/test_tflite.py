@@ -10,15 +10,21 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.pretrained import with_weights
+from tests.sessions import opened
+from tuner import Run
 from tuner.cli.app import call
+from tuner.commands.refit import Refit
 from tuner.errors import BundleError
 from tuner.ort.session import Session
-from tuner_tflite.devices import fitted
+from tuner.search.processes.remote import RemoteSession
+from tuner.task.builtin import digits
+from tuner_tflite.devices import fits_edgetpu, fitted
 from tuner_tflite.file import to_bytes
-from tuner_tflite.graph import read_graph
+from tuner_tflite.graph import read_graph, without_quantisation
 from tuner_tflite.interpreter import Interpreter, runners
 from tuner_tflite.model import Operator, TfliteModel
-from tuner_tflite.quantise import calibrated, quantised
+from tuner_tflite.operators import convert
+from tuner_tflite.quantise import calibrated, quantised, with_scales
 from tuner_tflite.write import float_model, interface, label_lines
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
@@ -85,6 +91,27 @@ def test_litert_answers_as_onnx_runtime_in_float32_and_in_int8() -> None:
         assert {"w1", "w2", "w3", "w4"} <= held
 
 
+def test_a_file_of_a_model_in_int8_has_its_numbers(tmp_path: Path) -> None:
+    torch_part = pytest.importorskip("tuner_tflite.torch")
+    quantiser = pytest.importorskip("tuner.backends.torch.onnx.quantise").Quantiser
+    model, draw = network(), np.random.default_rng(1)
+    model.graph.input[0].name = model.graph.node[0].input[0] = "input"
+    onnx.save(model, tmp_path / "model.onnx")
+    face = interface("images", (0.5, 0.4, 0.3), (0.2,), 3, "SOFTMAX")
+    pixels = draw.integers(0, 256, (48, SIDE, SIDE, 3)).astype(np.float32)
+    normal = ((pixels / 255 - (0.5, 0.4, 0.3)) / 0.2).transpose(0, 3, 1, 2).astype(np.float32)
+    small = quantiser(tmp_path / "model.onnx", ["logits"], [normal[:24]]).quantised()
+    logits = Session(small.SerializeToString(), 1).logits(normal)
+    truth = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    whole, scales = without_quantisation(small)
+    graph = read_graph(whole, "logits", normal[:1])
+    written = with_scales(float_model(graph, face), torch_part.named(scales, graph, face), "uint8")
+    answers = Interpreter(to_bytes(written, "")).answers(pixels)
+    assert np.abs(answers - truth).max() < 0.02
+    weighted = [one for one in written.operators if one.kind in {"CONV_2D", "DEPTHWISE_CONV_2D"}]
+    assert {written.tensors[one.output].dtype for one in weighted} == {"int8"}
+
+
 def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
     model = TfliteModel()
     model.input = model.tensor("x", (1, 4, 4, 8), "int8")
@@ -102,6 +129,21 @@ def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
         fitted(model, "micro")
     with pytest.raises(BundleError, match="no operator can run there"):
         fitted(TfliteModel(model.tensors, model.operators[2:]), "edgetpu")
+
+
+def test_limits_of_an_edge_tpu() -> None:
+    model = TfliteModel()
+    places = model.constant(np.array([3], np.int32))
+    for shape, kind, inputs, does_fit in (
+        ((1, 4, 4, 8), "RELU", (), True),
+        ((1, 4, 2, 4, 8), "RELU", (), False),  # as channels are shuffled
+        ((1, 1, 1, 16), "MEAN", (places,), True),
+        ((1, 1, 1, 15), "MEAN", (places,), False),
+        ((1, 16_000), "SOFTMAX", (), True),
+        ((1, 16_001), "SOFTMAX", (), False),
+    ):
+        read, written = (model.tensor("x", shape, "int8") for _ in range(2))
+        assert fits_edgetpu(model, Operator(kind, (read, *inputs), written)) is does_fit
 
 
 def test_an_operator_that_is_not_written_is_named() -> None:
@@ -131,6 +173,30 @@ def test_a_condition_is_a_constant_only_if_it_is_the_same_for_all_samples() -> N
 
 
 @pytest.mark.slow
+def test_an_operator_that_is_not_written_is_refused_before_the_refit(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = pytest.importorskip("tuner.backends.torch.backend").TorchBackend()
+    with_weights(own_cache)
+    shutil.copytree(RUN, tmp_path / "run")
+    plan = next(one.plan for one in Run.open(tmp_path / "run").records if one.trial == 3)
+    about = {"plan": plan, "weights": tmp_path / "run" / "trials" / "3" / "weights.safetensors", "device": "micro"}
+    opened(backend, digits()).ask("TFLite operators", **about)
+    monkeypatch.setattr(convert, "CONVERTERS", {})
+    with pytest.raises(BundleError, match=r"does not write .*Conv") as refusal:
+        opened(backend, digits()).ask("TFLite operators", **about)
+
+    def refuse(_session: RemoteSession, question: str, **_about: object) -> None:
+        assert question == "TFLite operators"
+        raise refusal.value
+
+    monkeypatch.setattr(RemoteSession, "ask", refuse)
+    monkeypatch.setattr(Refit, "carry_out", lambda *_: pytest.fail("refitted"))
+    assert call(["export", str(tmp_path / "run"), str(tmp_path / "out"), "--pick", "3", "--tflite", "float32"]) == 1
+    assert "--tflite does not write" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_an_export_adds_a_file_that_answers_alike(
     tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +205,9 @@ def test_an_export_adds_a_file_that_answers_alike(
     asked = ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-refit", "--pick", "3", "--tflite"]
     assert call([*asked, "uint8", "--int8-loss", "2"]) == 0
     assert "the same class for" in capsys.readouterr().out
+    asked[2] = str(tmp_path / "small")
+    assert call([*asked, "uint8", "--int8", "--int8-loss", "5"]) == 0
+    assert "computes with the numbers of the bundle" in capsys.readouterr().out
     asked[2] = str(tmp_path / "trainable")
     assert call([*asked, "float32", "--trainable"]) == 0
     assert "train.tflite: " in capsys.readouterr().out
@@ -153,7 +222,8 @@ def test_an_export_adds_a_file_that_answers_alike(
     assert call([*asked[:-1], "--for", "micro"]) == 2
     assert "give --tflite int8 too" in " ".join(capsys.readouterr().err.split())
     refused = {
-        ("int8", "--int8"): "leave out --int8",
+        ("float32", "--int8"): "needs a bundle in float32",
+        ("int8", "--int8", "--for", "micro"): "needs whole numbers throughout",
         ("float32", "--for", "edgetpu"): "give --tflite int8 or uint8",
     }
     for given, way in refused.items():

@@ -125,7 +125,7 @@ def export(
         raise RunError(_without_weights(run, record.trial))
     if share := of_share(run, record.trial):
         warn(f"{share}{'; the refit trains it on all' if refit else ''}")
-    plan = _in_precision(record.plan, int8=int8, int8_loss=None if tflite else int8_loss)
+    plan = _in_precision(record.plan, int8=int8, int8_loss=None if tflite and not int8 else int8_loss)
     plan = _dropping(plan, record.trial, trainable=trainable) if drop_unreached else plan
     kept = {} if replay is None else {"replay": own_bytes(replay, plan, record.trial, trainable=trainable)}
     page = page_files(None if isinstance(web, bool) else web) if web else None
@@ -155,6 +155,7 @@ def export(
         changed = samples_changed(run, session, warn)
         _require_samples(plan, changed, trainable=trainable)
         if refit and not changed:
+            _require_operators(session, file, plan=plan, weights=weights, device=tflite_for)
             own = session.judge(plan, weights, store)
             try:
                 weights = again.carry_out(session, Path(scratch) / WEIGHTS, limits, hears)
@@ -179,8 +180,13 @@ def export(
         _require_own_score(record, info, 0 if changed else session.task.info.local_val)
         _add_other(session, part, info, page, {**file, "plan": plan, "test": test} if file else {})
     tested = {name: value for name, value in info.scores.from_pixels.items() if name.startswith(TEST)}
-    samples = sum(one.samples for name, one in session.task.contents.partitions.items() if name == TEST_SAMPLES)
-    noted = ExportInfo(Path(out).resolve().name, record.trial, info.scores.refit_samples > 0, tested, samples)
+    noted = ExportInfo(
+        Path(out).resolve().name,
+        record.trial,
+        info.scores.refit_samples > 0,
+        tested,
+        sum(one.samples for name, one in session.task.contents.partitions.items() if name == TEST_SAMPLES),
+    )
     with suppress(OSError):  # the bundle has all of it: a run that cannot be written to does not end its export
         append_export(run.folder, noted)
     note_bundle(Path(out), task_file(str(task or run.info.config.task))[0])
@@ -208,6 +214,12 @@ def _file_asked(solver: object, *asked: object) -> dict[str, Any]:
     if (point := offered("tuner.formats").get("tflite")) is None:
         raise UsageError("no plugin that is on writes TFLite files: switch on tflite")
     return cast("dict[str, Any]", point.load()(*asked))
+
+
+def _require_operators(session: RemoteSession, file: Mapping[str, Any], **about: Any) -> None:
+    """Refuse, before a refit, a TFLite file that cannot be written, if one is asked for."""
+    if file:
+        session.ask("TFLite operators", **about)
 
 
 def _add_other(
