@@ -12,8 +12,8 @@ import numpy as np
 from tuner.arrays import Array, Codes, Doubles
 from tuner.errors import TaskError
 from tuner.task import InputDefaults, InputSpec, ModelSpec, normalise
-from tuner.task.data.images import PIXEL_MOST, fit_pixels
-from tuner.task.spec import MOST_SIDE
+from tuner.task.data.images import fit_pixels
+from tuner.task.spec import MOST_SIDE, PIXEL_MOST
 
 #: Sides of the pictures, in pixels; one that is not square is twice as wide.
 SIDE, OTHER_SIDE = 480, 300
