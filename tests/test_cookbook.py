@@ -61,7 +61,7 @@ METHODS = [
 ]
 HEAD = "6."
 #: Checks of each recipe's parts.
-CHECKS = (24, 24, 24, 24, 30, 30, 0, 4, 4, 35, 24, 24)
+CHECKS = (24, 24, 24, 24, 30, 30, 0, 4, 4, 38, 24, 24)
 
 
 @pytest.fixture(scope="module")

@@ -178,6 +178,8 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
                     raise TaskError(f"{file}: row {number} has more cells than the header: {way_out}")
     except OSError as error:
         raise TaskError(f"{file}: cannot be read ({error.strerror or error}): {WAY_OUT}") from error
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file}: cannot be read (it is not UTF-8 text): {WAY_OUT}") from error
     except (csv.Error, TypeError, ValueError, RecursionError) as error:
         raise TaskError(f"{file}: no table of texts ({error}): {WAY_OUT}") from error
 

@@ -157,7 +157,7 @@ against = "original"
 per_exit = true
 INIT
 [knobs.recipe]
-epochs = 8
+epochs = 12
 batch_size = 32
 learning_rate = 1e-2
 optimiser = "adamw"
