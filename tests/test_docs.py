@@ -62,8 +62,9 @@ def command_lines() -> list[tuple[str, str]]:
 
 
 def commands() -> dict[str, set[str]]:
-    """Return every command and its options, as the command line itself knows them."""
+    """Return every command and its options, as the command line itself knows them, but for those that plugins add."""
     options: dict[str, set[str]] = {}
+    added = {f"--{name.rpartition(' ')[2]}" for name in offered("tuner.options")}  # where one was asked for help
 
     def walk(parent: Any, path: str) -> None:
         for name in parent:
@@ -75,7 +76,7 @@ def commands() -> dict[str, set[str]]:
             if command.default_command is not None:
                 arguments = command.assemble_argument_collection(default_parameter=app.default_parameter)
                 words = {word for argument in arguments if argument.parse for word in argument.names}
-                options.setdefault(full, set()).update(word for word in words if word.startswith("--"))
+                options.setdefault(full, set()).update(word for word in words - added if word.startswith("--"))
 
     add_commands()
     walk(app, "")
