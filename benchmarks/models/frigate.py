@@ -10,8 +10,8 @@ on the written ``model.tflite``, with photos as Frigate feeds them.
 A division draws 20 photos of each class to train on (of hands 40), and tests on all others. Accuracies are of all
 divisions, in pairs; the recipe's come from features that are computed once, which are the same ones in each epoch.
 Seconds and bytes are of the first division, each arm a process of its own: from its start to its end, and the memory
-of its largest process as the kernel counts it (ru_maxrss); neither arm has a second one that computes. Seconds of the
-processor are those that a quiet machine would take. With fewer ``--epochs``, the others count as the first ones do.
+of its largest process as the kernel counts it (ru_maxrss); neither arm has a second one that computes. With fewer
+``--epochs``, the others count as the first ones do.
 
 ``--quick``: one task, one division, five epochs of the recipe.
 """

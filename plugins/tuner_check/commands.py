@@ -71,11 +71,11 @@ def lines_of(
     """
     from tuner_check.findings import findings_of
 
-    return lines(findings_of(features, labels, files, names, MORE))
+    return lines(findings_of(features, labels, files, names, MORE), has_out=False)
 
 
-def lines(found: "Findings", out: Path | None = None) -> Iterator[str]:
-    """Return findings for people."""
+def lines(found: "Findings", out: Path | None = None, *, has_out: bool = True) -> Iterator[str]:
+    """Return findings for people; where the command `has_out`, how to get all of them."""
     from tuner.metrics import percent
     from tuner.printable import printable
 
@@ -96,7 +96,7 @@ def lines(found: "Findings", out: Path | None = None) -> Iterator[str]:
     if out is not None:
         yield f"  all are in {printable(str(out))}"
     elif count > LISTED:
-        yield f"  and {count - LISTED} more: --out FILE has all"
+        yield f"  and {count - LISTED} more{': --out FILE has all' if has_out else ''}"
     yield f"A linear head on the given model's features finds {100 * found.found:.0f} % of a class in the mean."
     for one in found.classes:
         gain = "too few to tell" if one.gain is None else one.gain.text()

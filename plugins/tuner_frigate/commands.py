@@ -32,8 +32,8 @@ def train(
 ) -> None:
     """Train a custom classification model on its photos, and write the files that Frigate loads.
 
-    The last layer is solved for, in seconds and without PyTorch. With --time, a search also trains the last blocks. The
-    files that were there are kept next to the new ones. Frigate loads these when it starts.
+    The last layer is solved for, in seconds and without PyTorch. With --time, a search also tries to train the last
+    blocks. Old files are kept next to the new ones. Frigate loads the new ones when it starts.
 
     Parameters
     ----------
@@ -48,6 +48,8 @@ def train(
     time
         Limit on a search, such as 5m; the export takes a minute more. It needs the extra tune.
     """
+    if time is None:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: its matrices here are too small for more
     from tuner.errors import UsageError
     from tuner_frigate.layout import model_of
 
@@ -59,7 +61,6 @@ def train(
     if time is not None:
         _search(model, work or Path("runs") / f"frigate-{model.name}", time, memory, weights)
         return
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: its matrices here are too small for more
     from tuner_frigate.solve import solve
 
     with closing(progress()) as listener:

@@ -98,12 +98,12 @@ def square(path: Path) -> "Image | None":
     """
     from PIL import Image
 
-    from tuner.task.data.images import check_image, image_formats
+    from tuner.task.data.images import check_image, image_formats, to_rgb
 
     try:
         check_image(path, InputSpec("images", size=SIDE))
         with Image.open(path, formats=image_formats()) as photo:
-            pixels = photo.convert("RGB")
+            pixels = to_rgb(photo)
     except (TaskError, OSError, ValueError):
         return None
     return pixels.transform((SIDE, SIDE), Image.Transform.EXTENT, (0, 0, *pixels.size), Image.Resampling.BILINEAR)

@@ -120,8 +120,10 @@ def _convolution(
     kernel = network.constant(f"{name}.kernel", (own * scale[:, None, None, None]).astype(np.float32))
     shift = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
     bias = network.constant(f"{name}.bias", shift.astype(np.float32))
+    if own.ndim != 4:  # noqa: PLR2004 - of images
+        raise ValueError(f"{name} reads no images")
     group = channels // own.shape[1]
-    if own.ndim != 4 or group * own.shape[1] != channels or own.shape[0] % group:  # noqa: PLR2004 - of images
+    if group * own.shape[1] != channels or own.shape[0] % group:
         raise ValueError(f"{name} reads other channels")
     size, edge = own.shape[2], own.shape[2] // 2
     side = (network.shapes[given][2] + 2 * edge - size) // stride + 1
@@ -144,7 +146,15 @@ def weights_of(weights: str) -> dict[str, Array]:
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise TaskError(f"--weights {weights}: {reason}: give MobileNetV2's state_dict, or {FETCHED}") from None
-    except (EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile, IndexError) as error:
+    except (
+        AttributeError,
+        EOFError,
+        LookupError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+    ) as error:
         raise TaskError(f"--weights {path}: no weights of PyTorch ({first_line(error)}): give {FETCHED}") from None
 
 
@@ -197,6 +207,8 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Array:
         """Return a storage; in an old file it is filled later."""
         _, kind, key, _, count, *_ = pid
+        if kind not in _TYPES.values():
+            raise ValueError("a storage of no numbers")
         dtype = np.dtype(kind)
         if not 0 <= count * dtype.itemsize <= self._most:
             raise ValueError("a storage is larger than the file")

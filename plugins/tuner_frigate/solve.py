@@ -1,12 +1,13 @@
-"""Solve for the last layer of a model of Frigate's: each photo runs once through the network in int8, which judges it.
+"""Solve for the last layer of a model of Frigate's, from features of each photo and its mirror image in int8.
 
-Nothing is held out: each photo is answered by the layer that all others give, exactly (leave-one-out).
+Nothing is held out: each photo is judged by the layer that all others give, exactly (leave-one-out).
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,8 @@ class Solved:
         )
         yield f"{MODEL}: {format_bytes(self.size)} in int8, {1e3 * self.seconds:.3g} ms a photo on one thread"
         if self.other is not None:
-            yield f"  weights are in int8 and all computes in float32: int8 throughout has {percent(self.other.right)}"
+            other = percent(self.other.right)
+            yield f"  only the weights are in int8, all is computed in float32: int8 throughout has {other}"
         if (findings := offered("tuner.findings").get("check")) is not None:
             yield from findings.load()(layer.features, layer.rows, [str(path) for path in self.files], self.labels)
 
@@ -152,7 +154,10 @@ def solve(model: FrigateModel, weights: str, listener: Listener) -> Solved:
     listener.phase("quantising the network")
     places = {round(at) for at in np.linspace(0, len(photos) - 1, min(CALIBRATED, len(photos)))}
     some = {at: _pixels(photos[at][1]) for at in sorted(places)}
-    seen = [pixels for pixels in some.values() if pixels is not None]
+    readable = (pixels for _, path in photos if (pixels := _pixels(path)) is not None)
+    seen = [pixels for pixels in some.values() if pixels is not None] or list(islice(readable, 1))
+    if not seen:
+        raise TaskError(f"none of the {len(photos):,} photos can be read: replace them")
     listener.phase("running the network")
     tried = []
     for own in writer.load()(network.nodes, network.constants, network.shapes, MEAN, STD, seen):
@@ -166,7 +171,8 @@ def solve(model: FrigateModel, weights: str, listener: Listener) -> Solved:
     content, labels = own.file(layer.head, tuple(found))
     seconds = _compared(own.answers(content), layer.head, answer, seen)
     kept = install({MODEL: content, LABELS: labels.encode()}, model.target)
-    unread = tuple(path for _, path in photos if path not in set(files))
+    read = set(files)
+    unread = tuple(path for _, path in photos if path not in read)
     other = tried[0][2] if lost else None
     return Solved(tuple(found), files, layer, other, len(content), seconds, unread, tuple(kept), model.target)
 

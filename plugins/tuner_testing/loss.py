@@ -42,7 +42,9 @@ class LossContract:
             except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
                 labels = f"{batch.labels.dtype} {list(batch.labels.shape)}"
                 reason = f"{first_line(error)}{place_of(error)}"
-                pytest.fail(f"{self._who} must take labels of both kinds, but with {labels} it raised {reason}")
+                pytest.fail(
+                    f"{self._who} must take one label a sample, and several, but with {labels} it raised {reason}"
+                )
             if not isinstance(losses, torch.Tensor) or list(losses.shape) != [SAMPLES]:
                 got = list(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
                 pytest.fail(f"{self._who} must return one loss per sample, [{SAMPLES}], got {got}: leave out .mean()")

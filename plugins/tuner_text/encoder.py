@@ -98,7 +98,7 @@ class Vectors:
         except (SafetensorError, ValueError) as error:
             raise TaskError(f"{file.name} must hold one array [tokens, d], but: {error}") from error
         if tokens < least:
-            raise TaskError(f"{file.name} has {tokens:,} vectors of {least:,} tokens")
+            raise TaskError(f"{file.name} has only {tokens:,} vectors for {least:,} tokens")
 
     def __call__(self, tokens: Sequence[int]) -> Floats:
         """Return the sum, which is the mean but for its length."""

@@ -65,5 +65,5 @@ def _only(folder: Path, kind: str, *patterns: str) -> Path:
         raise refused(folder, f"there is no {kind}")
     if len(found) > 1:
         names = ", ".join(str(path.relative_to(folder)) for path in found)
-        raise refused(folder, f"there are {len(found)}: {names:.200}")
+        raise refused(folder, f"there are {len(found)}, keep one: {names:.200}")
     return found[0]

@@ -59,7 +59,7 @@ class TextSamples(HashedSamples):
 
 
 class Texts(InputKind):
-    """Texts, each as the mean of static embeddings of its tokens: float32 [d]."""
+    """Texts, each as the features that its encoder gives: float32 [d]."""
 
     name = "text"
     suffixes = SUFFIXES
@@ -88,12 +88,12 @@ class Texts(InputKind):
         theirs = "".join(spec.columns)
         try:
             own = encoder()
-            here = f"but here is {own.name}" if own.name != theirs else ""
+            here = f"but the one here is {own.name}" if own.name != theirs else ""
         except TunerError as error:
-            here = f"but here is none ({error})"
+            here = f"but there is none here ({error})"
         if here:
             raise TaskError(
-                f"{path}: the model learned from texts that {theirs} read, {here}: give the folder of that encoder by "
+                f"{path}: the model needs the encoder {theirs}, {here}: give the folder of that encoder by "
                 f"--encoder, or in {VARIABLE}"
             )
         return own(_words(path))

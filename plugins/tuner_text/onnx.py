@@ -41,7 +41,10 @@ class OnnxFeatures:
         self._takes = [one.name for one in self._session.get_inputs()]
         gives = [one.name for one in self._session.get_outputs()]
         if "input_ids" not in self._takes or not FILLS.keys() >= {*self._takes}:
-            raise TaskError(f"{self._file.name} must take {', '.join(FILLS)}, but takes {', '.join(self._takes)}")
+            takes = ", ".join(self._takes)
+            raise TaskError(
+                f"{self._file.name} must take input_ids, maybe attention_mask and token_type_ids, but takes {takes}"
+            )
         if not {*OUTPUTS} & {*gives}:
             raise TaskError(f"{self._file.name} must give {' or '.join(OUTPUTS)}, but gives {', '.join(gives)}")
         self._gives = next(name for name in OUTPUTS if name in gives)
@@ -57,8 +60,8 @@ class OnnxFeatures:
             (value,) = self._session.run([self._gives], feed)
         except Exception as error:  # onnxruntime raises many kinds
             raise TaskError(
-                f"{self._file.name} cannot read tokens of tokenizer.json, here {len(tokens)} up to number "
-                f"{max(tokens)} ({first_line(error)})"
+                f"{self._file.name} cannot read the tokens of tokenizer.json: it fails on {len(tokens)} of them, with "
+                f"numbers up to {max(tokens)} ({first_line(error)})"
             ) from error
         if value.ndim == _OF_TOKENS:
             value = value[:, 0] if self._takes_first else value.mean(axis=1)
@@ -69,9 +72,16 @@ class OnnxFeatures:
 
     def _pools_first(self, path: Path) -> bool:
         """Return whether a text's features are those of its first token, and not the mean."""
-        content = json.loads(read_text(path, TaskError, "export the encoder again"))
+        try:
+            content = dict(json.loads(read_text(path, TaskError, "export the encoder again")))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TaskError(
+                f"{path.name} is no object of JSON ({first_line(error)}): export the encoder again"
+            ) from error
         modes = {name.removeprefix("pooling_mode_") for name, is_on in content.items() if is_on is True}
         modes -= {"include_prompt"}
         if self._gives in OUTPUTS[1:] and modes not in ({"cls_token"}, {"mean_tokens"}):
-            raise TaskError(f"{path.name} must have the mode mean_tokens or cls_token, got {', '.join(sorted(modes))}")
+            raise TaskError(
+                f"{path.name} must have the mode mean_tokens or cls_token, got {', '.join(sorted(modes)) or 'none'}"
+            )
         return modes == {"cls_token"}

@@ -115,7 +115,7 @@ def write(
             compared = _compared(task, folder / MODEL, content, face)
             if not (last := _loss(compared, most_loss)):
                 break
-            note = note or f"weights are in int8 and all computes in float32: int8 throughout {last}"
+            note = note or f"only the weights are in int8, all is computed in float32: int8 throughout {last}"
         if last:
             way = f"allow more, or {'take --tflite float32' if device is None else 'leave out --for'}"
             raise BundleError(f"--tflite {kind} {last}, more than --int8-loss {100 * most_loss:g}: {way}")
@@ -185,6 +185,8 @@ def _interface(task: Task, sample: Floats) -> Interface:
 
 def named(scales: Mapping[str, Scale], graph: Graph, face: Interface) -> dict[str, Scale]:
     """Return the scales of an ONNX model's values by the names that they have in the file."""
+    if not face.ending:
+        raise refused("the numbers of a bundle in int8, whose answers have no range")
     if (own := scales.get(graph.input)) is None:
         raise refused("a bundle in int8 whose first layer is in float32")
     return {**scales, **({"pixels": PIXELS, "normalised": own} if face.takes_pixels else {})}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tuner.distribution import SWITCH, offered
+from tuner.distribution import SOLVED_HEADS, SWITCH, offered
 from tuner.errors import PluginError
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import Sums
@@ -56,7 +56,6 @@ def _sums(domain: Domain) -> Sums:
 
 def realised(name: str) -> Any:
     """Return what an installed plugin makes of solvers, in trials or from sums; a `PluginError` where none does."""
-    if (point := offered("tuner.solved_heads").get(name)) is None:
-        way_out = f"see `tuner plugins`, and {SWITCH}"
-        raise PluginError(f"no plugin that is on offers {name!r} of tuner.solved_heads: {way_out}")
+    if (point := offered(SOLVED_HEADS).get(name)) is None:
+        raise PluginError(f"no plugin that is on offers {name!r} of {SOLVED_HEADS}: see `tuner plugins`, and {SWITCH}")
     return point.load()

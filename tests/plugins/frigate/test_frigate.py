@@ -154,3 +154,11 @@ def test_a_file_that_runs_code_is_no_file_of_weights(tmp_path: Path) -> None:
         weights_of(str(path))
     with pytest.raises(TaskError, match="no weights of MobileNetV2"):
         mobilenet_v2({}, SIDE, 2)
+
+
+def test_grey_photos_of_16_bits_are_as_bright_as_they_are(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).astype(np.uint16).reshape(64, 64)
+    Image.fromarray(ramp).save(tmp_path / "grey.png")
+    photo = square(tmp_path / "grey.png")
+    assert photo is not None
+    assert np.asarray(photo).mean() == pytest.approx(127.5, abs=1)

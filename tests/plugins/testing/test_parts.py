@@ -115,7 +115,7 @@ LOSSES = [
     loss(
         lambda batch: batch.logits.gather(1, batch.labels[:, None])[:, 0],
         "every_sample_has_one_finite_loss",
-        r"labels of both kinds, but with torch\.float32 \[6, 5\] it raised RuntimeError.*test_parts\.py, line",
+        r"and several, but with torch\.float32 \[6, 5\] it raised RuntimeError.*test_parts\.py, line",
     ),
     loss(lambda batch: size(batch) * 0, "a_gradient_reaches_the_logits", "a gradient by the logits, but it is 0"),
     loss(lambda batch: (0 * size(batch)).sqrt(), "a_gradient_reaches_the_logits", "must have a finite gradient"),

@@ -85,9 +85,15 @@ def test_without_token_types_as_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"takes": ("pixel_values", *INPUTS)}, "model.onnx must take input_ids, .*, but takes pixel_values, input_ids"),
+        (
+            {"takes": ("pixel_values", *INPUTS)},
+            "model.onnx must take input_ids, maybe .*, but takes pixel_values, input_ids",
+        ),
         ({"gives": "logits"}, "model.onnx must give sentence_embedding or last_hidden_state .*, but gives logits"),
-        ({"embeddings": EMBEDDINGS[:3]}, "model.onnx cannot read tokens of tokenizer.json, here 1 up to number 4"),
+        (
+            {"embeddings": EMBEDDINGS[:3]},
+            "model.onnx cannot read the tokens of tokenizer.json: it fails on 1 of them, with numbers up to 4",
+        ),
     ],
 )
 def test_a_model_that_is_no_such_encoder_is_refused(
@@ -115,7 +121,7 @@ def test_a_folder_that_is_no_encoder_says_what_is_missing(tmp_path: Path) -> Non
     model.write_bytes(b"no")
     assert "(ONNX Runtime " in reason(folder)
     (folder / "model.onnx").touch()
-    assert "(there are 2: model.onnx, onnx/model.onnx)" in reason(folder)
+    assert "(there are 2, keep one: model.onnx, onnx/model.onnx)" in reason(folder)
     model.unlink()
     (folder / "model.onnx").unlink()
     assert "(there is no model.onnx and no *.safetensors)" in reason(folder)
@@ -148,5 +154,5 @@ def test_a_device_reads_what_the_run_read(load: Load, tmp_path: Path, monkeypatc
 def test_a_bundle_says_which_encoder_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("good film")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "nowhere"))
-    with pytest.raises(TaskError, match=r"that model\.onnx 0a0b read, but here is none .*no such folder.*--encoder"):
+    with pytest.raises(TaskError, match=r"the encoder model\.onnx 0a0b, but there is none here .*no such folder"):
         TEXT.read(tmp_path / "a.txt", InputSpec("text", columns=("model.onnx 0a0b",)))

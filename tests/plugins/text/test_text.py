@@ -156,7 +156,7 @@ def test_texts_that_another_encoder_reads_are_refused(
     file.write_text("good film")
     assert bundle.kind.read(file, bundle.spec).shape == (256,)
     monkeypatch.setenv(VARIABLE, str(small))
-    with pytest.raises(TaskError, match=r"that l2_supercat_256 \w+ read, but here is small \w+: give the folder of th"):
+    with pytest.raises(TaskError, match=r"l2_supercat_256 \w+, but the one here is small \w+: give the folder of th"):
         bundle.kind.read(file, bundle.spec)
 
 

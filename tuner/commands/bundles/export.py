@@ -20,7 +20,7 @@ from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.commands.refit import WAY_OUT, Refit, kept_features, shown_on
 from tuner.commands.tune.progress import progress_shown
-from tuner.distribution import installed_version, offered
+from tuner.distribution import WRITERS, installed_version, offered
 from tuner.errors import BudgetError, BundleError, PluginError, RunError, TunerError, UsageError, first_line
 from tuner.events import Events, log
 from tuner.files import check_room, write_private
@@ -270,7 +270,7 @@ def _require_steps(plan: TrialPlan, trial: int, *, trainable: bool) -> None:
             f"--trainable can only write the model's own tail, but that of trial {trial} has the tail edit {changing}: "
             "pick another trial, or export without --trainable"
         )
-    if not plan.traits.solves and "onnx" not in offered("tuner.step_writers"):
+    if not plan.traits.solves and "onnx" not in offered(WRITERS):
         raise PluginError(
             f"--trainable writes a training step of trial {trial}, and the plugin onnx-steps, which does that, is off: "
             "take it out of TUNER_PLUGINS, or export without --trainable"

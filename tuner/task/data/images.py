@@ -91,7 +91,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 def fit_image(image: Image.Image, spec: InputSpec) -> Codes:
     """Return an image as the model sees it, as `decode_image` does."""
-    return _channels_first(_fit(_to_rgb(ImageOps.exif_transpose(image)), spec))
+    return _channels_first(_fit(to_rgb(ImageOps.exif_transpose(image)), spec))
 
 
 def fit_pixels(pixels: Codes, spec: InputSpec) -> Codes:
@@ -125,7 +125,8 @@ def _check_depth(image: Image.Image) -> None:
         raise ValueError("pixels of 32 bits, whose range is not known: save it with 8 or 16 bits a channel")
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Return an image in 8 bits of red, green and blue; a `ValueError` of pixels whose range is not known."""
     if image.mode.startswith("I;16"):  # 16-bit grey: the upper byte, where pillow's own conversion may clip to white
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     _check_depth(image)

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tuner.backends.torch.step.traced import Step
-from tuner.distribution import offered
+from tuner.distribution import WRITERS, offered
 from tuner.errors import PluginError
 
 
@@ -16,7 +16,7 @@ def writer() -> Callable[[Step, Path], None]:
     Raises:
         PluginError: No plugin that writes steps is switched on.
     """
-    point = offered("tuner.step_writers").get("onnx")
+    point = offered(WRITERS).get("onnx")
     if point is None:
         raise PluginError(
             "the plugin onnx-steps writes training steps, and is off: see `tuner plugins` and TUNER_PLUGINS"
