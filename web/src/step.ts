@@ -3,6 +3,7 @@
 import type { InferenceSession, Tensor as OrtTensor } from "onnxruntime-common";
 import { type Bytes, product, TunerError } from "./bytes.ts";
 import { inputShapes, metadataOf } from "./onnx.ts";
+import { type Random, randomOf } from "./random.ts";
 import { openSession, run, type Feeds, type Runtime } from "./session.ts";
 import type { Data, Tensor } from "./tensors.ts";
 
@@ -85,7 +86,8 @@ export class StepSession extends Described {
   #state = new Map<string, Data>();
   #buffers = new Map<string, Data>();
   #steps = 0;
-  #noise: Noise = (out) => out.forEach((_, i) => (out[i] = Math.random()));
+  #random: Random = randomOf(0);
+  #noise: Noise = (out) => out.forEach((_, i) => (out[i] = this.#random()));
 
   static async open(runtime: Runtime, model: Bytes, weights: Weights, noise?: Noise): Promise<StepSession> {
     const made = new StepSession(runtime, ...(await Described.described(runtime, model, true)));
@@ -97,6 +99,7 @@ export class StepSession extends Described {
   /** Begin anew from other weights. */
   begin(weights: Weights): void {
     this.#steps = 0;
+    this.#random = randomOf(0);
     for (const port of this.ports) {
       if (port.kind === "parameter" || port.kind === "buffer") {
         const weight = weights.get(port.name);

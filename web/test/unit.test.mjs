@@ -405,6 +405,16 @@ for (const name of ["solved-photos", "photos"]) {
   });
 }
 
+test("the same samples train a network with dropouts by the same steps", async () => {
+  const bundle = await own.Bundle.open(source(`${BUNDLES}/photos/bundle`));
+  const random = own.randomOf(5);
+  const size = bundle.info.input_shape.reduce((a, b) => a * b);
+  const samples = Array.from({ length: 12 }, () => new Uint8Array(size).map(() => 255 * random()));
+  const trainer = await own.openTrainer(bundle, ort, await own.Model.open(bundle, ort));
+  const prepared = await trainer.prepare(samples, samples.map((_, at) => bundle.info.labels[at % 2]));
+  assert.deepEqual(await trainer.train(prepared), await trainer.train(prepared));
+});
+
 /** Return the samples of a label that a bundle does not have, from files of numpy. */
 async function stripesOf(name) {
   const folder = `${BUNDLES}/${name}/stripes`;
