@@ -208,13 +208,16 @@ class Halving:
                 row.reason = first_line(error) if isinstance(error, RuntimeError) else str(error)
 
     def _leave_slow(self) -> None:
-        """Leave those that the search would hardly have the time to train, but for the quickest."""
+        """Leave those that could not even see all samples in what is left, but for the quickest.
+
+        A search trains on fewer samples where the time is short, and gains more by the better network than by more epochs.
+        """
         seconds = self._until - CLOCK.now()
         quickest = min(self.left, key=lambda row: row.seconds_per_sample)
         for row in self.left:
-            need = row.seconds_per_sample * self._samples * PASSES
+            need = row.seconds_per_sample * self._samples
             if need > seconds and row is not quickest:
-                row.reason = f"to train it takes about {format_seconds(need)}, longer than is left of --time"
+                row.reason = f"to see all samples it takes about {format_seconds(need)}, longer than is left of --time"
 
     def _halve(self) -> None:
         """Leave those that are worse for certain, and of the others the worse half."""
