@@ -110,6 +110,8 @@ def test_a_file_of_a_model_in_int8_has_its_numbers(tmp_path: Path) -> None:
     assert np.abs(answers - truth).max() < 0.02
     weighted = [one for one in written.operators if one.kind in {"CONV_2D", "DEPTHWISE_CONV_2D"}]
     assert {written.tensors[one.output].dtype for one in weighted} == {"int8"}
+    with pytest.raises(BundleError, match="the numbers of a bundle in int8, whose answers have no range"):
+        torch_part.named(scales, graph, interface("images", (), (), 3, ""))
 
 
 def test_operators_that_do_not_fit_a_device_are_listed_or_refused() -> None:
