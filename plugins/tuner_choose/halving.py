@@ -210,7 +210,7 @@ class Halving:
     def _leave_slow(self) -> None:
         """Leave those that could not even see all samples in what is left, but for the quickest.
 
-        A search trains on fewer samples where the time is short, and gains more by the better network than by more epochs.
+        Where the time is short, a search trains on fewer samples, and the better network brings more than more epochs.
         """
         seconds = self._until - CLOCK.now()
         quickest = min(self.left, key=lambda row: row.seconds_per_sample)
