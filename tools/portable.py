@@ -128,10 +128,10 @@ class Device:
 
     def _watched(self) -> dict[str, Any]:
         """Watch all samples; return the answers and the verdict on the round that follows."""
-        enough = str(len(self._samples) - 1)
+        # an emulated processor is some twenty times slower
+        asked = "--enough", str(len(self._samples) - 1), "--round-time", LONG
         rows = self._printed(
-            *("watch", self.bundles[TAIL], "--samples", self._photos, "--once", "--any-time", "--enough", enough, "--json"),
-            *("--round-time", LONG),  # an emulated processor is some twenty times slower
+            "watch", self.bundles[TAIL], "--samples", self._photos, "--once", "--any-time", *asked, "--json"
         ).splitlines()
         events = [json.loads(row) for row in rows]
         answers = sorted([Path(one["file"]).name, one["label"]] for one in events if "label" in one)
