@@ -56,6 +56,8 @@ def warm(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr("tuner.search.processes.server.subprocess", Processes)
         # --time counts from the call, not from when this process began
         patch.setattr("tuner.commands.tune.run.process_started", time.monotonic)
+        # how long a prediction takes is measured once, not several times in case the device is busy
+        patch.setattr("tuner.search.estimate.rates.REPEATS", 1)
         # a command that is called here and breaks its limits on a busy machine must not end pytest
         patch.setattr("faulthandler.dump_traceback_later", lambda *_, **__: None)
         # what a command prints with --json, wherever a test calls one in this process, obeys its schema

@@ -5,15 +5,24 @@ import importlib
 import tempfile
 from pathlib import Path
 
+import PIL.Image
 import torch
 
 import tests.killed  # noqa: F401 - what forked processes run
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch import compiler
 from tuner.backends.torch.onnx.inference import write_onnx
+from tuner.distribution import entry_points
 
-for library in OrtBackend.preload:
+#: Modules that opening a task imports, or a trial.
+LATER = (
+    *("numpy.ma", "platformdirs.unix", "tomllib", "torch.utils.serialization.config", "zoneinfo"),
+    *("tuner.cli.app", "tuner.ridge.personal", "tuner.task.file.schema", "tuner.task.inputs.images"),
+    *("tuner_exits.torch", "tuner_onnx_steps.torch.write", "tuner_planned.torch"),
+)
+for library in (*OrtBackend.preload, *LATER, *(point.module for point in entry_points("tuner"))):
     importlib.import_module(library)
+PIL.Image.init()
 compiler.load()
 importlib.import_module("tqdm").tqdm.monitor_interval = 0  # or an export starts a thread, which a fork would not have
 state = torch.get_rng_state()

@@ -27,7 +27,10 @@ def test_rates_of_another_input_size_are_not_read(tmp_path: Path, monkeypatch: p
     assert read_rates("torch", larger, 1) is None
 
 
-def test_the_time_of_a_prediction_is_measured_again_a_few_times_and_the_least_is_kept(cache: Path) -> None:
+def test_the_time_of_a_prediction_is_measured_again_a_few_times_and_the_least_is_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.search.estimate.rates.REPEATS", REPEATS)  # as imported: other tests measure once
     model = example_model(3)
     kept = replace(nominal(model), latency_seconds=0.208)  # the device was busy
     busy, slower, none, idle = [0.01, 0.03, 0.011, 0.02], [0.3] * REPEATS, [0.0] * REPEATS, [0.0085] * REPEATS
