@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -81,13 +81,14 @@ class Runtime(Strategy[RuntimePlan]):
     """What carries the plan out; `backends` returns the names of those installed when a plan is composed."""
 
     backends: Callable[[], Sequence[str]]
+    most_threads: int = field(default_factory=usable_processors)  # once: it is read from files
     name, stage = "runtime", Stage.RUNTIME
 
     def sample(self, draw: Draw, model: ModelInfo) -> RuntimePlan:  # noqa: ARG002 - the same for every model
         """Draw backend, threads and precision."""
         return RuntimePlan(
             backend=draw.choice("backend", self.backends()),
-            threads=draw.integer("threads", 1, usable_processors()),
+            threads=draw.integer("threads", 1, self.most_threads),
             precision=draw.choice("precision", get_args(Precision), start="fp32"),
             int8_loss=1.0,  # the trial itself measures what int8 costs: its own accuracy
         )

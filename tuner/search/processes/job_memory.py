@@ -41,7 +41,8 @@ class JobMemory:
         forked = sizes(server)
         self._forked = forked.own if forked else 0
         self._resident_baseline: int | None = None
-        self._group_baseline = self._group_bytes(())
+        # where only the job was forked from it, all that the process has counts once: shares take long to read
+        self._group_baseline = self._group_bytes(()) if excluded else self._forked
         self._others: list[int] = []
         self._group_above = self._turn = 0
 
