@@ -6,7 +6,6 @@ Versions 1 and 2 are read, and the groups above, whose limits hold too. Elsewher
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 SELF = Path("/proc/self")
@@ -75,7 +74,7 @@ def _limited() -> list[tuple[Path, int, int]]:
 
 def _folders(controller: str) -> Iterator[tuple[Path, int]]:
     """Yield the folders of a controller's groups, from this process's own up to the highest that can be seen."""
-    for root, place, version in _mounts(_text(SELF / "mountinfo"), controller):
+    for root, place, version in _mounts(controller):
         path = _own_path(controller, version)
         if path is None:
             continue
@@ -84,22 +83,18 @@ def _folders(controller: str) -> Iterator[tuple[Path, int]]:
         yield from ((each, version) for each in (folder, *folder.parents) if each.is_relative_to(place))
 
 
-# Each plan that is priced asks for the processors; what is mounted hardly ever changes.
-@lru_cache(maxsize=4)
-def _mounts(mountinfo: str, controller: str) -> list[tuple[Path, Path, int]]:
-    """Return root, place and version of the file systems that have a controller's groups."""
-    found = []
-    for line in mountinfo.splitlines():
+def _mounts(controller: str) -> Iterator[tuple[Path, Path, int]]:
+    """Yield root, place and version of the file systems that have a controller's groups."""
+    for line in _text(SELF / "mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if len(fields) < 5 or len(kind) < 3:  # noqa: PLR2004 - root and place; type, source and options
             continue
         root, place = (Path(text.replace("\\040", " ")) for text in fields[3:5])
         if kind[0] == "cgroup2":
-            found.append((root, place, 2))
+            yield root, place, 2
         elif kind[0] == "cgroup" and controller in kind[-1].split(","):
-            found.append((root, place, 1))
-    return found
+            yield root, place, 1
 
 
 def _own_path(controller: str, version: int) -> str | None:
