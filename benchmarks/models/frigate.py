@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from tuner_frigate.layout import CACHE, DATASET, square
+from tuner_frigate.network import MEAN, STD
 
 DATA = Path(os.environ.get("TUNER_DATA", "../shared/data"))
 WEIGHTS = DATA / "models" / "mobilenet_v2_imagenet.pth"
@@ -45,8 +46,7 @@ TASKS = {
     "hands": ("more/sign", tuple("0123456789")),
 }
 EPOCHS, QUICK_EPOCHS, BATCH, RATE, HIDDEN, DROPOUT, HELD = 50, 5, 16, 0.001, 128, 0.3, 0.2
-DIVISIONS, LOSS, FASTER, LEANER = 5, 0.5, 10, 3
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DIVISIONS, LOSS, FASTER, LEANER = 30, 0.5, 10, 3
 Pixels = npt.NDArray[np.uint8]
 
 
