@@ -54,19 +54,19 @@ class Mixed(Strategy[None]):
 
 @dataclass(frozen=True)
 class Another(Strategy[None]):
-    """Adds an entry to a part of a plan that several strategies write, as another plugin does."""
+    """Adds an entry to each part of a plan that several strategies write, before all of them: as another plugin may."""
 
-    stage: Stage  # type: ignore[misc]  # an instance's own here
-    name = "another"
+    writes: frozenset[Stage]  # type: ignore[misc]  # an instance's own here
+    name, stage = "another", Stage.SIZE
 
     def sample(self, draw: Draw, model: ModelInfo) -> None:
         """Draw nothing."""
 
     def apply(self, plan: TrialPlan, knobs: None) -> TrialPlan:  # noqa: ARG002 - it has none
-        """Add the entry."""
-        if self.stage is Stage.SHAPE:
-            return replace(plan, shape=(*plan.shape, TailEdit(OTHER)))
-        return replace(plan, loss=(*plan.loss, LossTerm(OTHER, 1.0)))
+        """Add the entries."""
+        edits = (TailEdit(OTHER),) if Stage.SHAPE in self.writes else ()
+        terms = (LossTerm(OTHER, 1.0),) if Stage.LOSS in self.writes else ()
+        return replace(plan, shape=(*plan.shape, *edits), loss=(*plan.loss, *terms))
 
 
 def composed_by(

@@ -1,7 +1,7 @@
 """The plans that a lowering is tried on."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,8 @@ import pytest
 from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import LoweringError
 from tuner.errors import TrainingError, TunerError
-from tuner.plan.parts import TailEdit
+from tuner.plan.info import ModelInfo
+from tuner.plan.parts import Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import StrategyError
 from tuner.plugin.sources import preferred_values, random_values
@@ -59,19 +60,28 @@ def plans_to_try(kind: str, strategies: Sequence[Strategy[Any]], extensions: Ext
 
 
 def emitted_plans(kind: str, strategies: Sequence[Strategy[Any]], share: float) -> list[TrialPlan]:
-    """Return plans with an edit of a kind: of start values first, then of corners, then of random values."""
+    """Return plans with an edit of a kind: of start values first, then of corners, of random values, of anchors."""
     model, task = made_up_model(), task_info(made_up_task())
     task = replace(task, global_per_class=(1,) * model.outputs)  # some edits are for tasks with global data alone
     plans: dict[object, TrialPlan] = {}
     for strategy in strategies:
         with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong
             inside = [preferred_values({}), *(random_values(random.Random(seed)) for seed in range(RANDOM))]
+            inside += [preferred_values(values) for values in anchors_of(strategy, model)]
             start, *others = (composed_by(strategy, source, model, task, share=share) for source in inside)
             for composed in (start, *corners_of(strategy, model, task, share=share), *others):
                 plan = composed.plan
                 if any(edit.kind == kind for edit in plan.shape):
                     plans.setdefault((plan.shape, plan.split), plan)
     return list(plans.values())
+
+
+def anchors_of(strategy: Strategy[Any], model: ModelInfo) -> list[Mapping[str, Scalar]]:
+    """Return the values that a search tries first; none where the strategy breaks down: its own contract says so."""
+    try:
+        return [values for values in strategy.anchors(model) if isinstance(values, Mapping)]
+    except Exception:  # noqa: BLE001 - a plugin's code may raise anything
+        return []
 
 
 def _refusal(plan: TrialPlan, extensions: Extensions) -> str:

@@ -39,7 +39,7 @@ from tuner.plugin.ridge import Domain, LinearHead, SolverSums, coded, step_of
 from tuner.training.epoch import EpochLoop
 from tuner_testing.models.made_up import TRAIN, made_up_task
 
-EPOCHS, BATCH = 2, 8
+EPOCHS, BATCH = 4, 8
 HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
