@@ -32,8 +32,8 @@ ARROW = (
     ("augment", "store"),
     ("untrusted",),
     ("files", "reading", "units", "targets"),
-    ("arrays", "errors", "metrics", "printable", "process_memory", "processors"),
-    ("distribution", "control_group", "awake"),
+    ("arrays", "errors", "metrics", "printable"),
+    ("distribution", "machine"),
 )
 #: A file that nears this is split by subject, not packed.
 MOST_LINES = 400
@@ -362,5 +362,5 @@ def test_rooms_are_small() -> None:
     }
     for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:12]:
         print(f"{size} files: {name}")  # noqa: T201 - shown by pytest -s
-    assert {name: size for name, size in sizes.items() if size > MOST_FILES and name != "tuner"} == {}
+    assert {name: size for name, size in sizes.items() if size > MOST_FILES} == {}
     assert len(sizes) >= 60

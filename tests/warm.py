@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tuner.process_memory import HUGE_PAGES
+from tuner.machine.process_memory import HUGE_PAGES
 from tuner.search.processes import child, server
 
 CONTEXT = get_context("forkserver")

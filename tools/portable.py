@@ -41,7 +41,7 @@ TOLERANCE = 1e-3
 #: by the conformance set.
 TRAINED = 0.05
 EPOCHS = 2
-#: What a round may take: all models that judge it are trained, also where that is slow.
+#: What a round may take: an emulated processor takes half an hour for three seconds of this one.
 LONG = "5h"
 #: A name that is no ASCII, with a blank.
 NAME = "Übung {} 数.npy"
@@ -128,7 +128,6 @@ class Device:
 
     def _watched(self) -> dict[str, Any]:
         """Watch all samples; return the answers and the verdict on the round that follows."""
-        # an emulated processor is some twenty times slower
         asked = "--enough", str(len(self._samples) - 1), "--round-time", LONG
         rows = self._printed(
             "watch", self.bundles[TAIL], "--samples", self._photos, "--once", "--any-time", *asked, "--json"

@@ -15,7 +15,7 @@ from benchmarks.alternatives.problem import Problem
 from tuner.arrays import Array, Doubles, Floats, Labels
 from tuner.backends.torch.model.open.load import load
 from tuner.backends.torch.trial.inputs import inference_prefix
-from tuner.processors import usable_processors
+from tuner.machine.control_group import usable_processors
 from tuner.task import Samples, stratified_holdout
 from tuner.task.data.samples import mean_of_wholes, wholes
 

@@ -31,7 +31,7 @@ from benchmarks.fuzz.rooms import Room, rooms
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish
 from benchmarks.limits.hostile.child import ACCEPTED, ONE_LINE, Outcome, confined
 from tuner.errors import DONE, LIMIT, MISTAKE, NO_TRIAL_FITS, USAGE, TunerError
-from tuner.process_memory import PeakMeter
+from tuner.machine.process_memory import PeakMeter
 
 #: Of the processor; an answer may take longer next to other work, but is not waited for without end.
 MOST_SECONDS, PATIENCE_SECONDS = 10, 90

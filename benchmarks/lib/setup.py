@@ -23,10 +23,10 @@ from tuner.backends.torch.trial.inputs import TailInputs, training_inputs
 from tuner.backends.torch.trial.opened import TailTraining
 from tuner.bundle.format import WEIGHTS, new_folder
 from tuner.commands.bundles.export import write_bundle
+from tuner.machine.control_group import usable_processors
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.plugin.core import build_host
-from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
 from tuner.store.kept import choose_engine
 from tuner.store.store import Store

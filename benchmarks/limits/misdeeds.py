@@ -22,8 +22,8 @@ from tuner.backends.base import Backend, Session, Trial
 from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import Lowering
 from tuner.backends.torch.backend import TorchBackend
+from tuner.machine.process_memory import PeakMeter
 from tuner.plugin.hookspecs import hookimpl
-from tuner.process_memory import PeakMeter
 from tuner.results.records.trial import Outcome
 from tuner.task import Task
 

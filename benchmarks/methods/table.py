@@ -56,6 +56,12 @@ def mean_of(cells: Cells, name: str, value: str) -> float:
     return float(np.mean([values[value] for values in cells[name].values()]))
 
 
+def epochs_of(cells: Cells, name: str, tasks: Iterable[str]) -> str:
+    """Return the mean number of epochs that a method trained, for each task that has it."""
+    means = {task: [one["epochs"] for (of, _), one in cells.get(name, {}).items() if of == task] for task in tasks}
+    return ", ".join(f"{task} {np.mean(own):.0f}" for task, own in means.items() if own)
+
+
 def rows_of(cells: Cells, methods: Sequence[Method], tasks: Sequence[str]) -> list[Row]:
     """Return a row for each method that has any results."""
     return [
@@ -98,11 +104,13 @@ def page(cells: Cells, seconds: float, every: Sequence[str]) -> str:
     return "\n".join([
         *TOP,
         "",
-        f"Held now: {held or 'nothing'}; {seconds:g} seconds for the choice of a setting."
+        f"Measured so far: {held or 'nothing'}; with {seconds:g} seconds to choose a setting."
         + (f" Tasks that are not measured yet: {', '.join(left)}." if left else "")
         + (f" Methods that are not measured yet: {unmeasured}." if unmeasured else ""),
         "",
-        *FEW,
+        f"In that time, fine-tuning trained for this many epochs: {epochs_of(cells, BASELINE, tasks)}.",
+        "A method whose steps take longer trained for fewer. Where there are few, one epoch more or less can matter",
+        "more than the method.",
         "",
         f"| method | {' | '.join(tasks)} | next to fine-tuning | train s | bundle kB |",
         f"|---|{'---|' * len(tasks)}---|---|---|",
@@ -159,11 +167,6 @@ Local accuracy / global accuracy in percent, means over seeds. The difference is
 mean of both where old classes or people must be kept: clothing, digits, new-digits, new-person. Of sounds, each window
 counts.
 """.splitlines()
-#: What decides between rows of trained tails.
-FEW = (
-    "On photos the seconds are one or two epochs of a trained tail, and their number decides more than the method: on",
-    "objects, tails have 42 % after one and 94 % after two. Heads alone are not short of time.",
-)
 MIDDLE = """
 Seconds are those of the last training, of the processor. One seed says little: a difference has an interval from three
 pairs of a task and a seed on, and is left out of a method that lacks one of them (–).

@@ -17,12 +17,12 @@ from benchmarks.lib.report import Row, benchmark_parser, finish
 from benchmarks.lib.setup import clothing
 from benchmarks.models.memory import BATCH
 from tuner.backends.base import Trial
+from tuner.machine.control_group import usable_processors
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, DataEdit, DataPlan, LossTerm, RecipePlan, RuntimePlan, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.data_terms import feature_bytes
 from tuner.plugin.core import build_host
-from tuner.processors import usable_processors
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import Store
 from tuner.task import Task

@@ -37,12 +37,12 @@ from tuner.backends.torch.trial.inputs import stored_inputs
 from tuner.backends.torch.trial.scoring import logits
 from tuner.bundle.format import MODEL, WEIGHTS, Bundle, new_folder
 from tuner.commands.bundles.export import write_bundle
+from tuner.machine.control_group import usable_processors
 from tuner.metrics import accuracy
 from tuner.ort.session import Session
 from tuner.plan.parts import RecipePlan, RuntimePlan
 from tuner.plan.trial import in_int8
 from tuner.plugin.core import build_host
-from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
 from tuner.runtime.infer.mcnemar import most_drop
 from tuner.search.processes.remote import open_remote

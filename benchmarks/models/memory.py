@@ -6,9 +6,9 @@ The planned figure comes from a third process, in which the library's scratch is
 and times are medians over all rounds. ``--row NAME --arm NAME`` runs one arm and prints its figures.
 
 The planned executor's process has transparent huge pages where the kernel offers them
-(`tuner.process_memory.HUGE_PAGES`), as a trial's process has; the eager arm runs as PyTorch runs by default. The arm
-`tuned` is the eager loop with the same huge pages and the same settings of the allocator as the planned executor's
-process, so that these are not counted as planning.
+(`tuner.machine.process_memory.HUGE_PAGES`), as a trial's process has; the eager arm runs as PyTorch runs by default.
+The arm `tuned` is the eager loop with the same huge pages and the same settings of the allocator as the planned
+executor's process, so that these are not counted as planning.
 """
 
 import copy
@@ -34,11 +34,11 @@ from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import Step
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
+from tuner.machine.control_group import usable_processors
+from tuner.machine.process_memory import HUGE_PAGES, KEPT_BYTES, PeakMeter, return_freed
 from tuner.models.lenet import lenet_2d
 from tuner.plan.parts import RecipePlan
 from tuner.planner.memory.placement import by_size, largest_at, max_live, peak_step
-from tuner.process_memory import HUGE_PAGES, KEPT_BYTES, PeakMeter, return_freed
-from tuner.processors import usable_processors
 from tuner_growth.torch.vgg import vgg_11
 from tuner_planned.torch.bound_step import bound, held_by
 from tuner_planned.torch.library_memory import measured

@@ -35,9 +35,9 @@ from tuner.backends.torch.onnx.write import write
 from tuner.backends.torch.step.optimiser import optimiser
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.task_loss import CROSS_ENTROPY
+from tuner.machine.control_group import usable_processors
 from tuner.ort.training_step import StepSession
 from tuner.plan.parts import RecipePlan
-from tuner.processors import usable_processors
 
 OUTPUTS, BATCH, SIZE = 210, 32, 160
 RECIPE, RATE, COMPARED = RecipePlan(optimiser="sgd", batch_size=BATCH), 1e-3, 20

@@ -27,10 +27,10 @@ from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.lib.setup import clothing, first_of_each, known_of, untrained_bundle
 from tuner.backends.torch.model.open.load import load
 from tuner.bundle.format import Bundle
+from tuner.machine.control_group import usable_processors
 from tuner.metrics import wilson
 from tuner.plan.parts import CachePlan, DataPlan, RecipePlan, RuntimePlan
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.processors import usable_processors
 from tuner.runtime import Personaliser, Trainer
 from tuner.runtime.train.gate import Rules
 from tuner.task import Domain, InputSpec, ModelSpec, Samples, Subset, Task

@@ -15,8 +15,8 @@ from tuner.bundle.tensors import read_tensors
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.errors import TaskError
 from tuner.files import write_private
+from tuner.machine.control_group import usable_processors
 from tuner.plugin.core import build_host
-from tuner.processors import usable_processors
 from tuner.reading import kind_of, text_from
 from tuner.search.processes.remote import open_remote
 from tuner.store.store import open_store

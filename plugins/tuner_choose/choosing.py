@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.awake import CLOCK
 from tuner.errors import BudgetError, MemoryLimitError, RunError, TaskError, UsageError
 from tuner.files import write_private
+from tuner.machine.awake import CLOCK
 from tuner.reading import path_from, read_toml, text_from
 from tuner.results.folder import CANDIDATES, FILE, lock_folder
 from tuner.task.file.variables import expand

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tuner.awake import CLOCK
-from tuner.processors import usable_processors
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import usable_processors
 from tuner.search.processes.guard import Interrupt, JobLimits
 from tuner.search.processes.messages import Job, Start
 from tuner.search.processes.supervisor import Supervisor
@@ -29,7 +29,7 @@ class Forked:
         file: The task file.
         setup: What is asked of the run, whose limits hold.
         interrupt: The user's request to stop.
-        end: Clock (`tuner.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
     """
 
     def __init__(self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, end: float = math.inf) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.arrays import Array, Doubles, Labels
-from tuner.awake import CLOCK
 from tuner.errors import BudgetError, MemoryLimitError, TunerError, first_line
+from tuner.machine.awake import CLOCK
 from tuner.targets import Targets
 from tuner.units import format_seconds
 from tuner_choose.scores import Difference, correct, interval
@@ -112,7 +112,7 @@ class Halving:
         classes: Number of classes that occur in them.
         outputs: Number of outputs of a head.
         targets: What a label is.
-        end: Clock (`tuner.awake.CLOCK`) at which the time to choose is over; infinite for no limit.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which the time to choose is over; infinite for no limit.
         until: Clock at which the search ends; likewise.
         samples: Number of samples that the search trains on; `total` by default.
         by_flops: Whether FLOPs stand for the time of a prediction.
@@ -208,7 +208,7 @@ class Halving:
                 row.reason = first_line(error) if isinstance(error, RuntimeError) else str(error)
 
     def _leave_slow(self) -> None:
-        """Leave those that could not even see all samples in what is left, but for the quickest.
+        """Leave those through which not even one pass of all samples fits into what is left, but for the quickest.
 
         Where the time is short, a search trains on fewer samples, and the better network brings more than more epochs.
         """
@@ -217,7 +217,10 @@ class Halving:
         for row in self.left:
             need = row.seconds_per_sample * self._samples
             if need > seconds and row is not quickest:
-                row.reason = f"to see all samples it takes about {format_seconds(need)}, longer than is left of --time"
+                left = format_seconds(max(0.0, seconds))
+                row.reason = (
+                    f"one pass of all samples takes about {format_seconds(need)}, and {left} of --time are left"
+                )
 
     def _halve(self) -> None:
         """Leave those that are worse for certain, and of the others the worse half."""

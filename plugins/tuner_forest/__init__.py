@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tuner.awake import CLOCK
 from tuner.distribution import install_command
 from tuner.errors import PluginError
+from tuner.machine.awake import CLOCK
 
 if TYPE_CHECKING:  # it must not be imported before the process that has PyTorch
     from tuner.backends.torch.trial.baselines import Learning, Predict

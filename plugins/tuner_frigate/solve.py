@@ -15,8 +15,8 @@ import numpy as np
 from tuner.arrays import Array, Floats, Labels
 from tuner.distribution import offered
 from tuner.errors import TaskError, TrainingError, UsageError
+from tuner.machine.process_memory import return_freed
 from tuner.metrics import percent
-from tuner.process_memory import return_freed
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead
 from tuner.ridge.sums import coded, step_of

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tuner.awake import CLOCK
 from tuner.distribution import CANDIDATES, offered
 from tuner.errors import TaskError, TunerError, nearest
 from tuner.files import write_private
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import usable_processors
 from tuner.ort.session import open_session
 from tuner.plugin.core import build_host
-from tuner.processors import usable_processors
 from tuner.reading import expanded, kind_of, parse_toml, read_toml
 from tuner.results.views.plausible import suspicion
 from tuner.search.processes.remote import open_remote

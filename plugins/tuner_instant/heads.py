@@ -11,11 +11,11 @@ import numpy as np
 
 from tuner.arrays import Array, Labels
 from tuner.errors import BundleError, TaskError
+from tuner.machine.process_memory import return_freed
 from tuner.ort.session import LOGITS, Session
 from tuner.plan.info import BlockInfo, ModelInfo, TaskInfo
 from tuner.plan.parts import DataPlan, EditTraits, Precision, RuntimePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan, normal_form
-from tuner.process_memory import return_freed
 from tuner.ridge.choice import chosen
 from tuner.ridge.solve import LinearHead, solve, spread
 from tuner.ridge.sums import Sums, blocks, coded

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.awake import CLOCK
 from tuner.bundle.format import new_folder
 from tuner.bundle.info import RunTrial
 from tuner.commands.bundles.held import note_bundle
@@ -20,10 +19,11 @@ from tuner.commands.limits import CommandLimits
 from tuner.commands.run import Run
 from tuner.distribution import NAME, installed_version
 from tuner.errors import BudgetError, RunError, TaskError, TrainingError, UsageError
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import usable_processors
+from tuner.machine.process_memory import return_freed
 from tuner.plan.info import TaskInfo
 from tuner.plan.trial import TrialPlan
-from tuner.process_memory import return_freed
-from tuner.processors import usable_processors
 from tuner.reading import kind_of, text_from
 from tuner.results.folder import (
     ExportInfo,
@@ -101,8 +101,8 @@ def run(asked: Asked, listener: Listener, limits: Budget, end: float | None = No
         asked: What is asked.
         listener: Receives progress.
         limits: What the user gave, as the run notes it.
-        end: Clock (`tuner.awake.CLOCK`) before which it ends, if there is time for one head: no further one is begun
-            that may take as long as the longest so far; None for no limit.
+        end: Clock (`tuner.machine.awake.CLOCK`) before which it ends, if there is time for one head: no further one is
+            begun that may take as long as the longest so far; None for no limit.
 
     Raises:
         TunerError: The data, the model or the folder cannot be used, or a limit leaves no room.

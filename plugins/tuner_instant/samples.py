@@ -12,8 +12,8 @@ from tuner.arrays import Floats, Labels, RowNumbers
 from tuner.bundle.info import BundleInfo
 from tuner.distribution import install_command
 from tuner.errors import TaskError
+from tuner.machine.control_group import usable_processors
 from tuner.ort.session import FEATURES, Session
-from tuner.processors import usable_processors
 from tuner.reading import kind_of
 from tuner.search.setting import RUN_RESERVE
 from tuner.targets import SINGLE_LABEL

@@ -39,7 +39,8 @@ class LoweringContract:
     Attributes:
         plugin: Plugin's module.
         kind: Kind of the edit.
-        edits: Edits to try; by default those that the plugin's strategies emit at the corners of their knobs.
+        edits: Edits to try; by default those that the plugin's strategies emit, as their anchors and at the corners of
+            their knobs.
         starts_as_given: Whether the edited tail computes at first what the given one does. It is checked of edits that
             keep the given model's weights.
     """
@@ -69,7 +70,7 @@ class LoweringContract:
         for plan, lowered in self._lowered(extensions=replace(self._extensions, lowerings=own)):
             names = {name for edit in plan.shape if edit.kind == self.kind for name, _ in edit.settings}
             if names - read:  # it may read them when it trains
-                with self._naming(plan, "some epochs must train"):
+                with self._naming(plan, "it must train"):
                     lowered.train()
         require_read(f"lowering {self.kind!r}", names, read)
 
@@ -105,7 +106,7 @@ class LoweringContract:
         for plan, lowered in self._lowered():
             before = lowered.state()
             frozen = {name for name, value in lowered.tail.named_parameters() if not value.requires_grad}
-            with self._naming(plan, "some epochs must train"):
+            with self._naming(plan, "it must train"):
                 lowered.train()
             moved = lowered.changes(before)
             if not moved:
@@ -127,7 +128,7 @@ class LoweringContract:
             plain = self._lower(replace(plan, shape=tuple(edit for edit in plan.shape if edit.kind != self.kind)))
             if plan.traits != plain.plan.traits or lowered.trainable() != plain.trainable():
                 return
-            with self._naming(plan, "some epochs must train"):
+            with self._naming(plan, "it must train"):
                 lowered.train()
                 plain.train()
             if lowered.difference(plain.logits()) > 0:
@@ -231,7 +232,7 @@ class LoweringContract:
     def test_the_frozen_prefix_stays_as_it_is(self) -> None:
         """Stored features are computed by it, for every trial."""
         for plan, lowered in self._lowered():
-            with self._naming(plan, "some epochs must train"):
+            with self._naming(plan, "it must train"):
                 lowered.train()
                 lowered.finish()
             changed = lowered.prefix_changes()
@@ -241,7 +242,7 @@ class LoweringContract:
     def test_no_hooks_are_left(self) -> None:
         """The given layers are scored and exported: a hook on them would still run."""
         for plan, lowered in self._lowered():
-            with self._naming(plan, "some epochs must train"):
+            with self._naming(plan, "it must train"):
                 lowered.train()
                 lowered.finish()
             hooked = lowered.hooks()
@@ -287,7 +288,7 @@ class LoweringContract:
             if reason:
                 self._fail(plan, f"its step must be traceable, but {reason}: or give it EditTraits(traceable=False)")
             before = {name: value.shape for name, value in lowered.state().items()}
-            with self._naming(plan, "some epochs must train"):
+            with self._naming(plan, "it must train"):
                 lowered.train()
             if not traits.changes_shapes and before != {name: one.shape for name, one in lowered.state().items()}:
                 self._fail(plan, "shapes change while it trains: give it EditTraits(changes_shapes=True)")

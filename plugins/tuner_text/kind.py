@@ -133,10 +133,12 @@ def _of_table(source: EntrySource, file: Path, label: str) -> Listed:
     """Return the texts of a table's rows, their names and their labels; these by the column of this name, if any."""
     rows = _rows(file)
     first = next(rows, None)
+    if first == {}:
+        raise TaskError(f"{file}: row 1 is empty: give it the columns of the others, or remove it")
     text, label = _column(first or {}, TEXTS) or "", label or _column(first or {}, LABELS) or ""
     for what, column, way_out in (("texts", text, "name it text"), ("labels", label, f"give {file.name}#COLUMN")):
         if first is not None and column not in first and (what == "texts" or source.labelled):
-            raise TaskError(f"{file}: no column of {what}, only {', '.join(first) or 'an empty row'}: {way_out}")
+            raise TaskError(f"{file}: no column of {what}, only {', '.join(first)}: {way_out}")
     texts, cells = list[str](), list[str]()
     for number, row in enumerate(chain(() if first is None else [first], rows), 1):
         texts.append(_cell(row.get(text)))

@@ -107,6 +107,7 @@ def test_the_page_says_what_is_measured_and_what_is_not() -> None:
         name: {
             ("digits", seed): {
                 "local_accuracy": local + seed / 100, "global_accuracy": 0.9, "train_seconds": 1.0, "bundle_bytes": 2e3,
+                "epochs": 3.0,
             }
             for seed in range(3)
         }
@@ -115,6 +116,7 @@ def test_the_page_says_what_is_measured_and_what_is_not() -> None:
     assert gain(cells, "slda", ["digits"]) == pytest.approx((5.0, 0.0, 3))  # the mean of both accuracies
     text = page(cells, 6.0, ["digits", "emg"])
     assert "| SLDA | 91.0 / 90.0 | +5.0 ± 0.0 | 1.00 | 2 |" in text
+    assert "trained for this many epochs: digits 3." in text
     assert "not measured yet: emg" in text
     assert "RanPAC" in text.partition("not measured yet: emg")[2].splitlines()[0]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import tuner
-from tuner.awake import CLOCK
 from tuner.backends.base import Exported, Trial
 from tuner.bundle.format import Bundle
 from tuner.bundle.scores import Scores
@@ -20,6 +19,7 @@ from tuner.commands.bundles import export as command
 from tuner.commands.limits import NO_LIMITS, CommandLimits
 from tuner.commands.refit import Refit, refit_in_run
 from tuner.errors import BudgetError, BundleError, StoreError
+from tuner.machine.awake import CLOCK
 from tuner.plan.parts import RuntimePlan
 from tuner.results.records.trial import HEAD_SOLVED, Outcome, TrialRecord
 from tuner.results.run import Run

@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tuner.errors import BundleError
+from tuner.machine.process_memory import return_freed
 from tuner.ort import session
 from tuner.ort.answer import ANSWER, with_answer
 from tuner.ort.session import LOGITS, Session
-from tuner.process_memory import return_freed
 from tuner.runtime.infer.chain import Chain
 from tuner.targets import SINGLE_LABEL, MultiLabel, Targets
 

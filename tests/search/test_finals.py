@@ -10,7 +10,7 @@ import pytest
 
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
-from tuner.awake import CLOCK
+from tuner.machine.awake import CLOCK
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
 from tuner.search.finals import LATE, REFIT_MARGIN, Finals

@@ -9,8 +9,8 @@ import pytest
 from optuna.trial import FrozenTrial
 
 from tests.search.conftest import DIRECTIONS, Begin, Heard, Moods
-from tuner.awake import CLOCK
 from tuner.errors import BudgetError, KnobError, TunerError
+from tuner.machine.awake import CLOCK
 from tuner.plan.parts import Scalar
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord

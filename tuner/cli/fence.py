@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
-from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
 from tuner.errors import LIMIT
+from tuner.machine.awake import CLOCK
 
 #: A command that ends by itself has ended by then: a share of its time, and seconds.
 LATE_SHARE, LATE_SECONDS = 0.02, 0.75
@@ -47,7 +47,7 @@ def ended_after(seconds: float | None, started: float) -> Iterator[None]:
 
     Args:
         seconds: Time that the block has; None for no limit.
-        started: Clock (`tuner.awake.CLOCK`) from which it counts.
+        started: Clock (`tuner.machine.awake.CLOCK`) from which it counts.
     """
     if seconds is None:
         yield
@@ -79,7 +79,7 @@ def ended_after(seconds: float | None, started: float) -> Iterator[None]:
 
 @contextmanager
 def ended_by(end: float | None) -> Iterator[None]:
-    """Do as `ended_after`, with a limit from now to a clock (`tuner.awake.CLOCK`); None for no limit.
+    """Do as `ended_after`, with a limit from now to a clock (`tuner.machine.awake.CLOCK`); None for no limit.
 
     SIGTERM ends the block as Ctrl-C does.
     """

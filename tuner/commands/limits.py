@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from tuner.awake import CLOCK
-from tuner.control_group import available_memory
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import available_memory
 from tuner.units import parse_seconds, parse_size
 
 #: Share of the free memory that a command may take where no limit is given.
@@ -16,7 +16,7 @@ class CommandLimits:
     """What a command may take.
 
     Attributes:
-        end: Clock (`tuner.awake.CLOCK`) at which it must be over; None for never.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which it must be over; None for never.
         memory_bytes: Memory that the work may add to its process; None for no limit.
     """
 

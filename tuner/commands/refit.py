@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.awake import CLOCK
 from tuner.backends.base import CHECKPOINT, Trial
 from tuner.bundle.format import WEIGHTS, file_hash
 from tuner.commands.limits import CommandLimits
 from tuner.errors import BudgetError, MemoryLimitError, RunError, TunerError, first_line
 from tuner.files import write_private
+from tuner.machine.awake import CLOCK
 from tuner.metrics import wilson
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.origin import is_own

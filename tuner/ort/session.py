@@ -9,8 +9,8 @@ import onnxruntime
 
 from tuner.arrays import Floats
 from tuner.errors import BundleError, TunerError
+from tuner.machine.control_group import usable_processors
 from tuner.ort.sizes import peak_bytes
-from tuner.processors import usable_processors
 
 #: What Linux says of the processor; other systems have no such file.
 CPU_INFO = Path("/proc/cpuinfo")

@@ -13,6 +13,7 @@ from tuner.backends.base import Backend
 from tuner.backends.onnxruntime import OrtBackend
 from tuner.backends.torch.backend import TorchBackend
 from tuner.errors import PlanError, PluginError
+from tuner.machine.control_group import usable_processors
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import CachePlan, Optimiser, Precision, RecipePlan, RuntimePlan, Scalar, Schedule, Stage
 from tuner.plan.trial import TrialPlan
@@ -21,7 +22,6 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import Draw
 from tuner.plugin.load.finding import Found, installed_plugins, local_plugin
 from tuner.plugin.strategy import Strategy
-from tuner.processors import usable_processors
 from tuner.results.scores.objectives import BUNDLE_BYTES, OBJECTIVES, Objective
 from tuner.task import Task
 from tuner.task.builtin import digits
@@ -198,7 +198,7 @@ def build_host(
         local: Plugins that the user named: Python files, or modules, which other processes load from their files.
         installed: Whether installed packages are searched for plugins.
         refused: Names of plugins that another process refused: they are not loaded.
-        end: Clock (`tuner.awake.CLOCK`) at which every call of a plugin must be over; None for never.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which every call of a plugin must be over; None for never.
     """
     host = Host(end)
     host.add(Found("core", "core", lambda: Builtin(host)))

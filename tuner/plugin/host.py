@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, get_args
 import pluggy
 from pluggy import HookImpl
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Backend
 from tuner.backends.extensions import HOOKS, Extensions, What
 from tuner.backends.measuring import Measure, measure_of
 from tuner.errors import PluginError, TunerError, UsageError
+from tuner.machine.awake import CLOCK
 from tuner.plan.parts import Optimiser
 from tuner.plan.trial import TrialPlan
 from tuner.plugin import hookspecs
@@ -78,7 +78,7 @@ class Host:
     """Everything installed, as typed objects by name; a new host is empty: `tuner.plugin.core.build_host` adds plugins.
 
     Args:
-        end: Clock (`tuner.awake.CLOCK`) at which every call of a plugin must be over; None for never.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which every call of a plugin must be over; None for never.
 
     Attributes:
         calls: Calls of the plugins' code in this process.

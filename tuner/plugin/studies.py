@@ -54,7 +54,7 @@ class StudyOpener(ABC):
             artifacts: Folder or address where weights of the front are put; None where each worker keeps its own.
             say: Receives messages for the user.
             interrupt: The user's request to stop, a `tuner.search.processes.guard.Interrupt`.
-            end: Clock (`tuner.awake.CLOCK`) at which the command must be over; None for never.
+            end: Clock (`tuner.machine.awake.CLOCK`) at which the command must be over; None for never.
             memory_bytes: Limit on the memory of this worker's trials; None for none.
 
         Returns:

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import psutil
 
-from tuner.control_group import free_memory, memory_limit
 from tuner.errors import SpaceError, UsageError
+from tuner.machine.control_group import free_memory, memory_limit
 from tuner.results.records.config import Budget, RunRequest
 from tuner.units import parse_seconds, parse_share, parse_size
 

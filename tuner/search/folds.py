@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Trial
 from tuner.errors import UsageError
+from tuner.machine.awake import CLOCK
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.counts import ClassCounts
 from tuner.results.records.trial import Outcome

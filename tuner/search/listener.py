@@ -23,7 +23,7 @@ class Listener:
     """Receives progress, and ignores what it does not override; the study does not depend on it."""
 
     def ends(self, at: float | None) -> None:
-        """Report the clock (`tuner.awake.CLOCK`) at which the time is up; None for never."""
+        """Report the clock (`tuner.machine.awake.CLOCK`) at which the time is up; None for never."""
 
     def begins(self, folder: Path) -> None:
         """Report the folder of the run, once it is known."""

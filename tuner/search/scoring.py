@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.awake import CLOCK
 from tuner.errors import BudgetError, DivergedError, TunerError, trace_of
 from tuner.files import check_room
+from tuner.machine.awake import CLOCK
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import NOMINAL_FLOPS

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.awake import CLOCK
 from tuner.errors import PluginError, SpaceError
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import usable_processors
 from tuner.plan.info import ModelInfo, TaskInfo
 from tuner.plan.parts import Scalar
 from tuner.planner.device import Rates
@@ -15,7 +16,6 @@ from tuner.plugin.host import Host
 from tuner.plugin.knobs import Wanted
 from tuner.plugin.load.finding import select
 from tuner.plugin.strategy import Strategy
-from tuner.processors import usable_processors
 from tuner.results.prior.file import Prior
 from tuner.results.records.config import Budget
 from tuner.results.scores.objectives import MEASURED, OBJECTIVES, Objective
@@ -63,7 +63,7 @@ class Setting:
         deterministic: Whether costs come from FLOPs instead of clocks.
         rates: This device's rates on the model.
         limits: The user's limits.
-        end: Clock (`tuner.awake.CLOCK`) at which the command must be over; None for never.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which the command must be over; None for never.
         rungs: Whether plans are first tried on lower rungs.
         earlier: Values of knobs of plans to try first.
         same_task: Whether they are of this very task: the first of them then goes to the top rung at once.

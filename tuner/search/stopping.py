@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from tuner.awake import CLOCK
+from tuner.machine.awake import CLOCK
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, binding
 from tuner.results.scores.pareto import area

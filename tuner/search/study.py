@@ -10,9 +10,9 @@ from typing import Any
 
 from optuna.trial import Trial as OptunaTrial
 
-from tuner.awake import CLOCK, GAP_SECONDS
 from tuner.backends.base import Trial
 from tuner.errors import TunerError
+from tuner.machine.awake import CLOCK, GAP_SECONDS
 from tuner.plan.trial import TrialPlan
 from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError

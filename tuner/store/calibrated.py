@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.errors import StoreError
 from tuner.files import cache_folder, cache_place, overwrite, private_folder, write_private
-from tuner.processors import this_machine
+from tuner.machine import this_machine
 from tuner.reading import read_bytes
 from tuner.store.usage import FILE as USERS
 from tuner.store.usage import Usage

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.awake import CLOCK
+from tuner.machine.awake import CLOCK
 from tuner.training.epoch import EpochLoop
 
 #: What is logged of an epoch: its number, loss and seconds, and what else was measured.

@@ -86,7 +86,7 @@ export class StepSession extends Described {
   #state = new Map<string, Data>();
   #buffers = new Map<string, Data>();
   #steps = 0;
-  #random: Random = randomOf(0);
+  #random!: Random;
   #noise: Noise = (out) => out.forEach((_, i) => (out[i] = this.#random()));
 
   static async open(runtime: Runtime, model: Bytes, weights: Weights, noise?: Noise): Promise<StepSession> {

@@ -37,7 +37,7 @@ from benchmarks.papers.exits.users import (
 )
 from tuner.arrays import Doubles
 from tuner.backends.torch.model.open.load import load
-from tuner.processors import usable_processors
+from tuner.machine.control_group import usable_processors
 from tuner.runtime.infer.calibration import Costs
 from tuner.task import Domain, Subset, Task
 

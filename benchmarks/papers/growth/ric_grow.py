@@ -39,8 +39,8 @@ from benchmarks.lib.places import DATA
 from benchmarks.lib.report import Claim, Row, benchmark_parser, finish, interval
 from benchmarks.lib.setup import opened_from
 from benchmarks.papers.growth.arms import control, epochs_to, final_widths, fresh, of, reached, said, trained
+from tuner.machine.control_group import usable_processors
 from tuner.plan.parts import RecipePlan
-from tuner.processors import usable_processors
 from tuner.results.records.trial import Outcome
 from tuner.task import Domain, Task
 from tuner.task.data.samples import ArraySamples

@@ -22,7 +22,7 @@ from tuner.backends.torch.model.open.load import given_model
 from tuner.backends.torch.model.published import input_defaults
 from tuner.backends.torch.model.vision import declare_operators
 from tuner.errors import TaskError
-from tuner.process_memory import PeakMeter
+from tuner.machine.process_memory import PeakMeter
 from tuner.task import Task, normalise
 from tuner.task.file.schema import parse
 from tuner.task.file.sections import input_spec, model_spec

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from tuner.arrays import Floats
-from tuner.awake import CLOCK
 from tuner.backends.torch.features.selection import (
     calibration_selection,
     local_folds,
@@ -23,6 +22,7 @@ from tuner.backends.torch.task_loss import torch_loss
 from tuner.backends.torch.trial.scoring import Scores, bundle_bytes, require_finite
 from tuner.backends.torch.trial.tail import TailProcedure, frozen
 from tuner.errors import TrainingError
+from tuner.machine.awake import CLOCK
 from tuner.plan.trial import TrialPlan
 from tuner.results.records.trial import HEAD_SOLVED
 from tuner.runtime.infer.calibration import exits_taken

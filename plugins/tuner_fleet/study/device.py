@@ -6,8 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from tuner.control_group import memory_limit
-from tuner.processors import usable_processors
+from tuner.machine.control_group import memory_limit, usable_processors
 from tuner.results.kinds import Device
 
 #: Libraries whose version changes what training takes.

@@ -10,8 +10,8 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 
-from tuner.awake import CLOCK
 from tuner.errors import RunError, TunerError
+from tuner.machine.awake import CLOCK
 from tuner.results.folder import Identity, RunInfo, Spent, write_run
 from tuner.results.kinds import Kind
 from tuner.results.records.baseline import Baseline
@@ -51,7 +51,7 @@ class SharedStudy(StudyAccess):
         storage: The same, opened.
         say: Receives messages.
         interrupt: The user's request to stop.
-        end: Clock (`tuner.awake.CLOCK`) at which the command must be over; None for never.
+        end: Clock (`tuner.machine.awake.CLOCK`) at which the command must be over; None for never.
         weights: Where weights of the front are put for others; None where each worker keeps its own.
         memory_bytes: Limit on the memory of this worker's trials; None for none.
 

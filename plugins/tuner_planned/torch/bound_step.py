@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from tuner.backends.torch.step.traced import Step
+from tuner.machine.process_memory import KEPT_BYTES, return_freed
 from tuner.planner.memory.placement import Tensor
-from tuner.process_memory import KEPT_BYTES, return_freed
 
 BoundStep = Callable[..., torch.Tensor]
 #: Kinds of ports that live on from step to step, and the kind of tensor that a planner takes each for.

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from tuner.process_memory import PeakMeter, return_freed
+from tuner.machine.process_memory import PeakMeter, return_freed
 from tuner_planned.torch.nodes import is_item, is_pointwise, is_view
 
 #: Less scratch than this cannot be told from the meter's own error.

@@ -13,8 +13,8 @@ from typing import Any
 from torch import fx
 
 from tuner.backends.torch.step.traced import Step
+from tuner.machine.process_memory import KEPT_BYTES, MAPPED_BESIDE_KEPT
 from tuner.planner.memory.placement import Tensor, max_live
-from tuner.process_memory import KEPT_BYTES, MAPPED_BESIDE_KEPT
 from tuner_planned.torch.bound_step import HELD, Program
 from tuner_planned.torch.fused import fused, gradient_of, laid_alike
 from tuner_planned.torch.library_memory import Library, LibraryMemory, nothing, signature

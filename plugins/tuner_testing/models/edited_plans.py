@@ -1,7 +1,7 @@
 """The plans that a lowering is tried on."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,10 +11,10 @@ import pytest
 from tuner.backends.extensions import Extensions
 from tuner.backends.lowering import LoweringError
 from tuner.errors import TrainingError, TunerError
-from tuner.plan.info import ModelInfo
-from tuner.plan.parts import Scalar, TailEdit
+from tuner.plan.info import ModelInfo, TaskInfo
+from tuner.plan.parts import TailEdit
 from tuner.plan.trial import TrialPlan
-from tuner.plugin.compose import StrategyError
+from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.sources import preferred_values, random_values
 from tuner.plugin.strategy import Strategy
 from tuner.task.info import task_info
@@ -67,21 +67,21 @@ def emitted_plans(kind: str, strategies: Sequence[Strategy[Any]], share: float) 
     for strategy in strategies:
         with suppress(TunerError, StrategyError):  # the strategy's own contract says what is wrong
             inside = [preferred_values({}), *(random_values(random.Random(seed)) for seed in range(RANDOM))]
-            inside += [preferred_values(values) for values in anchors_of(strategy, model)]
             start, *others = (composed_by(strategy, source, model, task, share=share) for source in inside)
-            for composed in (start, *corners_of(strategy, model, task, share=share), *others):
+            anchored = anchors_of(strategy, model, task, share)
+            for composed in (start, *corners_of(strategy, model, task, share=share), *others, *anchored):
                 plan = composed.plan
                 if any(edit.kind == kind for edit in plan.shape):
                     plans.setdefault((plan.shape, plan.split), plan)
     return list(plans.values())
 
 
-def anchors_of(strategy: Strategy[Any], model: ModelInfo) -> list[Mapping[str, Scalar]]:
-    """Return the values that a search tries first; none where the strategy breaks down: its own contract says so."""
-    try:
-        return [values for values in strategy.anchors(model) if isinstance(values, Mapping)]
-    except Exception:  # noqa: BLE001 - a plugin's code may raise anything
-        return []
+def anchors_of(strategy: Strategy[Any], model: ModelInfo, task: TaskInfo, share: float) -> Iterator[Composed]:
+    """Yield what a search tries first, as far as it can be composed: the strategy's own contract says what is wrong."""
+    with suppress(Exception):  # a plugin's code may raise anything
+        for values in strategy.anchors(model):
+            with suppress(TunerError, StrategyError):
+                yield composed_by(strategy, preferred_values(values), model, task, share=share)
 
 
 def _refusal(plan: TrialPlan, extensions: Extensions) -> str:

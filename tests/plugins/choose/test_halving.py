@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from tuner.awake import CLOCK
 from tuner.errors import BudgetError, TaskError, TunerError
+from tuner.machine.awake import CLOCK
 from tuner.ridge.solve import solve, spread
 from tuner.ridge.sums import Sums
 from tuner.targets import SINGLE_LABEL, targets_of
@@ -142,7 +142,7 @@ def test_a_better_one_that_has_no_time_to_see_all_samples_is_left_and_what_it_wo
     choice = halving({"cheap": 0.60, "dear": 0.40}, {"cheap": 1.0, "dear": 2.5}, [], until=a_search)
     picked = choice.choose()
     assert picked.name == "cheap"
-    assert "longer than is left of --time" in choice.rows[1].reason
+    assert "of --time are left" in choice.rows[1].reason
     dear = table(choice, picked)[1]
     assert dear["on_front"]
     assert dear["relative_costs"] == 2.5

@@ -19,7 +19,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.plugins.instant.test_instant import OLD, OWN, photos
 from tests.schemas import check
-from tuner.awake import CLOCK
 from tuner.bundle.format import Bundle
 from tuner.bundle.onnx_check import check_model
 from tuner.cli import fence
@@ -27,6 +26,7 @@ from tuner.commands.bundles.export import export
 from tuner.commands.interruption import Interrupted
 from tuner.commands.limits import CommandLimits
 from tuner.errors import BudgetError, RunError, TaskError, TunerError, UsageError
+from tuner.machine.awake import CLOCK
 from tuner.ort.session import FEATURES, Session
 from tuner.results.records.config import Budget
 from tuner.results.records.trial import TrialRecord

@@ -118,6 +118,14 @@ FAULTS = {
         {"return replace(plan, ": "return replace(plan, split=1, "},
         kit={STAGE: "strategy 'seeded' may write 'shape' only, but it wrote 'split'"},
     ),
+    "drops what was written before the split": Fault(
+        {
+            '"seeded", Stage.SHAPE\n': '"seeded", Stage.SPLIT\n    writes = frozenset({Stage.SHAPE})\n',
+            "(*plan.shape, TailEdit": "(TailEdit",
+            "full=full))": "full=full),)",
+        },
+        kit={"what others wrote stays": "entries may only be added to shape, but it changed or removed one"},
+    ),
     "returns no plan": Fault(
         {"return replace(plan, ": "replace(plan, "}, kit={STAGE: "apply must return a TrialPlan, but it returned None"}
     ),

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+import tuner_growth
 from tests.plugins.testing.faults import FAULTS, GOOD, OWN, RETURN, SAME, TRAITS, Fault, around
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
@@ -103,6 +104,15 @@ def test_a_contract_of_its_own_tries_given_edits_and_may_start_elsewhere(module:
     with pytest.raises(pytest.fail.Exception, match=r"lowering 'bias' \(from block 1, full 3\): before training"):
         contract.test_it_starts_as_the_given_model()
     type("Contract", (LoweringContract,), {**own, "starts_as_given": False})().test_it_starts_as_the_given_model()
+
+
+@pytest.mark.slow
+def test_an_edit_is_tried_as_its_strategys_anchors_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growth grows where its anchors begin, and at no corner of its knobs."""
+    monkeypatch.setattr(tuner_growth, "GROWS", replace(tuner_growth.GROWS, changes_shapes=False))
+    contract = type("Contract", (LoweringContract,), {"plugin": tuner_growth, "kind": "grow-tail"})()
+    with pytest.raises(pytest.fail.Exception, match="shapes change while it trains: give it EditTraits"):
+        contract.test_its_traits_are_true()
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_what_is_wrong_with_texts_is_named(load: Load, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"n\.csv: no column of texts, only a, label: name it text"):
         load({"local.train": str(tmp_path / "n.csv")}, BASE)
     (tmp_path / "e.jsonl").write_text('{}\n{"text": "a b", "label": "x"}\n')
-    with pytest.raises(TaskError, match=r"e\.jsonl: no column of texts, only an empty row: name it text"):
+    with pytest.raises(TaskError, match=r"e\.jsonl: row 1 is empty"):
         load({"local.train": str(tmp_path / "e.jsonl")}, BASE)
     for name, content in (("a", "one"), ("b", "")):
         (tmp_path / "in" / name).mkdir(parents=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.search.conftest import Moods, Tune
+from tuner.machine.control_group import usable_processors
 from tuner.plan.example import example_model
 from tuner.planner.device import COMPLETE, nominal
-from tuner.processors import usable_processors
 from tuner.results.records.trial import SCORED
 from tuner.search.estimate.rates import REPEATS, keep_rates, rates_of, read_rates
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.awake import CLOCK
 from tuner.backends.torch.task_loss import StepLoss
+from tuner.machine.awake import CLOCK
 from tuner.ridge.solve import LinearHead
 
 #: Penalties that are tried, the strongest first, until the folds say that a weaker one is worse; then the last one
@@ -32,7 +32,7 @@ def fit_linear(
         outputs: Rows of the head.
         loss: The task's.
         folds: Fold of each sample, int64 [n].
-        until: Clock (`tuner.awake.CLOCK`) from which no further penalty is tried.
+        until: Clock (`tuner.machine.awake.CLOCK`) from which no further penalty is tried.
     """
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread[spread <= LEAST_VARIANCE * spread.max(initial=0.0)] = math.inf  # it never changes

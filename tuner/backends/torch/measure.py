@@ -17,11 +17,11 @@ from tuner.backends.torch.model.open.load import OpenModel
 from tuner.backends.torch.step.trace import trace
 from tuner.backends.torch.step.traced import StepError
 from tuner.backends.torch.task_loss import torch_loss
+from tuner.machine.process_memory import KEPT_BYTES, PeakMeter, memory_limit, return_freed
 from tuner.plan.info import BlockInfo, ModelInfo
 from tuner.plan.parts import RecipePlan
 from tuner.planner.device import COMPLETE, FILL_BATCH, Rates, rates_from, unscaled_bytes
 from tuner.planner.tail_terms import PLANNED_BYTES, UNLIMITED, planned_executor
-from tuner.process_memory import KEPT_BYTES, PeakMeter, memory_limit, return_freed
 from tuner.task import Task
 from tuner.training.epochs import Report
 

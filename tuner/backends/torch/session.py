@@ -35,13 +35,13 @@ from tuner.backends.torch.trial.tail import TailProcedure
 from tuner.backends.torch.trial.untouched import untouched
 from tuner.distribution import offered
 from tuner.errors import PluginError, UnsupportedError
+from tuner.machine.process_memory import PeakMeter, return_freed
 from tuner.plan.info import ModelInfo
 from tuner.plan.parts import DataPlan
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FILL_BATCH, FirstSteps, Rates
 from tuner.planner.memory.step import StepPlan
 from tuner.planner.tail_terms import worth_planning
-from tuner.process_memory import PeakMeter, return_freed
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.trial import Outcome
 from tuner.store.store import Store

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Session
 from tuner.commands.tune.setup import RunSetup
 from tuner.distribution import CANDIDATES, fetching, offered
 from tuner.errors import PluginError
 from tuner.files import cache_folder
+from tuner.machine.awake import CLOCK
 from tuner.plan.parts import Scalar, Stage
 from tuner.plan.text import describe
 from tuner.plan.trial import TrialPlan

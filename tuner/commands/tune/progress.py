@@ -11,7 +11,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from tuner.awake import CLOCK
+from tuner.machine.awake import CLOCK
 from tuner.plan.text import describe, plain
 from tuner.printable import printable, wrapped_at
 from tuner.results.records.baseline import UNTOUCHED, Baseline
@@ -97,7 +97,7 @@ class Progress(Listener):
         self.folder = folder
 
     def ends(self, at: float | None) -> None:
-        """Count down to a clock (`tuner.awake.CLOCK`); None for no limit."""
+        """Count down to a clock (`tuner.machine.awake.CLOCK`); None for no limit."""
         self._end = at
 
     def phase(self, name: str) -> None:

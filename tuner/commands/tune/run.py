@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.awake import CLOCK
 from tuner.commands.interruption import interrupted_as, stopping
 from tuner.commands.run import Run
 from tuner.commands.tune.session import NO_RUN, Tuning
@@ -16,6 +15,7 @@ from tuner.commands.tune.setup import RunSetup, check_study
 from tuner.distribution import CANDIDATES, SWITCH, fetching, offered
 from tuner.errors import RunError, UsageError, disk_error
 from tuner.events import Event, Events, log
+from tuner.machine.awake import CLOCK
 from tuner.plugin.load.finding import local_plugin
 from tuner.reading import kind_of, path_from, text_from
 from tuner.results.folder import FILE, RunInfo, lock_folder, read_run
@@ -48,7 +48,7 @@ class Call(RunRequest):
         on_event: Called with each event of `tuner.events`, in the calling thread: it should return at once. An
             exception that it raises ends the run, which can be continued with `resume`.
         listener: Receives progress as the command line does, before it becomes events.
-        started: Clock (`tuner.awake.CLOCK`) from which `time` counts; now where it is not given.
+        started: Clock (`tuner.machine.awake.CLOCK`) from which `time` counts; now where it is not given.
     """
 
     takes_newest: bool = True
@@ -211,7 +211,7 @@ def _prior_of(setup: RunSetup) -> Prior | None:
 
 
 def process_started() -> float:
-    """Return the clock (`tuner.awake.CLOCK`) at which this process began, whatever happened to the time of day since.
+    """Return the clock (`tuner.machine.awake.CLOCK`) at which this process began, whatever the time of day did since.
 
     Raises:
         RunError: This system is not Linux, or its ``/proc`` cannot be read.

@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.awake import CLOCK
 from tuner.commands.limits import CommandLimits
 from tuner.commands.refit import Refit, refit_in_run
 from tuner.commands.tune.setup import RunSetup
 from tuner.errors import BudgetError, RunError
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import usable_processors
 from tuner.metrics import wilson
 from tuner.plan.info import ModelInfo
 from tuner.planner.data_terms import weight_bytes
 from tuner.planner.device import BUSY
 from tuner.plugin.core import differences, given_plans, taking_part
-from tuner.processors import usable_processors
 from tuner.results.folder import Identity, RunInfo, Spent, read_run, write_run
 from tuner.results.prior.earlier import Earlier, earlier_plans, newest_run, remember_run
 from tuner.results.prior.file import Prior

@@ -5,9 +5,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tuner.awake import CLOCK
-from tuner.control_group import memory_limit
 from tuner.errors import PluginError, UsageError
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import memory_limit
 from tuner.plan.parts import Stage
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import Rates
@@ -36,7 +36,7 @@ class RunSetup:
 
     Args:
         asked: The options.
-        started: Clock (`tuner.awake.CLOCK`) from which the time counts; now where it is not given.
+        started: Clock (`tuner.machine.awake.CLOCK`) from which the time counts; now where it is not given.
         least_seconds: Time that the command has at least, if it is limited.
 
     Attributes:

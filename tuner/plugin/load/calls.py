@@ -14,8 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from tuner.awake import CLOCK
 from tuner.errors import PluginError, first_line, place_of, text_of
+from tuner.machine.awake import CLOCK
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -128,7 +128,7 @@ def import_fault(error: BaseException) -> str:
 
 
 class PluginCalls:
-    """Calls of one host's plugins, which are all over at the end of the run, a clock of `tuner.awake.CLOCK`."""
+    """Calls of one host's plugins, which are all over at the end of the run, a clock of `tuner.machine.awake.CLOCK`."""
 
     def __init__(self, end: float | None = None) -> None:
         self._end = end

@@ -6,8 +6,8 @@ import platform
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tuner.machine.control_group import usable_processors
 from tuner.plan.info import FORBID, ModelInfo, TaskInfo
-from tuner.processors import usable_processors
 from tuner.targets import LossKind
 
 #: By how much a ratio of ten lowers the likeness, as an exponent: of samples, of classes, of the model's FLOPs.

@@ -18,11 +18,11 @@ from tuner.bundle.onnx_bytes import with_weights
 from tuner.bundle.replay import Replay
 from tuner.bundle.scores import DeviceScores
 from tuner.errors import BundleError
+from tuner.machine.control_group import usable_processors
+from tuner.machine.process_memory import return_freed
 from tuner.ort.parity import largest_difference, require_parity
 from tuner.ort.session import FEATURES, LOGITS, Session
 from tuner.plan.parts import RecipePlan
-from tuner.process_memory import return_freed
-from tuner.processors import usable_processors
 from tuner.runtime.infer.calibration import exits_taken
 from tuner.runtime.infer.personaliser import SampleOrFile, inputs
 from tuner.runtime.train.files import CHECK, REPLAY, plan_of, replay_of, train_info

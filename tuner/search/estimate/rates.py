@@ -10,14 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Session
 from tuner.errors import BudgetError, MemoryLimitError, TunerError
 from tuner.files import cache_folder, write_private
+from tuner.machine import this_machine
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import usable_processors
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import COMPLETE, Rates, nominal, rates_from, unscaled_bytes
-from tuner.processors import this_machine, usable_processors
 from tuner.search.listener import MEASURING, Listener
 
 FORMAT = 1  # of what is measured: a file of another one is measured anew

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Filling
-from tuner.control_group import memory_limit
 from tuner.errors import BudgetError, MemoryLimitError
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import memory_limit
 from tuner.plan.parts import DataPlan, Precision
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import CODED_BITS, QUANTISING_SAMPLES, feature_bytes, feature_records

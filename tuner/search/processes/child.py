@@ -23,7 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Session, Trial, export
 from tuner.backends.extensions import What
 from tuner.errors import (
@@ -38,8 +37,9 @@ from tuner.errors import (
     trace_of,
     trace_of_cause,
 )
+from tuner.machine.awake import CLOCK
+from tuner.machine.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
 from tuner.plugin.core import build_host
-from tuner.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
 from tuner.search.processes.channel import receive
 from tuner.search.processes.messages import OUT_OF, Failure, Job, Start, encode, encode_progress
 from tuner.search.processes.process_tree import adopt_orphans, bound_processes, die_with_parent, end_descendants, state

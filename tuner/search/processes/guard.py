@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from tuner.awake import CLOCK
-from tuner.control_group import memory_limit
 from tuner.errors import BudgetError, MemoryLimitError, TunerError, with_trace
+from tuner.machine.awake import CLOCK
+from tuner.machine.control_group import memory_limit
 from tuner.search.processes.channel import Channel
 from tuner.search.processes.job_memory import MOST_PROCESSES, JobMemory
 from tuner.search.processes.messages import Failure, MessageError, result_from

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from tuner.control_group import kills
+from tuner.machine.control_group import kills
 from tuner.search.processes.process_tree import descendants, kill_group, state
 
 #: Readings between two looks for further processes, while there are none.

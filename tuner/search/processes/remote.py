@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from tuner.awake import CLOCK
 from tuner.backends.base import Exported, Filling, Session, Trial, silent
+from tuner.machine.awake import CLOCK
 from tuner.plan.info import ModelInfo
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FirstSteps, Rates
@@ -39,8 +39,8 @@ class RemoteSession(Session):
     """A task opened on a backend in the process that children are forked from.
 
     The methods of `Session` return what the job returned, or raise; `try_fill` and `try_train` run under limits of
-    their own and say how the job ended. The others are killed at ``kill_at`` (`tuner.awake.CLOCK`), and where they add
-    more than ``memory_bytes`` to their process.
+    their own and say how the job ended. The others are killed at ``kill_at`` (`tuner.machine.awake.CLOCK`), and where
+    they add more than ``memory_bytes`` to their process.
     """
 
     def __init__(

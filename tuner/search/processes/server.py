@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.process_memory import HUGE_PAGES
+from tuner.machine.process_memory import HUGE_PAGES
 from tuner.search.processes.channel import Channel, pack
 from tuner.search.processes.messages import Failure, Job, Start, build
 from tuner.search.processes.process_tree import descendants, end_descendants, end_marked, kill, kill_group, state

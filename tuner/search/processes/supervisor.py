@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from tuner.awake import CLOCK
 from tuner.errors import BudgetError, TaskError, TunerError
+from tuner.machine.awake import CLOCK
 from tuner.search.processes.channel import Channel
 from tuner.search.processes.guard import (
     POLL_SECONDS,

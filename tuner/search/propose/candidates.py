@@ -11,11 +11,11 @@ from optuna.trial import TrialState
 
 from tuner.arrays import Doubles
 from tuner.errors import TunerError
+from tuner.machine.process_memory import return_freed
 from tuner.plan.parts import Scalar
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.knobs import Choice, Knob, ValueSource
 from tuner.plugin.sources import preferred_values, random_values
-from tuner.process_memory import return_freed
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
 from tuner.results.scores.pareto import front
 from tuner.search.propose.lines import are_siblings, can_continue, is_head, structure_of

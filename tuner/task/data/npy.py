@@ -12,8 +12,8 @@ from typing import IO
 import numpy as np
 
 from tuner.arrays import Array
-from tuner.control_group import available_memory
 from tuner.errors import TaskError
+from tuner.machine.control_group import available_memory
 from tuner.reading import open_regular
 from tuner.units import format_bytes
 

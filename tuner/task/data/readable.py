@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 
 from tuner.errors import StoreError, TaskError
 from tuner.files import cache_folder, write_private
-from tuner.processors import usable_processors
+from tuner.machine.control_group import usable_processors
 from tuner.reading import kinds_of, text_from
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from tuner.arrays import Doubles, Floats, Labels, RowNumbers
 from tuner.backends.torch.features.selection import VALIDATION
 from tuner.backends.torch.model.graph.layout import spatial
 from tuner.bundle.info import Section
+from tuner.machine.control_group import usable_processors
 from tuner.metrics import f1_thresholds, mean_average_precision
 from tuner.ort.parity import TOLERANCE, largest, largest_difference, require_parity
-from tuner.processors import usable_processors
 from tuner.targets.base import ACCURACY
 from tuner.task import Samples, Subset, Task
 from tuner.task.data.samples import mean_of_wholes, wholes

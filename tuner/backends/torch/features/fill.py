@@ -25,10 +25,10 @@ from tuner.backends.torch.features.selection import (
     shared_partition,
     training_selections,
 )
+from tuner.machine.process_memory import PeakMeter
 from tuner.plan.trial import TrialPlan
 from tuner.planner.data_terms import CODED_BITS, EXACT_BITS, feature_records
 from tuner.planner.device import CALIBRATION_SAMPLES, FILL_BATCH, UNSCALED_BYTES
-from tuner.process_memory import PeakMeter
 from tuner.store.codec import calibrate
 from tuner.store.files.disk import StoreFull, read_cost
 from tuner.store.files.records import RecordFile

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from tuner.arrays import Floats, Labels, RowNumbers
-from tuner.awake import CLOCK
 from tuner.backends.torch.features.access import VALIDATION_BITS, Access
 from tuner.backends.torch.features.selection import (
     Selection,
@@ -26,6 +25,7 @@ from tuner.backends.torch.trial.scoring import SCORE_BATCH, Scores
 from tuner.backends.torch.trial.untouched import stored_or_computed
 from tuner.distribution import offered
 from tuner.errors import BudgetError, TunerError
+from tuner.machine.awake import CLOCK
 from tuner.plan.parts import DataPlan
 from tuner.planner.data_terms import CODED_BITS, EXACT_BITS
 from tuner.results.records.baseline import LINEAR_PROBE, Baseline, packed
@@ -53,7 +53,7 @@ class Learning:
         outputs: Number of scores.
         folds: Fold of each sample, int64 [n] from 1, by which settings may be chosen.
         targets: What a label is.
-        until: Clock (`tuner.awake.CLOCK`) by which fitting is to be over.
+        until: Clock (`tuner.machine.awake.CLOCK`) by which fitting is to be over.
     """
 
     inputs: Floats

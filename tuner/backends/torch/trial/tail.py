@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tuner.arrays import Floats, Labels
-from tuner.awake import CLOCK
 from tuner.backends.base import Trial
 from tuner.backends.lowering import LoweringError
 from tuner.backends.torch.features.fill import fill
@@ -31,7 +30,8 @@ from tuner.backends.torch.trial.opened import OpenTask, TailTraining
 from tuner.backends.torch.trial.scoring import SCORE_BATCH, Scores, logits, require_finite, score, sizes
 from tuner.errors import DivergedError, TrainingError, first_line
 from tuner.files import private_file, remove_parts
-from tuner.process_memory import PeakMeter
+from tuner.machine.awake import CLOCK
+from tuner.machine.process_memory import PeakMeter
 from tuner.results.records.trial import HEAD_SOLVED, Outcome
 from tuner.training.emphasis import epoch_order, sample_weights
 from tuner.training.epoch import EpochLoop

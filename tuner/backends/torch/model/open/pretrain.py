@@ -16,9 +16,9 @@ from tuner.backends.torch.model.open.fingerprint import state_hash
 from tuner.backends.torch.task_loss import torch_loss
 from tuner.errors import MemoryLimitError, TaskError
 from tuner.files import cache_folder, private_file
+from tuner.machine.process_memory import PeakMeter, memory_limit
 from tuner.plan.parts import RecipePlan
 from tuner.planner.device import FILL_BATCH
-from tuner.process_memory import PeakMeter, memory_limit
 from tuner.task import Task
 from tuner.task.data.samples import Samples
 from tuner.task.partition import recording_folds

@@ -13,11 +13,11 @@ from tuner.backends.lowering import Evolving, LoweringError, Training
 from tuner.backends.torch.model.graph.blocks import saved_bytes
 from tuner.backends.torch.step.traced import EAGERLY, StepError
 from tuner.errors import call_extension
+from tuner.machine.process_memory import PeakMeter
 from tuner.plan.trial import TrialPlan
 from tuner.planner.device import FLOAT_BYTES, TRAIN_PASSES, state_copies
 from tuner.planner.memory.placement import Tensor
 from tuner.planner.memory.step import StepPlan
-from tuner.process_memory import PeakMeter
 
 #: Takes a module, returns a mean loss: a scalar with its graph.
 TailLoss = Callable[[nn.Module], torch.Tensor]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import control_group, processors
+from tuner.machine import control_group
 from tuner.search.budget import LEAST_BYTES, group_memory
 from tuner.search.processes.guard import out_of_memory
 
@@ -137,7 +137,7 @@ def test_processors_are_those_of_the_quota(
 ) -> None:
     made(tmp_path, monkeypatch, "0::/\n", UNIFIED, at("sys", two("max", cpu=cpu)))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert processors.usable_processors() == threads
+    assert control_group.usable_processors() == threads
 
 
 def test_what_is_killed_at_a_limit_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

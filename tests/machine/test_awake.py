@@ -1,6 +1,6 @@
 """Time as budgets count it."""
 
-from tuner.awake import AwakeClock
+from tuner.machine.awake import AwakeClock
 
 
 class Clocks:

@@ -4,6 +4,7 @@ Versions 1 and 2 are read, and the groups above, whose limits hold too. Elsewher
 """
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -55,8 +56,10 @@ def processors() -> float | None:
     return min(quotas, default=None)
 
 
-def usable(count: int) -> int:
-    """Return how many of so many processors are of use within the group's quota: one at least."""
+def usable_processors() -> int:
+    """Return how many processors this process may use; where the system does not say so, how many there are."""
+    # not on macOS and Windows
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = processors()
     return count if quota is None else max(1, min(count, math.ceil(quota)))
 
