@@ -41,7 +41,7 @@ TOLERANCE = 1e-3
 #: by the conformance set.
 TRAINED = 0.05
 EPOCHS = 2
-#: What a round may take: an emulated processor takes half an hour for three seconds of this one.
+#: What a round may take: an emulated processor takes half an hour where its host takes three seconds.
 LONG = "5h"
 #: A name that is no ASCII, with a blank.
 NAME = "Übung {} 数.npy"
