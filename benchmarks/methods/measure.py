@@ -105,9 +105,9 @@ class Bench:
         """Return what a method reaches on the tests: the best of its settings, trained on all of the user's samples.
 
         Settings are tried in their order on validation samples, as many as there is time for; one whose training fails
-        loses. Epochs are as many as let all of them take the seconds together, so that a method with steps of twice the
-        time has half as many. Seconds are the processor's, so that other programs do not count; features are stored
-        before.
+        loses, in the last training too. Epochs are as many as let all of them take the seconds together, so that a
+        method with steps of twice the time has half as many. Seconds are the processor's, so that other programs do not
+        count; features are stored before.
 
         Args:
             method: The method.
@@ -130,10 +130,16 @@ class Bench:
                     tried[option] = -math.inf
                     continue
                 tried[option], spent = self._score(outcome), spent + outcome.values["train_seconds"]
-        best = max(tried, key=lambda option: tried[option])
-        outcome, plan = self._trained(self._testing, method, seed, {"recipe.epochs": epochs, knob: best})
-        values = {**outcome.values, "choice_seconds": spent, "epochs": float(plan.recipe.epochs)}
-        return Outcome(values, notes=(f"{knob} = {best}, of {len(tried)}",))
+        failed = TrainingError(f"no setting of {knob} trains")
+        for option in sorted(tried, key=lambda option: -tried[option]):
+            try:
+                outcome, plan = self._trained(self._testing, method, seed, {"recipe.epochs": epochs, knob: option})
+            except TrainingError as error:  # with more samples it may diverge, where it did not before
+                failed = error
+                continue
+            values = {**outcome.values, "choice_seconds": spent, "epochs": float(plan.recipe.epochs)}
+            return Outcome(values, notes=(f"{knob} = {option}, of {len(tried)}",))
+        raise failed
 
     def _score(self, outcome: Outcome) -> float:
         names = ["local_accuracy", *(["global_accuracy"] if self._both else [])]

@@ -133,23 +133,24 @@ def test_a_method_is_measured_on_tests_that_its_choice_does_not_see(name: str, t
     assert outcome.notes[0].startswith(method.tried[0])
 
 
-def test_a_setting_whose_training_diverges_loses_the_choice(
+def test_a_setting_whose_training_diverges_loses_whenever_it_does(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = next(method for method in METHODS if method.name == "lp_ft")
     bench, plan, rates = object.__new__(Bench), planned(method, host), list[object]()
     bench.__dict__.update(_choosing="choosing", _testing="testing", _both=False)
 
-    def trained(_bench: Bench, _opened: object, _method: Method, _seed: int, values: dict[str, float]) -> object:
+    def trained(_bench: Bench, opened: str, _method: Method, _seed: int, values: dict[str, float]) -> object:
         rates.append(values["recipe.learning_rate"])
-        if values["recipe.epochs"] > 1 and values["recipe.learning_rate"] == 1e-3:
+        diverges = 1e-3 if opened == "choosing" else 3e-3
+        if values["recipe.epochs"] > 1 and values["recipe.learning_rate"] == diverges:
             raise TrainingError("its loss is no longer finite")
         return Outcome({"local_accuracy": values["recipe.learning_rate"], "train_seconds": 0.1}), plan
 
     monkeypatch.setattr(Bench, "_trained", trained)
     outcome = bench.measured(method, 0, seconds=6.0)
-    assert rates == [1e-3, 1e-3, 3e-4, 3e-3, 3e-3]
-    assert outcome.notes == ("recipe.learning_rate = 0.003, of 3",)
+    assert rates == [1e-3, 1e-3, 3e-4, 3e-3, 3e-3, 3e-4]
+    assert outcome.notes == ("recipe.learning_rate = 0.0003, of 3",)
 
 
 def test_lp_ft_trains_the_head_alone_and_then_every_weight() -> None:
