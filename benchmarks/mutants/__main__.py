@@ -44,6 +44,7 @@ KEYS = ("plugin", "fault", "line", "named by", "words")
 #: Mutants that are no faults, by plugin and fault, and why.
 EQUIVALENT: Mapping[tuple[str, str], str] = {
     ("growth", "a lowering copies the tail"): "it returns layers of its own anyway, and a copy of them is the same",
+    ("growth", "a lowering scales weights"): "it is put where all weights are drawn anew",
     ("branch", "a lowering copies the tail"): "its tails and gate are its own, and none of our edits comes after it",
     ("closed_form", "nothing is frozen"): "a head that is solved for takes no gradient: the same is trained and saved",
 }

@@ -234,16 +234,17 @@ class StrategyContract:
         scopes = {name.partition(".")[0] for name in knobs}
         for name, value in anchor.items():
             scope, _, knob = str(name).partition(".")
-            alike = _alike(str(name), knobs)
+            alike = _alike(str(name), {*knobs, *(f"{stage}.by" for stage in Stage)})
             if name not in knobs and not knob.startswith("by") and (scope in scopes or alike):
                 meant = f": did you mean {alike!r}?" if alike else ": correct the name"
                 pytest.fail(f"{self._who}: anchors must name knobs, but there is no {name!r}{meant}")
             if knob.startswith("by") and value not in {*installed_host().strategies, *self.siblings}:
                 pytest.fail(f"{self._who}: anchors must name strategies, but {name} is {value!r}: correct the name")
+            known = knobs.get(name, ())
+            ranges = [own.legal or own if isinstance(own, Choice) else own for own in known]
             # Another strategy's range may depend on the task: there, a number beyond it gives its end.
-            asked = [own for own in knobs.get(name, ()) if scope == self.strategy.name or isinstance(own, Choice)]
-            ranges = [own.legal or own if isinstance(own, Choice) else own for own in asked]
-            if ranges and not any(is_legal(own, value) for own in ranges):
+            is_end = scope != self.strategy.name and any(_may_be_beyond(own, value) for own in known)
+            if ranges and not is_end and not any(is_legal(own, value) for own in ranges):
                 pytest.fail(f"{self._who}: anchors must give values that knobs have, got {value!r}, but {ranges[0]}")
 
     def _sampled(self, blocks: int) -> Iterator[tuple[TrialPlan, Any]]:
@@ -288,6 +289,12 @@ def _alike(name: str, known: Collection[str]) -> str:
     """Return a known name for which another one is misspelt: its letters in another order, or nearly the same."""
     ordered = [one for one in known if sorted(one) == sorted(name)]
     return next(iter([*ordered, *get_close_matches(name, known, n=1, cutoff=ALIKE)]), "")
+
+
+def _may_be_beyond(knob: Knob, value: Scalar) -> bool:
+    """Return whether a number may be beyond a range on another task: no range of a positive one has negative values."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and not isinstance(knob, Choice) and (float(value) >= 0 or knob.low < 0)
 
 
 def _ends(knob: Knob) -> tuple[Scalar, ...]:

@@ -171,6 +171,14 @@ FAULTS = {
         {MEMBER: ANCHORS.format('{"seeded.used": True, "recipe.optimiser": "none"}') + MEMBER},
         kit={ANCHORED: r"values that knobs have, got 'none', but recipe\.optimiser in \{"},
     ),
+    "an anchor below zero": Fault(
+        {MEMBER: ANCHORS.format('{"seeded.used": True, "recipe.batch_size": -16}') + MEMBER},
+        kit={ANCHORED: r"values that knobs have, got -16, but recipe\.batch_size in \["},
+    ),
+    "an anchor of a misspelt stage": Fault(
+        {MEMBER: ANCHORS.format('{"seeded.used": True, "splitb.y": "freeze"}') + MEMBER},
+        kit={ANCHORED: r"there is no 'splitb\.y': did you mean 'split\.by'"},
+    ),
     "an anchor of an unknown strategy": Fault(
         {MEMBER: ANCHORS.format('{"seeded.used": True, "split.by": "freze"}') + MEMBER},
         kit={ANCHORED: r"anchors must name strategies, but split\.by is 'freze'"},
@@ -245,6 +253,13 @@ FAULTS = {
         {RETURN: "    tail.head.weight.data.mul_(3)\n" + RETURN},
         kit={"it starts as the given model": "must compute what the given one does, but logits differ"},
     ),
+    "starts elsewhere next to the given tail": Fault(
+        {
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, keeps_given=True)",
+            RETURN: "    tail.head.weight.data.mul_(3)\n" + RETURN,
+        },
+        kit={"it starts as the given model": "must compute what the given one does, but logits differ"},
+    ),
     "trains what it froze": Fault(
         {
             RETURN: around(
@@ -286,6 +301,24 @@ FAULTS = {
         def state(self):
             return {"epochs": self.epochs}
     return Counting(tail.module)
+""",
+        },
+        kit={"an interrupted training continues bit for bit": "`restore` must bring back what `state` returned"},
+    ),
+    "restores nothing of what comes late": Fault(
+        {
+            TRAITS: "TRAITS = EditTraits(keeps_weights=False, traceable=False)",
+            RETURN: """
+    import torch
+    from tuner.plugin import Evolving
+    class Late(Evolving, torch.nn.Sequential):
+        late = False
+        def after_epoch(self, epoch, room=None):
+            self.late = epoch > 1
+            return {}
+        def state(self):
+            return {"late": self.late}
+    return Late(tail.module)
 """,
         },
         kit={"an interrupted training continues bit for bit": "`restore` must bring back what `state` returned"},
