@@ -105,9 +105,9 @@ class Bench:
         """Return what a method reaches on the tests: the best of its settings, trained on all of the user's samples.
 
         Settings are tried in their order on validation samples, as many as there is time for; one whose training fails
-        loses, in the last training too. Epochs are as many as let all of them take the seconds together, so that a
-        method with steps of twice the time has half as many. Seconds are the processor's, so that other programs do not
-        count; features are stored before.
+        loses, in the last training too, where lower rates come after all of them. Epochs are as many as let all of them
+        take the seconds together, so that a method with steps of twice the time has half as many. Seconds are the
+        processor's, so that other programs do not count; features are stored before.
 
         Args:
             method: The method.

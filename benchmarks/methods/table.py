@@ -157,7 +157,8 @@ How it is fair:
   in the last column.
 - **Equal seconds.** Each method has the same seconds of the processor to choose one setting on validation samples, the
   learning rate or the one number of a solved head, out of at most three. Epochs are as many as fit, 20 at most: where
-  a step takes twice the time, there are half as many. Then it trains on all of the user's samples.
+  a step takes twice the time, there are half as many. Then it trains on all of the user's samples: at the next best
+  setting if that diverges, and at last at a third or a ninth of the lowest rate.
 - **Tests that nobody saw**, those of `benchmarks.alternatives`. Intervals are 95 % ones of the difference from
   fine-tuning, paired by task and seed.
 
