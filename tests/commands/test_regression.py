@@ -152,7 +152,7 @@ head = "HEAD"
 count = 3
 loss = "supervised+distilled"
 tolerance = 0.03
-confidence = 0.5
+confidence = 0.8
 against = "original"
 per_exit = true
 INIT

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.plugins.testing.faults import GOOD
+from tests.plugins.testing.good import GOOD
 from tuner.cli.app import call
 from tuner.errors import PluginError
 from tuner_testing.check import CheckedRule, badge, check_plugin

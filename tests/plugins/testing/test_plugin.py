@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import tuner_distill
-from tests.plugins.testing.faults import GOOD
+from tests.plugins.testing.good import GOOD
 from tests.warm import forked
 from tuner.plugin import hookimpl
 from tuner_testing.rules import rules_of

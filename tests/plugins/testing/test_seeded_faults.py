@@ -12,7 +12,8 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 import tuner_growth
-from tests.plugins.testing.faults import FAULTS, GOOD, OWN, RETURN, SAME, TRAITS, Fault, around
+from tests.plugins.testing.faults import FAULTS
+from tests.plugins.testing.good import GOOD, OWN, RETURN, SAME, TRAITS, Fault, around
 from tuner.backends.base import Trial
 from tuner.backends.torch.backend import TorchBackend
 from tuner.errors import TunerError
