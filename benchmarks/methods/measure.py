@@ -130,18 +130,17 @@ class Bench:
                     tried[option] = -math.inf
                     continue
                 tried[option], spent = self._score(outcome), spent + outcome.values["train_seconds"]
-        best = sorted(tried, key=lambda option: -tried[option])
-        slower = [float(min(tried)) / 3**times for times in (1, 2)] if knob == RATES[0] else []
-        failed = TrainingError(f"no setting of {knob} trains")
-        for option in [*best, *slower]:
+        slower = [float(f"{float(min(tried)) / 3**times:.3g}") for times in (1, 2)] if knob == RATES[0] else []
+        options = [*sorted(tried, key=lambda option: -tried[option]), *slower]
+        for option in options:
             try:
                 outcome, plan = self._trained(self._testing, method, seed, {"recipe.epochs": epochs, knob: option})
-            except TrainingError as error:  # with more samples it may diverge, where it did not before
-                failed = error
-                continue
-            values = {**outcome.values, "choice_seconds": spent, "epochs": float(plan.recipe.epochs)}
-            return Outcome(values, notes=(f"{knob} = {option}, of {len(tried)}",))
-        raise failed
+                break
+            except TrainingError:  # with more samples it may diverge, where it did not before
+                if option == options[-1]:
+                    raise
+        values = {**outcome.values, "choice_seconds": spent, "epochs": float(plan.recipe.epochs)}
+        return Outcome(values, notes=(f"{knob} = {option}, of {len(tried)}",))
 
     def _score(self, outcome: Outcome) -> float:
         names = ["local_accuracy", *(["global_accuracy"] if self._both else [])]
