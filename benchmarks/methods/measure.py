@@ -131,13 +131,13 @@ class Bench:
                     continue
                 tried[option], spent = self._score(outcome), spent + outcome.values["train_seconds"]
         slower = [float(f"{float(min(tried)) / 3**times:.3g}") for times in (1, 2)] if knob == RATES[0] else []
-        options = [*sorted(tried, key=lambda option: -tried[option]), *slower]
-        for option in options:
+        settings = [*sorted(tried, key=lambda option: -tried[option]), *slower]
+        for option in settings:
             try:
                 outcome, plan = self._trained(self._testing, method, seed, {"recipe.epochs": epochs, knob: option})
                 break
             except TrainingError:  # with more samples it may diverge, where it did not before
-                if option == options[-1]:
+                if option == settings[-1]:
                     raise
         values = {**outcome.values, "choice_seconds": spent, "epochs": float(plan.recipe.epochs)}
         return Outcome(values, notes=(f"{knob} = {option}, of {len(tried)}",))
