@@ -155,10 +155,11 @@ How it is fair:
   the FLOPs. All read the same stored features, in eight bits. A tenth of the old samples is mixed in, except where a
   method is about having none. Heads that are solved for have the last layer alone. What a method adds to the model is
   in the last column.
-- **Equal seconds.** Each method has the same seconds of the processor to choose one setting on validation samples, the
-  learning rate or the one number of a solved head, out of at most three. Epochs are as many as fit, 20 at most: where
-  a step takes twice the time, there are half as many. Then it trains on all of the user's samples: at the next best
-  setting if that diverges, and at last at a third or a ninth of the lowest rate.
+- **Equal seconds.** Each method has the same seconds of the processor to choose one of at most three settings on
+  validation samples: of the learning rate, or of the one number of a head that is solved for. Epochs are as many as fit
+  into them, 20 at most: where a step takes twice the time, there are half as many. After the choice, it trains once
+  more, on all of the user's samples. If that diverges, the next best setting is used, and as a last resort a third or a
+  ninth of the lowest learning rate.
 - **Tests that nobody saw**, those of `benchmarks.alternatives`. Intervals are 95 % ones of the difference from
   fine-tuning, paired by task and seed.
 
