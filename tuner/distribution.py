@@ -19,6 +19,8 @@ CANDIDATES = "tuner.candidates"
 WRITERS = "tuner.step_writers"
 #: Group of the entry points of a plugin that realises what other plugins solve for from sums.
 SOLVED_HEADS = "tuner.solved_heads"
+#: Group of the entry points of modules with `build` and `input_defaults`; their names are in front of a model's name.
+PUBLISHERS = "tuner.published"
 #: Environment variable that switches installed plugins off, as in ``TUNER_PLUGINS=-bias,-lora``.
 SWITCH = "TUNER_PLUGINS"
 #: Environment variable that lets models be fetched which a task names, and what it may say; ``--fetch`` sets it for one

@@ -13,12 +13,10 @@ from tuner.reading import expanded, kind_of, path_from, read_toml
 from tuner.task.file.sections import path_of
 from tuner.task.file.variables import expand
 from tuner.task.spec import LIBRARIES, MODEL_FILES
-from tuner_choose.places import weights_here
+from tuner_choose.places import LIBRARY, TIMM, weights_here
 
 #: Share of what is left of a run's time in which its model is chosen.
 SHARE = 0.2
-#: Module of the networks that are named without one.
-LIBRARY = "torchvision.models"
 #: Keys of ``[input]`` that say how a published model's images are prepared.
 PREPARATION = ("size", "resize", "mean", "std")
 _TEXT = re.compile(r"(?P<name>[^=]+?)(=(?P<weights>.+?))?(@(?P<size>[1-9]\d*))?")
@@ -87,7 +85,7 @@ class Candidate:
         """Return the section ``[model]``; what a task file says of the same network holds for it too.
 
         Raises:
-            TaskError: The weights of a network of torchvision are not on this machine.
+            TaskError: The weights of a network of torchvision, or of timm, are not on this machine.
         """
         is_same = self.name in (given.get("factory"), given.get("weights"))
         own = {key: value for key, value in given.items() if is_same and key != "candidates"}
@@ -95,12 +93,14 @@ class Candidate:
             return {**own, "weights": self.name}
         found = {**own, "factory": self.name} | ({"weights": self.weights} if self.weights else {})
         library, _, name = self.name.partition(":")
-        if library == LIBRARY and "weights" not in found:
-            here = weights_here(name, file)
+        is_untrained = self.name.startswith(TIMM) and "." not in name  # with its tag, timm's name is that of weights
+        if "weights" not in found and (library == LIBRARY or is_untrained):
+            here = weights_here(self.name if is_untrained else name, file)
             if here is None:
+                fetched = f"{self.name}.TAG" if is_untrained else f"{self.name}=IMAGENET1K_V1"
                 raise TaskError(
                     f"no weights of {name} are on this machine: put them next to {file.name}, or give "
-                    f"{self.name}=FILE, or {self.name}=IMAGENET1K_V1, which torchvision fetches once"
+                    f"{self.name}=FILE, or {fetched}, which {library.partition('.')[0]} fetches once"
                 )
             found["weights"] = str(here)
         return found

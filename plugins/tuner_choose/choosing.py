@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Most samples that candidates are compared on: of more, the work to solve for heads grows with the cube.
 MOST_SAMPLES = 1000
 CHOOSING = "choosing the model"
+#: When this share of a run's time is over, what still runs is ended.
+MOST_SHARE = 2 * SHARE
 #: The strategy that varies the size of the pictures, and its knob.
 RESOLUTION, PIXELS = "resolution", "resolution.pixels"
 
@@ -123,18 +125,17 @@ class Choice:
         from tuner_choose.halving import LATE, Halving, table
 
         started, until = CLOCK.now(), math.inf if self._setup.end is None else self._setup.end
-        share = SHARE * (until - started)
         self._listener.phase(CHOOSING)
         if len(self._contents) == 1:
             return self._first(CLOCK.now() - started, "no other can be used")
         with ExitStack() as stack:
             try:
-                forked = self._opened(interrupt, stack, started + 2 * share)  # then what still runs is ended
+                forked = self._opened(interrupt, stack, started + MOST_SHARE * (until - started))
             except MemoryLimitError:
                 raise
             except BudgetError:
                 return self._first(CLOCK.now() - started, LATE)
-            outline = forked.outline
+            outline, opened = forked.outline, CLOCK.now()  # the search needs what has been loaded too
             if not outline.info.labelled:
                 raise TaskError('candidates are compared by your labels, and local.labels = "none": give one model')
 
@@ -150,12 +151,13 @@ class Choice:
                 classes=len(outline.local_labels),
                 outputs=len(outline.labels),
                 targets=outline.targets,
-                end=started + share,
+                end=opened + SHARE * (until - opened),
                 until=until,
                 samples=outline.info.local_train,
                 by_flops=self._setup.asked.deterministic,
             )
             picked = halving.choose()
+            self._setup.supervisor = forked.hand_over()
         chosen = Candidate.of(picked.name)
         second = halving.second(picked, chosen.differs_in_size) if _varies_sizes(self._setup) else None
         seconds = CLOCK.now() - started
@@ -182,13 +184,18 @@ class Choice:
 
     def _opened(self, interrupt: "Interrupt", stack: ExitStack, end: float) -> "Forked":
         """Open the task with the first candidate that it can be opened with."""
+        from tuner.commands.tune.session import load_study
         from tuner_choose.forked import Forked
 
+        factories = [str(values["model"].get("factory")) for values in self._contents.values()]
         for name in list(self._contents):
+            task = f"{self._file}#{name}"
             with ExitStack() as own:
-                forked = own.enter_context(Forked(f"{self._file}#{name}", self._file, self._setup, interrupt, end))
+                forked = own.enter_context(Forked(task, self._file, self._setup, interrupt, end, factories))
                 try:
                     _ = forked.outline
+                    load_study()  # for the search, while the other process loads the libraries
+                    forked.wait_open()
                 except TaskError as error:
                     self._refuse(name, error)
                 else:

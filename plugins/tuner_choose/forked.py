@@ -1,13 +1,16 @@
 """Candidates in processes of their own: what one breaks, or takes, is not the run's."""
 
 import math
+from collections.abc import Collection
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from tuner.distribution import PUBLISHERS, offered
 from tuner.machine.awake import CLOCK
 from tuner.machine.control_group import usable_processors
 from tuner.search.processes.guard import Interrupt, JobLimits
@@ -30,13 +33,22 @@ class Forked:
         setup: What is asked of the run, whose limits hold.
         interrupt: The user's request to stop.
         end: Clock (`tuner.machine.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
+        factories: As the candidates name their networks: libraries are imported once, instead of for each look.
     """
 
-    def __init__(self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, end: float = math.inf) -> None:
+    def __init__(
+        self,
+        task: str,
+        file: Path,
+        setup: "RunSetup",
+        interrupt: Interrupt,
+        end: float = math.inf,
+        factories: Collection[str] = (),
+    ) -> None:
         host, own = setup.host, str(Path(__file__).with_name("passing.py"))
         loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
         start = Start(
-            tuple(Candidates.preload),
+            (*Candidates.preload, *_libraries(factories)),
             task,
             (NAME,),
             many_jobs=False,
@@ -44,16 +56,26 @@ class Forked:
             refused=tuple(plugin.name for plugin in host.refused if plugin.name not in loaded),
             memory_bytes=setup.limits.memory_bytes,
         )
-        self._file, self._setup, self._stack = file, setup, ExitStack()
+        self._file, self._setup, self._stack, self._process = file, setup, ExitStack(), ExitStack()
         self._end = end if math.isfinite(end) else None
         self._scratch = Path(self._stack.enter_context(TemporaryDirectory())) / "features.npz"
-        self._supervisor = self._stack.enter_context(Supervisor(start, interrupt))
+        self._supervisor = self._process.enter_context(Supervisor(start, interrupt))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        self._process.close()
+
+    def hand_over(self) -> Supervisor:
+        """Return what watches the process, which goes on after this block."""
+        self._process.pop_all()
+        return self._supervisor
+
+    def wait_open(self) -> None:
+        """Wait until the libraries are loaded; a `BudgetError` when time is up."""
+        self._supervisor.wait_open(JobLimits(kill_at=self._end))
 
     @property
     def outline(self) -> "TaskOutline":
@@ -85,3 +107,9 @@ class Forked:
             features, labels = found["features"], found["labels"]
         counts = {key: costs[key] for key in ("seconds_per_sample", "latency_seconds", "bytes", "peak_bytes", "flops")}
         return Seen(features, labels, CLOCK.now() - started, **counts)
+
+
+def _libraries(factories: Collection[str]) -> list[str]:
+    """Return the modules that build networks of libraries which some factories name, and which are installed."""
+    used = {factory.partition(":")[0] for factory in factories}
+    return [point.module for name, point in offered(PUBLISHERS).items() if name in used and find_spec(name)]

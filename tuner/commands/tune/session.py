@@ -53,6 +53,14 @@ if TYPE_CHECKING:
     from tuner.search.study import Study
 
 
+def load_study() -> type["Study"]:
+    """Import what a study needs, which takes about a second."""
+    with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from tuner.search.study import Study
+    return Study
+
+
 @dataclass(eq=False)
 class Tuning:
     """One call of `run`.
@@ -136,10 +144,7 @@ class Tuning:
             if line:
                 self.listener.say(line)
         self._plugins = taking_part(host, (strategy.name for strategy in self.setup.strategies), backends)
-        with warnings.catch_warnings():  # in a notebook, on a progress bar that Optuna is not asked for
-            warnings.filterwarnings("ignore", "IProgress not found")
-            from tuner.search.study import Study  # while the child imports its tensor library
-
+        study_class = load_study()  # while the child imports its tensor library
         self.listener.phase(LOOKING)  # it is known once the libraries are loaded
         session, access = sessions[backends[0]], self.access
         access.require_same(self._identity, session.model.fingerprint, [one.name for one in objectives])
@@ -154,7 +159,7 @@ class Tuning:
         queue, info = access.join(setting, info)
 
         compared = _Compared(self, session, setting, store, info)
-        study = Study(
+        study = study_class(
             setting, host, queue, sessions, store, compared.untouched, self.listener, self.interrupt, compared.fit
         )
         compared.study = study

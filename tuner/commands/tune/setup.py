@@ -23,6 +23,7 @@ from tuner.search.estimate.rates import rates_of, with_sizes
 from tuner.search.folds import check_folds
 from tuner.search.listener import Listener
 from tuner.search.processes.remote import RemoteSession
+from tuner.search.processes.supervisor import Supervisor
 from tuner.search.setting import backends_of, check_measured, participants, wanted_knobs
 from tuner.search.space import PLAIN_SAMPLERS, check_knobs, checked_sampler, load_space
 from tuner.units import format_bytes
@@ -44,6 +45,7 @@ class RunSetup:
         folds: Folds that judge the plans of the top rung; 0 for none.
         end: Clock at which the command must be over; None for never.
         host: What is installed, once `install` has loaded it.
+        supervisor: What has loaded the libraries already, to choose the task's model; None without such a choice.
         strategies: Strategies that take part, once `choose` has found them; the objectives likewise.
     """
 
@@ -63,6 +65,7 @@ class RunSetup:
         self.started = CLOCK.now() if started is None else started
         seconds = self.limits.time_seconds
         self.end = None if seconds is None else self.started + max(seconds, least_seconds)
+        self.supervisor: Supervisor | None = None
 
     def install(self, recorded: Iterable[str] = ()) -> None:
         """Load what is installed, and the local plugins: of the search space, of the user, and `recorded` ones.
@@ -74,6 +77,11 @@ class RunSetup:
             local=[*recorded, *self.space.plugins, *self.asked.plugins, *self._functions], end=self.end
         )
         self.host.check_local()
+
+    def close(self) -> None:
+        """End what was started for the run."""
+        if self.supervisor is not None:
+            self.supervisor.close()
 
     def choose(self) -> None:
         """Find what takes part; what is asked for must be installed, and something must measure each objective."""

@@ -41,7 +41,7 @@ from tuner.machine.awake import CLOCK
 from tuner.machine.process_memory import KEPT_BYTES, MEMORY_LIMIT, PeakMeter, return_freed
 from tuner.plugin.core import build_host
 from tuner.search.processes.channel import receive
-from tuner.search.processes.messages import OUT_OF, Failure, Job, Start, encode, encode_progress
+from tuner.search.processes.messages import ANOTHER, OUT_OF, Failure, Job, Start, encode, encode_progress
 from tuner.search.processes.process_tree import adopt_orphans, bound_processes, die_with_parent, end_descendants, state
 from tuner.task import open_task
 from tuner.task.data.readable import FileCheck
@@ -71,30 +71,43 @@ def main(control_handle: int, parent: int) -> None:
     bound_processes(MOST_TASKS)
     control = socket.socket(fileno=control_handle)
     with suppress(EOFError, OSError):  # the parent is gone
-        start = pickle.loads(receive(control))  # noqa: S301 - from our own parent
-        try:
-            sessions, owners = _opened(start, control)
-        except (TunerError, OSError) as error:
-            known = error if isinstance(error, TunerError) else opening_error(error)
-            failure = Failure.of(str(known), trace_of_cause(known), error=type(known).__name__)
-            control.sendall(encode("failure", failure))
-            return
-        except BaseException as error:
-            if (mistake := _mistake(error)) is None:
-                raise  # a bug of ours
-            failure = Failure.of(str(mistake), trace_of(error), error=type(mistake).__name__)
-            control.sendall(encode("failure", failure))
-            return
-        gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
-        control.sendall(encode("opened"))
-        while True:
-            _serve(control, parent, sessions, owners)
+        while _open_and_serve(control, parent):
+            pass
     end_descendants(os.getpid())
 
 
-def _serve(control: socket.socket, parent: int, sessions: Sessions, owners: Mapping[What, str]) -> None:
-    """Fork a child for the next job, and tell the parent how it ended; EOFError where the parent is gone."""
-    _, handles, _, _ = socket.recv_fds(control, 1, 1)
+def _open_and_serve(control: socket.socket, parent: int) -> bool:
+    """Open a task and serve its jobs; return whether another one is to be opened then."""
+    start = pickle.loads(receive(control))  # noqa: S301 - from our own parent
+    try:
+        sessions, owners = _opened(start, control)
+    except (TunerError, OSError) as error:
+        known = error if isinstance(error, TunerError) else opening_error(error)
+        failure = Failure.of(str(known), trace_of_cause(known), error=type(known).__name__)
+        control.sendall(encode("failure", failure))
+        return False
+    except BaseException as error:
+        if (mistake := _mistake(error)) is None:
+            raise  # a bug of ours
+        failure = Failure.of(str(mistake), trace_of(error), error=type(mistake).__name__)
+        control.sendall(encode("failure", failure))
+        return False
+    gc.freeze()  # or a collection in a child would touch, and so copy, every page of what it inherits
+    control.sendall(encode("opened"))
+    while _serve(control, parent, sessions, owners):
+        pass
+    return True
+
+
+def _serve(control: socket.socket, parent: int, sessions: Sessions, owners: Mapping[What, str]) -> bool:
+    """Fork a child for the next job, and tell the parent how it ended; return False where another task follows.
+
+    Raises:
+        EOFError: The parent is gone.
+    """
+    kind, handles, _, _ = socket.recv_fds(control, 1, 1)
+    if kind == ANOTHER:
+        return False
     if not handles:
         raise EOFError
     # the job is unpacked in the child: what it opens is the child's own
@@ -124,6 +137,7 @@ def _serve(control: socket.socket, parent: int, sessions: Sessions, owners: Mapp
             pass  # what it started, which was adopted
     control.sendall(encode("exited", os.waitstatus_to_exitcode(status)))
     die_with_parent(parent)
+    return True
 
 
 def _wait_for(pid: int, control: socket.socket) -> None:

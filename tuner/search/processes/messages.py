@@ -37,6 +37,8 @@ from tuner.task import Task
 Kind = Literal["progress", "result", "failure", "looked", "task", "opened", "forked", "exited"]
 #: Longest message of a job: one that returns more by mistake fails.
 MOST_BYTES = 4_000_000
+#: In front of a `Start` that takes the place of the one before.
+ANOTHER = b"o"
 #: What is done, by the name of that; and what it is out of.
 OUT_OF = {"step": "steps", "filled": "of", "scored": "of"}
 #: Numbers of progress messages that the parent reckons with.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -160,12 +160,14 @@ def open_remote(
     many_jobs: bool = False,
     adapt: Callable[[Task], Task] | None = None,
     looked: Callable[[int, int], object] | None = None,
+    supervisor: Supervisor | None = None,
 ) -> Iterator[dict[str, RemoteSession]]:
     """Open a task on backends, which name the sessions, in another process, and end that when the block is left.
 
     For ``kill_at`` and ``memory_bytes``, see `RemoteSession`. With ``many_jobs``, what every job needs is computed
     before the first. ``adapt`` makes the task of the loaded one, in the other process; ``looked`` hears of
-    how many of how many files were looked at.
+    how many of how many files were looked at. A ``supervisor`` whose process has loaded the libraries for another task
+    opens this one too, and is left as it is.
 
     Raises:
         PluginError: A backend is not installed.
@@ -176,5 +178,9 @@ def open_remote(
     loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
     refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)
     start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), refused, memory_bytes, adapt)
-    with Supervisor(start, interrupt, looked) as supervisor:
+    with ExitStack() as stack:
+        if supervisor is None:
+            supervisor = stack.enter_context(Supervisor(start, interrupt, looked))
+        else:
+            supervisor.reopen(start, looked)
         yield {name: RemoteSession(supervisor, name, kill_at, memory_bytes) for name in backends}

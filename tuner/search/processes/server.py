@@ -18,7 +18,7 @@ from typing import Any
 from tuner.errors import TunerError
 from tuner.machine.process_memory import HUGE_PAGES
 from tuner.search.processes.channel import Channel, pack
-from tuner.search.processes.messages import Failure, Job, Start, build
+from tuner.search.processes.messages import ANOTHER, Failure, Job, Start, build
 from tuner.search.processes.process_tree import descendants, end_descendants, end_marked, kill, kill_group, state
 from tuner.task.info import TaskOutline
 
@@ -97,6 +97,11 @@ class ForkServer:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def reopen(self, start: Start, looked: Callable[[int, int], object] | None = None) -> None:
+        """Let the process, which is idle, open another task in place of its own: it has loaded the libraries."""
+        self._looked, self.task, self.state = looked, None, ServerState.LOADING
+        self._channel.send(ANOTHER + pack(pickle.dumps(start)))
 
     def ask(self, job: Job, descriptor: int) -> None:
         """Send a job, and the descriptor that it is to report to."""

@@ -52,7 +52,20 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and all that it has started."""
         self._server.close()
+
+    def reopen(self, start: Start, looked: Callable[[int, int], object] | None = None) -> None:
+        """Open another task with the libraries that are loaded; in a new process where this one is not idle."""
+        self._start, self._starts, self._started = start, 1, CLOCK.now()
+        if self._server.state is ServerState.IDLE:
+            self._server.reopen(start, looked)
+        else:
+            self._server.close()
+            self._server = ForkServer(start, looked)
 
     def run(self, job: Job, limits: JobLimits, progress: Progress | None = None) -> JobResult[Any]:
         """Run a job under limits and say how it ended.
@@ -117,6 +130,12 @@ class Supervisor:
             nothing: JobResult[TaskOutline] = JobResult(verdict or "interrupted")
             return nothing.unwrap("loading the task")
         return self._server.task
+
+    def wait_open(self, limits: JobLimits) -> None:
+        """Wait until the libraries are loaded, and the task is opened on its backends."""
+        if (verdict := self._wait_idle(limits)) is not None:
+            nothing: JobResult[None] = JobResult(verdict)
+            nothing.unwrap("opening the task")
 
     def _wait_beginning(self, what: str, limits: JobLimits, is_done: Callable[[], bool]) -> Verdict | None:
         """Wait while the task is loaded and opened; raise where that fails: there was no first job."""

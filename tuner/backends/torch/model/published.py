@@ -10,12 +10,9 @@ from typing import Any
 from torch import nn
 
 from tuner.backends.torch.model.vision import declare_operators, torchvision
-from tuner.distribution import SWITCH, offered
+from tuner.distribution import PUBLISHERS, SWITCH, offered
 from tuner.errors import PluginError, TaskError, first_line, missing_extra
 from tuner.task import InputDefaults, ModelSpec
-
-#: Group of the entry points of modules with `build` and `input_defaults`; their names are in front of a model's name.
-PUBLISHERS = "tuner.published"
 
 
 @contextmanager
