@@ -22,6 +22,8 @@ CACHED = frozenset({"store", "rates", "pretrained", "prefix", "int8", "readable"
     "key.lock",
 }
 PART = ".part"
+#: Attribute of a module that a plugin's file was imported as: the file's bytes.
+CONTENT = "_tuner_content"
 
 
 def private_folder(folder: Path, kind: type[TunerError] = RunError, ours: Collection[str] = ()) -> Path:
@@ -167,6 +169,8 @@ def flush(path: Path) -> None:
 def import_file(path: Path, what: str) -> ModuleType:
     """Import a Python file that the user wrote, under a name of its own; a package under the name of its folder.
 
+    A plugin that is loaded already, and has not changed, is not run again: what it registers may be there once only.
+
     Args:
         path: Absolute path of the file; ``__init__.py`` of a package, which may then import its other modules.
         what: What the file is, as part of the module's name.
@@ -178,6 +182,10 @@ def import_file(path: Path, what: str) -> ModuleType:
     name = path.parent.name if package else f"_tuner_{what}_{hashlib.blake2b(bytes(path), digest_size=8).hexdigest()}"
     if package and getattr(sys.modules.get(name), "__file__", None) == str(path):
         return sys.modules[name]
+    content = path.read_bytes() if what == "plugin" and path.is_file() else None
+    loaded = sys.modules.get(name)
+    if loaded is not None and content is not None and vars(loaded).get(CONTENT) == content:
+        return loaded
     if package and (other := _module_called(name, path)):
         raise ImportError(
             f"{path.parent}: a package must not have the name of another module, {other}: rename the folder"
@@ -193,6 +201,7 @@ def import_file(path: Path, what: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    setattr(module, CONTENT, content)
     return module
 
 

@@ -13,7 +13,7 @@ from tuner.reading import expanded, kind_of, path_from, read_toml
 from tuner.task.file.sections import path_of
 from tuner.task.file.variables import expand
 from tuner.task.spec import LIBRARIES, MODEL_FILES
-from tuner_choose.places import LIBRARY, TIMM, weights_here
+from tuner_choose.places import LIBRARY, TIMM, cached_networks, require_network, weights_here
 
 #: Share of what is left of a run's time in which its model is chosen.
 SHARE = 0.2
@@ -94,15 +94,20 @@ class Candidate:
         found = {**own, "factory": self.name} | ({"weights": self.weights} if self.weights else {})
         library, _, name = self.name.partition(":")
         is_untrained = self.name.startswith(TIMM) and "." not in name  # with its tag, timm's name is that of weights
-        if "weights" not in found and (library == LIBRARY or is_untrained):
-            here = weights_here(self.name if is_untrained else name, file)
-            if here is None:
-                fetched = f"{self.name}.TAG" if is_untrained else f"{self.name}=IMAGENET1K_V1"
-                raise TaskError(
-                    f"no weights of {name} are on this machine: put them next to {file.name}, or give "
-                    f"{self.name}=FILE, or {fetched}, which {library.partition('.')[0]} fetches once"
-                )
-            found["weights"] = str(here)
+        if "weights" in found or not (library == LIBRARY or is_untrained):
+            return found
+        if is_untrained:
+            require_network(name)
+        here = weights_here(self.name if is_untrained else name, file)
+        if here is None and is_untrained and (tagged := cached_networks(name)):
+            return {**found, "factory": tagged[0]}
+        if here is None:
+            fetched = f"{self.name}.TAG with --fetch" if is_untrained else f"{self.name}=IMAGENET1K_V1"
+            raise TaskError(
+                f"no weights of {name} are on this machine: put a file {name}-*.pth next to {file.name}, or give "
+                f"{self.name}=FILE, or {fetched}, which {library.partition('.')[0]} downloads once"
+            )
+        found["weights"] = str(here)
         return found
 
     def input(self, given: Mapping[str, Any], file: Path) -> dict[str, Any]:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 #: Most samples that candidates are compared on: of more, the work to solve for heads grows with the cube.
 MOST_SAMPLES = 1000
 CHOOSING = "choosing the model"
-#: When this share of a run's time is over, what still runs is ended.
+#: No candidate is looked at where loading the libraries takes more than this share of the time; what still runs is
+#: ended when as large a share of what was left then is over.
 MOST_SHARE = 2 * SHARE
 #: The strategy that varies the size of the pictures, and its knob.
 RESOLUTION, PIXELS = "resolution", "resolution.pixels"
@@ -130,12 +131,16 @@ class Choice:
             return self._first(CLOCK.now() - started, "no other can be used")
         with ExitStack() as stack:
             try:
-                forked = self._opened(interrupt, stack, started + MOST_SHARE * (until - started))
+                forked = self._opened(interrupt, stack)
             except MemoryLimitError:
                 raise
             except BudgetError:
                 return self._first(CLOCK.now() - started, LATE)
             outline, opened = forked.outline, CLOCK.now()  # the search needs what has been loaded too
+            if opened - started > MOST_SHARE * (until - started):
+                self._setup.supervisor = forked.hand_over()
+                return self._first(opened - started, LATE)
+            forked.end = opened + MOST_SHARE * (until - opened)
             if not outline.info.labelled:
                 raise TaskError('candidates are compared by your labels, and local.labels = "none": give one model')
 
@@ -182,7 +187,7 @@ class Choice:
         found = {"format": FORMAT, "chosen": chosen, "seconds": seconds, "unit": unit}
         return {**found, "sizes": list(sizes), "candidates": [*rows, *left_out]}
 
-    def _opened(self, interrupt: "Interrupt", stack: ExitStack, end: float) -> "Forked":
+    def _opened(self, interrupt: "Interrupt", stack: ExitStack) -> "Forked":
         """Open the task with the first candidate that it can be opened with."""
         from tuner.commands.tune.session import load_study
         from tuner_choose.forked import Forked
@@ -191,7 +196,7 @@ class Choice:
         for name in list(self._contents):
             task = f"{self._file}#{name}"
             with ExitStack() as own:
-                forked = own.enter_context(Forked(task, self._file, self._setup, interrupt, end, factories))
+                forked = own.enter_context(Forked(task, self._file, self._setup, interrupt, factories))
                 try:
                     _ = forked.outline
                     load_study()  # for the search, while the other process loads the libraries

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tuner.cli.options import Json, document, print_line, stdout_console
-from tuner.distribution import FETCH
+from tuner.distribution import FETCH, install_command
 from tuner.errors import TunerError
 from tuner.reading import kind_of
 
@@ -62,7 +62,7 @@ def models(
     """List the networks that this machine can load, with their sizes; nothing is fetched.
 
     They are files of weights and ONNX files next to a task, in the folder of shared data and in torchvision's cache,
-    and what timm and Hugging Face have cached.
+    what timm and Hugging Face have cached, and weights in installed Python packages.
 
     Parameters
     ----------
@@ -81,7 +81,10 @@ def models(
         print_line(document("models-1", {"size": size, "models": [asdict(one) for one in found]}))
         return
     if not found:
-        print_line("no networks are on this machine: put files of weights or ONNX files next to the task file")
+        print_line(
+            "no networks are on this machine: put files of weights or ONNX files next to the task file, or install "
+            f"some: {install_command('networks')}"
+        )
         return
     stdout_console().print(_table(found, size))
     for one in found:

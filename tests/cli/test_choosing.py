@@ -137,6 +137,7 @@ def test_models_are_listed_without_a_network(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.delenv("TUNER_DATA")
+    monkeypatch.setattr("tuner_choose.places.installed", tuple)  # no package has weights
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(socket.socket, "connect", never)
     monkeypatch.setattr(socket, "getaddrinfo", never)

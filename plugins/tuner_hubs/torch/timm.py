@@ -17,6 +17,8 @@ from tuner_hubs.torch.hub import WEIGHTS, not_here, require_here
 
 #: Names of the first tensor and of the head in weights of EfficientNet-PyTorch.
 PORT_STEM, PORT_HEAD = "_conv_stem.weight", "_fc"
+#: Beginning of timm's names for the networks that those are of: others pad, and normalise, in another way.
+PORTS = "tf_efficientnet_"
 
 
 def build(name: str, spec: ModelSpec) -> nn.Module:
@@ -35,7 +37,8 @@ def build(name: str, spec: ModelSpec) -> nn.Module:
         head = state.get(f"{published.classifier}.weight", state.get(f"{PORT_HEAD}.weight"))
         arguments = {"num_classes": len(head)} | arguments if head is not None else arguments
     model: nn.Module = timm.create_model(name, pretrained=pretrained, **arguments)
-    model.translated = partial(translated, tuple(model.state_dict()))  # type: ignore[assignment]  # see factory.fit
+    if spec.weights is not None and name.startswith(PORTS):
+        model.translated = partial(translated, tuple(model.state_dict()))  # type: ignore[assignment]  # see factory.fit
     return model
 
 

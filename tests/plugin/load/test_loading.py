@@ -204,6 +204,16 @@ def test_a_module_is_a_plugin_and_stays_the_one_that_was_given(tmp_path: Path) -
         build_host(local=[ModuleType("typed_in")])
 
 
+def test_a_file_runs_once_in_a_process_until_it_changes(tmp_path: Path) -> None:
+    note = tmp_path / "runs"
+    counting = f"{NAMED}\nwith open({str(note)!r}, 'a') as file:\n    file.write('x')\n"
+    path = local(tmp_path / "mine.py", counting)
+    for source, runs in ((counting, "x"), (counting, "x"), (f"{counting}# changed", "xx")):
+        local(path, source)
+        assert "named" in build_host(local=[path], installed=False).strategies
+        assert note.read_text() == runs
+
+
 def test_a_package_with_the_name_of_another_module_is_refused(tmp_path: Path) -> None:
     package = tmp_path / "json"
     package.mkdir()

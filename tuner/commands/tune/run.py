@@ -74,9 +74,9 @@ def run(task: str | os.PathLike[str] | Task, **options: Any) -> Run:
         stack.callback(listener.close)
         stack.enter_context(fetching(asked=asked.fetch))
         stack.enter_context(CLOCK.watched())
-        stack.callback(setup.close)
         folder = _install(task, setup, listener)
         stack.enter_context(stopping(interrupt))
+        stack.callback(setup.close)
         task, folder = _chosen(task, setup, folder, listener, interrupt)
         host, backends = setup.host, setup.backends
         config = RunConfig.of(

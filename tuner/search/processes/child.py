@@ -172,7 +172,7 @@ def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, 
     if start.adapt is not None:
         task = start.adapt(task)
     control.sendall(encode("task", outline(task)))
-    _preload(start.preload)
+    _preload(start.preload, start.optional)
     if start.many_jobs:
         task.hash_samples()
 
@@ -191,11 +191,14 @@ def _opened(start: Start, control: socket.socket) -> tuple[Sessions, dict[What, 
     return {name: opened(name) for name in start.backends}, owners
 
 
-def _preload(modules: Iterable[str]) -> None:
+def _preload(modules: Iterable[str], optional: Iterable[str]) -> None:
     gc.disable()  # what an import makes stays: looking for garbage meanwhile takes a fifth of the time
     try:
         for name in modules:
             importlib.import_module(name)
+        for name in optional:
+            with suppress(Exception):  # the jobs that need it will meet the same, and say what
+                importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from None
     finally:

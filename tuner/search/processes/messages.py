@@ -65,11 +65,12 @@ class MessageError(TunerError):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message: what the process that children are forked from prepares.
+    """What the process that children are forked from prepares: the first message, or one that opens another task.
 
-    It imports the modules of ``preload`` and opens the task, as ``adapt`` makes it, on the backends; with
-    ``many_jobs``, what every job needs is computed before the first. Of plugins, the local files are loaded, and those
-    that the main process refused are not. ``memory_bytes`` is what opening the task may add to its process.
+    It imports the modules of ``preload``, and of ``optional`` those that can be imported. It opens the task, as
+    ``adapt`` makes it, on the backends; with ``many_jobs``, what every job needs is computed before the first. Of
+    plugins, the local files are loaded, and those that the main process refused are not. ``memory_bytes`` is what
+    opening the task may add to its process.
     """
 
     preload: tuple[str, ...]
@@ -80,6 +81,7 @@ class Start:
     refused: tuple[str, ...] = ()
     memory_bytes: int | None = None
     adapt: Callable[[Task], Task] | None = None
+    optional: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

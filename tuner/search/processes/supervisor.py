@@ -61,6 +61,7 @@ class Supervisor:
     def reopen(self, start: Start, looked: Callable[[int, int], object] | None = None) -> None:
         """Open another task with the libraries that are loaded; in a new process where this one is not idle."""
         self._start, self._starts, self._started = start, 1, CLOCK.now()
+        self._kills_before = oom_kills()
         if self._server.state is ServerState.IDLE:
             self._server.reopen(start, looked)
         else:
