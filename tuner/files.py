@@ -169,7 +169,7 @@ def flush(path: Path) -> None:
 def import_file(path: Path, what: str) -> ModuleType:
     """Import a Python file that the user wrote, under a name of its own; a package under the name of its folder.
 
-    A plugin that is loaded already, and has not changed, is not run again: what it registers may be there once only.
+    An unchanged plugin is not run again, as what it registers can be registered only once.
 
     Args:
         path: Absolute path of the file; ``__init__.py`` of a package, which may then import its other modules.

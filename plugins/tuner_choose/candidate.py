@@ -102,10 +102,12 @@ class Candidate:
         if here is None and is_untrained and (tagged := cached_networks(name)):
             return {**found, "factory": tagged[0]}
         if here is None:
-            fetched = f"{self.name}.TAG with --fetch" if is_untrained else f"{self.name}=IMAGENET1K_V1"
+            fetched = (
+                f"{self.name}.TAG (a tag of timm's) with --fetch" if is_untrained else f"{self.name}=IMAGENET1K_V1"
+            )
             raise TaskError(
                 f"no weights of {name} are on this machine: put a file {name}-*.pth next to {file.name}, or give "
-                f"{self.name}=FILE, or {fetched}, which {library.partition('.')[0]} downloads once"
+                f"{self.name}=FILE; or let {library.partition('.')[0]} download them once: {self.name}{fetched}"
             )
         found["weights"] = str(here)
         return found

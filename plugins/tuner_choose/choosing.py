@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 #: Most samples that candidates are compared on: of more, the work to solve for heads grows with the cube.
 MOST_SAMPLES = 1000
 CHOOSING = "choosing the model"
-#: No candidate is looked at where loading the libraries takes more than this share of the time; what still runs is
-#: ended when as large a share of what was left then is over.
+SLOW_TO_LOAD = "loading the libraries took too long to compare any: give more with --time"
+#: If loading takes more than this share of the time, no candidate is compared. Else a pass is ended after this share of
+#: the time that remained after loading.
 MOST_SHARE = 2 * SHARE
 #: The strategy that varies the size of the pictures, and its knob.
 RESOLUTION, PIXELS = "resolution", "resolution.pixels"
@@ -139,7 +140,7 @@ class Choice:
             outline, opened = forked.outline, CLOCK.now()  # the search needs what has been loaded too
             if opened - started > MOST_SHARE * (until - started):
                 self._setup.supervisor = forked.hand_over()
-                return self._first(opened - started, LATE)
+                return self._first(opened - started, SLOW_TO_LOAD)
             forked.end = opened + MOST_SHARE * (until - opened)
             if not outline.info.labelled:
                 raise TaskError('candidates are compared by your labels, and local.labels = "none": give one model')

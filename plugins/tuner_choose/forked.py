@@ -33,7 +33,7 @@ class Forked:
         file: The task file.
         setup: What is asked of the run, whose limits hold.
         interrupt: The user's request to stop.
-        factories: As the candidates name their networks: what builds them is imported once, instead of for each look.
+        factories: `model.factory` of each candidate; the libraries that they need are imported once, not for each look.
 
     Attributes:
         end: Clock (`tuner.machine.awake.CLOCK`) at which what still runs is ended; infinite for no limit.
@@ -67,7 +67,7 @@ class Forked:
             pass
 
     def hand_over(self) -> Supervisor:
-        """Return what watches the process, which goes on after this block."""
+        """Return the supervisor; its process is not ended with this block."""
         self._process.pop_all()
         return self._supervisor
 
@@ -110,6 +110,6 @@ class Forked:
 
 
 def _builders(factories: Collection[str]) -> tuple[str, ...]:
-    """Return the modules that build networks of the libraries which some factories name."""
+    """Return the modules that build the networks of these factories."""
     used = {factory.partition(":")[0] for factory in factories}
     return tuple(point.module for name, point in offered(PUBLISHERS).items() if name in used)

@@ -18,11 +18,11 @@ from tuner.task.spec import LIBRARIES
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: A function of torchvision that builds a classifier.
 BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
-#: One of timm that builds a network, and what is in front of the network's name in a candidate.
+#: A function of timm that builds a network; the prefix of timm's candidates.
 REGISTERED, TIMM = re.compile(r"^@register_model\s+def ([a-z]\w*)\(", re.MULTILINE), "timm:"
 #: Name of a file that EfficientNet-PyTorch wrote; its weights are TensorFlow's, as are those of timm's names with tf.
 PORTED = re.compile(r"efficientnet-(b\d|lite\d)-[0-9a-f]{8}\.pth")
-#: A line of a package's list of files that is one of weights.
+#: A line of ``RECORD``, a package's list of files, that is a file of weights.
 RECORDED = re.compile(r"([^,]+\.(?:pth|pt|safetensors)),")
 #: What a package's metadata has where it names no licence.
 NO_LICENCE = ("", "UNKNOWN")
@@ -87,7 +87,7 @@ def require_network(name: str) -> None:
 
 
 def cached_networks(name: str) -> list[str]:
-    """Return the candidates with a tag that are weights of a network of timm, and which the hub's cache has."""
+    """Return the candidates ``timm:NAME.TAG`` of a network that are in the hub's cache."""
     return [network.candidate for network in _cached() if network.candidate.startswith(f"{TIMM}{name}.")]
 
 
@@ -191,9 +191,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _network_of(file: Path) -> str:
-    """Return the longest name, torchvision's or ``timm:NAME``, that a file's name begins with; empty without one.
+    """Return the network that a file is named after, by the longest match; empty without one.
 
-    A name that both libraries have is torchvision's.
+    It is torchvision's name or ``timm:NAME``; a name that both libraries have is torchvision's.
     """
     if ported := PORTED.fullmatch(file.name):
         name = f"tf_efficientnet_{ported[1]}"

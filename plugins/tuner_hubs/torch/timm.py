@@ -17,7 +17,7 @@ from tuner_hubs.torch.hub import WEIGHTS, not_here, require_here
 
 #: Names of the first tensor and of the head in weights of EfficientNet-PyTorch.
 PORT_STEM, PORT_HEAD = "_conv_stem.weight", "_fc"
-#: Beginning of timm's names for the networks that those are of: others pad, and normalise, in another way.
+#: Prefix of the timm networks that these weights fit; others pad and normalise differently.
 PORTS = "tf_efficientnet_"
 
 
@@ -43,7 +43,7 @@ def build(name: str, spec: ModelSpec) -> nn.Module:
 
 
 def translated(own: Sequence[str], state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return weights by the names of a network of timm, where EfficientNet-PyTorch has named them; else as they are.
+    """Return EfficientNet-PyTorch's weights under timm's names, and any others unchanged.
 
     Args:
         own: Names of the network's tensors.

@@ -63,7 +63,7 @@ def test_a_network_of_timm_without_weights_is_refused_with_the_ways_out(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, named = tmp_path / "task.toml", Candidate.of("timm:resnet18@160")
-    with pytest.raises(TaskError, match=r"no weights of resnet18 .*resnet18-\*\.pth next to.*resnet18=FILE, or"):
+    with pytest.raises(TaskError, match=r"no weights of resnet18 .*resnet18-\*\.pth next to.*resnet18=FILE; or"):
         named.model({}, file)
     with pytest.raises(TaskError, match=r"timm has no network 'resnet19' \(did you mean 'resnet\d+\w*'\?\)"):
         Candidate.of("timm:resnet19").model({}, file)

@@ -197,7 +197,7 @@ def _preload(modules: Iterable[str], optional: Iterable[str]) -> None:
         for name in modules:
             importlib.import_module(name)
         for name in optional:
-            with suppress(Exception):  # the jobs that need it will meet the same, and say what
+            with suppress(Exception):  # a job that needs it will raise the same error, and report it
                 importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from None

@@ -65,7 +65,7 @@ class MessageError(TunerError):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the process that children are forked from prepares: the first message, or one that opens another task.
+    """What the process that children are forked from prepares; sent first, and again to open another task.
 
     It imports the modules of ``preload``, and of ``optional`` those that can be imported. It opens the task, as
     ``adapt`` makes it, on the backends; with ``many_jobs``, what every job needs is computed before the first. Of

@@ -166,8 +166,8 @@ def open_remote(
 
     For ``kill_at`` and ``memory_bytes``, see `RemoteSession`. With ``many_jobs``, what every job needs is computed
     before the first. ``adapt`` makes the task of the loaded one, in the other process; ``looked`` hears of
-    how many of how many files were looked at. A ``supervisor`` whose process has loaded the libraries for another task
-    opens this one too, and is left as it is.
+    how many of how many files were looked at. A given ``supervisor``, which has loaded the libraries, opens
+    this task instead of its own, and is not ended with the block.
 
     Raises:
         PluginError: A backend is not installed.

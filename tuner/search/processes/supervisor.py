@@ -59,7 +59,7 @@ class Supervisor:
         self._server.close()
 
     def reopen(self, start: Start, looked: Callable[[int, int], object] | None = None) -> None:
-        """Open another task with the libraries that are loaded; in a new process where this one is not idle."""
+        """Open another task in the same process if that is idle, else in a new one."""
         self._start, self._starts, self._started = start, 1, CLOCK.now()
         self._kills_before = oom_kills()
         if self._server.state is ServerState.IDLE:
