@@ -145,6 +145,7 @@ def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     for name in ("socket", "create_connection", "getaddrinfo"):
         monkeypatch.setattr(socket, name, refuse)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # the hub's library waits before it asks again
     monkeypatch.delenv(FETCH, raising=False)
     for name in ("hf:nobody/no-such-model", "timm:resnet18.a1_in1k"):
         with pytest.raises(TaskError, match=rf"{name} is not on this device, .*add --fetch to tuner run once"):
