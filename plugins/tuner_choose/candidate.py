@@ -12,8 +12,8 @@ from tuner.ort.session import open_session
 from tuner.reading import expanded, kind_of, path_from, read_toml
 from tuner.task.file.sections import path_of
 from tuner.task.file.variables import expand
-from tuner.task.spec import LIBRARIES, MODEL_FILES
-from tuner_choose.places import LIBRARY, TIMM, cached_networks, require_network, weights_here
+from tuner.task.spec import LIBRARIES, MODEL_FILES, lacks_tag
+from tuner_choose.places import LIBRARY, cached_networks, require_network, weights_here
 
 #: Share of what is left of a run's time in which its model is chosen.
 SHARE = 0.2
@@ -93,12 +93,12 @@ class Candidate:
             return {**own, "weights": self.name}
         found = {**own, "factory": self.name} | ({"weights": self.weights} if self.weights else {})
         library, _, name = self.name.partition(":")
-        is_untrained = self.name.startswith(TIMM) and "." not in name  # with its tag, timm's name is that of weights
+        is_untrained = lacks_tag(self.name)
         if "weights" in found or not (library == LIBRARY or is_untrained):
             return found
         if is_untrained:
             require_network(name)
-        here = weights_here(self.name if is_untrained else name, file)
+        here = weights_here(self.name, file)
         if here is None and is_untrained and (tagged := cached_networks(name)):
             return {**found, "factory": tagged[0]}
         if here is None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Side of the pictures that FLOPs are of, where the user names none.
 SIDE = 224
-#: Keeps the hub's library from the network.
-OFFLINE = "HF_HUB_OFFLINE"
 UNKNOWN = "nothing says which network these weights are of: name the function that builds it, net.py:build=FILE"
 
 
@@ -122,14 +120,13 @@ def _listed(network: "Network", file: Path, size: int) -> Listed:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the libraries from the network, whatever the environment says."""
-    before = {name: os.environ.get(name) for name in (FETCH, OFFLINE)}
-    os.environ |= {FETCH: "0", OFFLINE: "1"}
+    """Let no model be fetched, whatever the environment says."""
+    before = os.environ.get(FETCH)
+    os.environ[FETCH] = "0"
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        os.environ.pop(FETCH) if before is None else os.environ.update({FETCH: before})
 
 
 def _table(found: list[Listed], size: int) -> "Table":

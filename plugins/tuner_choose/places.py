@@ -13,13 +13,13 @@ from tuner.distribution import install_command
 from tuner.errors import TaskError, nearest
 from tuner.reading import expanded, kind_of
 from tuner.task.file.variables import DATA_VARIABLE, default_data
-from tuner.task.spec import LIBRARIES
+from tuner.task.spec import LIBRARIES, TIMM
 
 WEIGHT_FILES = (".pth", ".pt", ".safetensors")
 #: A function of torchvision that builds a classifier.
 BUILDER = re.compile(r"^def ([a-z]\w*)\(\s*\*,\s*weights", re.MULTILINE)
-#: A function of timm that builds a network; the prefix of timm's candidates.
-REGISTERED, TIMM = re.compile(r"^@register_model\s+def ([a-z]\w*)\(", re.MULTILINE), "timm:"
+#: A function of timm that builds a network.
+REGISTERED = re.compile(r"^@register_model\s+def ([a-z]\w*)\(", re.MULTILINE)
 #: Name of a file that EfficientNet-PyTorch wrote; its weights are TensorFlow's, as are those of timm's names with tf.
 PORTED = re.compile(r"efficientnet-(b\d|lite\d)-[0-9a-f]{8}\.pth")
 #: A line of ``RECORD``, a package's list of files, that is a file of weights.
@@ -67,14 +67,19 @@ def folders(near: Path) -> Iterator[Path]:
     yield Path(home) / "hub" / "checkpoints"
 
 
-def weights_here(name: str, near: Path) -> Path | None:
-    """Return the file of weights of a network, ``timm:NAME`` or torchvision's; None where none is on this machine."""
+def weights_here(factory: str, near: Path) -> Path | None:
+    """Return the file of weights of a network of torchvision or timm; None where none is on this machine.
+
+    Args:
+        factory: ``torchvision.models:NAME``, or ``timm:NAME``, which also fits a file that torchvision's name fits.
+        near: A task file, or a folder.
+    """
     files = (file for folder in folders(near) for file in _files(folder) if file.suffix in WEIGHT_FILES)
-    beginning = rf"{re.escape(name.removeprefix(TIMM))}[_.-]" if name.startswith(TIMM) else None
+    beginning = rf"{re.escape(factory.removeprefix(TIMM))}[_.-]"  # of no file, where it is torchvision's
     for file in files:
-        if _network_of(file) == name or (beginning and re.match(beginning, file.name)):
+        if _network_of(file) == factory or re.match(beginning, file.name):
             return file
-    return next((network.file for network in installed() if network.candidate == _factory(name)), None)
+    return next((network.file for network in installed() if network.candidate == factory), None)
 
 
 def require_network(name: str) -> None:
@@ -107,8 +112,8 @@ def networks(near: Path, folder: Path | None = None) -> list[Network]:
             if file.suffix == ".onnx":
                 found[file] = Network(str(file), file, file.stat().st_size)
             elif file.suffix in WEIGHT_FILES:
-                factory = _factory(name) if one in own else f"{_factory(name)}={file}"
-                found[file] = Network(factory if name else "", file, file.stat().st_size)
+                candidate = name if one in own or not name else f"{name}={file}"
+                found[file] = Network(candidate, file, file.stat().st_size)
         for place in sorted(one.glob("*/config.json")) if kind_of(one) == "folder" else ():
             if network := _of_hub(f"hf:{place.parent}", place.parent):
                 found[place.parent] = network
@@ -146,7 +151,7 @@ def installed() -> tuple[Network, ...]:
             if (match := RECORDED.match(line)) and (network := _network_of(Path(match[1]))):
                 file = Path(str(package.locate_file(match[1])))
                 if file.is_file():
-                    found.append(Network(_factory(network), file, file.stat().st_size, _licence_of(package)))
+                    found.append(Network(network, file, file.stat().st_size, _licence_of(package)))
     return tuple(found)
 
 
@@ -158,10 +163,6 @@ def _licence_of(package: Distribution) -> str:
     text = package.read_text("LICENSE") or package.read_text("licenses/LICENSE") or ""
     line = (found or text).strip().partition("\n")[0]
     return next((short for part, short in SHORT.items() if part in line), line or "-")
-
-
-def _factory(name: str) -> str:
-    return name if name.startswith(TIMM) else f"{LIBRARY}:{name}"
 
 
 def _cached() -> Iterator[Network]:
@@ -191,16 +192,16 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _network_of(file: Path) -> str:
-    """Return the network that a file is named after, by the longest match; empty without one.
+    """Return the factory of the network that a file is named after, by the longest match; empty without one.
 
-    It is torchvision's name or ``timm:NAME``; a name that both libraries have is torchvision's.
+    A name that both libraries have is torchvision's.
     """
     if ported := PORTED.fullmatch(file.name):
         name = f"tf_efficientnet_{ported[1]}"
         return f"{TIMM}{name}" if name in _library("timm", REGISTERED) else ""
     fitting = [
-        (len(name), not prefix, f"{prefix}{name}")
-        for prefix, names in (("", _library("torchvision", BUILDER)), (TIMM, _library("timm", REGISTERED)))
+        (len(name), prefix != TIMM, f"{prefix}{name}")
+        for prefix, names in ((f"{LIBRARY}:", _library("torchvision", BUILDER)), (TIMM, _library("timm", REGISTERED)))
         for name in names
         if re.match(rf"{name}[_.-]", file.name)
     ]

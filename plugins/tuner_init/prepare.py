@@ -33,7 +33,7 @@ from tuner.task.file.sections import model_spec, path_of
 from tuner.task.file.toml import task_from_values
 from tuner.task.file.variables import DATA_VARIABLE, default_data
 from tuner.task.inputs import input_kind
-from tuner.task.spec import LIBRARIES, MODEL_FILES, InputSpec
+from tuner.task.spec import LIBRARIES, MODEL_FILES, InputSpec, lacks_tag
 from tuner_init.draft import Draft
 from tuner_init.layout import DataPlaces, find_data
 from tuner_init.survey import Survey, survey
@@ -123,11 +123,8 @@ def init(
     targets = targets_of("single-label")
     with _about(data, file):
         settings = samples.proposed(EntrySource(local.train, "train", InputSpec(local.kind), targets))
-    given = (
-        {}
-        if model is None and local.kind != "images"
-        else _model(model or _usual(weights, local.train), weights, local.train)
-    )
+    named = model or (_usual(weights, local.train) if local.kind == "images" else None)
+    given = {} if named is None else _model(named, weights, local.train)
     settings |= _own_settings(given, local.kind, file)
     noun = "photos" if local.kind == "images" else samples.noun
     placeholder = given or {"factory": "tuner.models.rows:mlp"}
@@ -325,7 +322,7 @@ def _model(model: str, weights: str | None, near: Path) -> dict[str, Any]:
     library, colon, name = model.partition(":")
     if colon and library in LIBRARIES:
         is_folder = library == "hf" and kind_of(Path(name)) == "folder"
-        if (point := offered(CANDIDATES).get("weights")) is not None and library == "timm" and "." not in name:
+        if (point := offered(CANDIDATES).get("weights")) is not None and lacks_tag(model):
             here = None if found else point.load()(model, near)
             found |= {"weights": str(here)} if here is not None else {}
         return {"factory": f"hf:{Path(name).absolute()}" if is_folder else model, **found}

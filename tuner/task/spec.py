@@ -12,12 +12,19 @@ from tuner.errors import TaskError
 LabelMap = tuple[tuple[str, tuple[str, ...]], ...]
 #: Libraries that publish models by name: ``timm:NAME``, ``hf:NAME-OR-FOLDER``.
 LIBRARIES = ("timm", "hf")
+#: In front of the names of timm's models.
+TIMM = "timm:"
 #: Group of the entry points of what opens a file that is the whole model; their names are the files' endings.
 MODEL_FILES = "tuner.model_files"
 #: Pixels of a side of the model's input, and of the short side before the crop.
 MOST_SIDE = 8192
 #: Value of the brightest pixel.
 PIXEL_MOST = 255
+
+
+def lacks_tag(factory: str) -> bool:
+    """Return whether a factory is ``timm:NAME`` without a tag, which is a network without weights."""
+    return factory.startswith(TIMM) and "." not in factory
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from tuner.backends.torch.model.checkpoint import read_checkpoint
 from tuner.distribution import may_fetch
 from tuner.errors import TaskError, nearest
 from tuner.task import InputDefaults, ModelSpec
+from tuner.task.spec import lacks_tag
 from tuner_hubs.torch.hub import WEIGHTS, not_here, require_here
 
 #: Names of the first tensor and of the head in weights of EfficientNet-PyTorch.
@@ -24,7 +25,7 @@ PORTS = "tf_efficientnet_"
 def build(name: str, spec: ModelSpec) -> nn.Module:
     """Build a model; with its own weights, where the task gives no others and there are any."""
     _require_timm(name)
-    pretrained, arguments = "." in name and spec.weights is None, dict(spec.arguments)
+    pretrained, arguments = not lacks_tag(spec.factory) and spec.weights is None, dict(spec.arguments)
     published = timm.get_pretrained_cfg(name)
     if pretrained and published is not None:
         if published.hf_hub_id:
