@@ -159,7 +159,7 @@ class Ladder:
         """Return the trials of a rung that may go up, the best first."""
         here = tuple(record.trial for record in records if record.rung == rung)
         if rung not in self._known or self._known[rung][:2] != (here, self.floor):
-            self._known[rung] = here, self.floor, ranked(records, rung, self._setting.objectives, self.floor)
+            self._known[rung] = here, self.floor, ranked(records, rung, self._setting.weighed_objectives, self.floor)
         return self._known[rung][2]
 
     def _by_rank(self, records: Sequence[TrialRecord], is_taken: IsTaken) -> Promotion | None:
@@ -215,7 +215,10 @@ def ranked(
     """Return the trials of a rung that are within every limit and not below a local accuracy, the best first."""
     within = (record for record in records if record.rung == rung and eligible(record))
     here = {record.trial: record for record in within if record.values.get("local_accuracy", math.inf) >= floor}
-    left = {trial: record.values for trial, record in here.items()}
+    names = {one.name for one in objectives}
+    left = {
+        trial: {name: one for name, one in record.values.items() if name in names} for trial, record in here.items()
+    }
     order: list[int] = []
     while left:
         layer = {trial: left[trial] for trial in front(left, objectives)}

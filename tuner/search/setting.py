@@ -38,6 +38,8 @@ MEASURING_SHARE = 0.1
 FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE = 2.5, 0.01
 #: The objective that tasks without global data have not.
 GLOBAL = "global_accuracy"
+#: A limit on forgetting from which on it is allowed.
+CARELESS = 0.5
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
@@ -105,6 +107,20 @@ class Setting:
         names = {one.name for one in self.objectives if not one.domain}  # scores, mostly as the accuracies are
         usual = {one.name for one in OBJECTIVES}
         return names <= usual or usual <= names | {GLOBAL} <= {*usual_objectives(self.strategies)}
+
+    @property
+    def may_forget(self) -> bool:
+        """Whether the user lets the model forget what it knows."""
+        return self.limits.forgetting is not None and self.limits.forgetting >= CARELESS
+
+    def weighed(self, values: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the scores that decide what is tried next: where the model may forget, those of known classes do not."""
+        return {name: one for name, one in values.items() if name != GLOBAL} if self.may_forget else values
+
+    @property
+    def weighed_objectives(self) -> Sequence[Objective]:
+        """The same of the objectives."""
+        return [one for one in self.objectives if not (self.may_forget and one.name == GLOBAL)]
 
     @property
     def asks_study(self) -> bool:

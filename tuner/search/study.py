@@ -153,7 +153,7 @@ class Study:
 
     def _front_scores(self) -> list[Mapping[str, float]]:
         members = set(self.front())
-        return [record.values for record in self.records if record.trial in members]
+        return [self._setting.weighed(record.values) for record in self.records if record.trial in members]
 
     @property
     def _shown(self) -> float:

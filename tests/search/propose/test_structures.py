@@ -212,6 +212,15 @@ def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
     assert ladder.hope([head, *done, *rates], 0, 1000.0) == 0.0
 
 
+def test_known_classes_weigh_nothing_where_they_may_be_forgotten() -> None:
+    keeps = record(0, 2, 0.7, values={"local_accuracy": 0.7, "global_accuracy": 0.6})
+    here = [keeps, record(1, 5, 0.9, values={"local_accuracy": 0.9, "global_accuracy": 0.1})]
+    for limit, gains in ((None, True), (0.1, True), (0.5, False), (1.0, False)):
+        limited = replace(setting(), limits=replace(setting().limits, forgetting=limit))
+        made = Structures(limited, compose, lambda one, _rung: one.plan.trainable, lambda _rung: 0.0)
+        assert (made.most(composed(2).plan, here) > 0) is gains, f"at most 0.85 of the user's, with a limit of {limit}"
+
+
 def test_a_structure_may_bring_less_the_more_often_it_was_tried_and_a_new_one_anything() -> None:
     ladder, plan = structures(), composed(5).plan
     tried = [record(trial, 5, 0.8, rate=1e-4 * (1 + trial)) for trial in range(4)]

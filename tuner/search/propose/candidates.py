@@ -64,7 +64,7 @@ class Candidates:
 
     def __init__(self, queue: Queue, setting: Setting, compose: Compose, structures: Structures) -> None:
         self._queue, self._setting, self._compose, self._structures = queue, setting, compose, structures
-        self._accuracies = [one for one in setting.objectives if one.direction == "maximise" and not one.domain]
+        self._accuracies = [one for one in setting.weighed_objectives if one.direction == "maximise" and not one.domain]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self.weighs, self.gain = setting.sampler == WEIGHED and local and setting.foreseen, math.inf
         self._rung, self._asked, self._knobs = 0, MOST_ASKED, dict[str, Knob]()

@@ -129,11 +129,13 @@ def _chosen(
     """
     here = kind_of_task(setting.model, setting.task, device_kind())
     weights = [likeness(one.kind, here) for one in prior.task]
-    points = [[dict(one.untouched)] for one in prior.task]
+    points = [[setting.weighed(one.untouched)] for one in prior.task]
     takes = {one.number: START_SECONDS + max(0.0, seconds(one.composed)) for one in found}
     names = ("local_accuracy", "global_accuracy")
     expected = {
-        one.number: {each.task - 1: {name: getattr(each, name) for name in names} for each in one.plan.expected}
+        one.number: {
+            each.task - 1: setting.weighed({name: getattr(each, name) for name in names}) for each in one.plan.expected
+        }
         for one in found
     }
     trials = setting.limits.trials

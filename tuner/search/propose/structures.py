@@ -37,8 +37,6 @@ LEAST_GROWTH = 1.25
 KEEPING = 1.5e-4
 #: Heads that are tried before the cheapest tail; the others come after it.
 FIRST_HEADS = 2
-#: A limit on forgetting from which on it is allowed.
-CARELESS = 0.5
 #: The best training is tried at its learning rate divided and multiplied by this, until both neighbours are worse; a
 #: rate within the smaller factor of one that was tried is no other.
 OTHER_RATE, SAME_RATE = 2.5, 1.5
@@ -77,9 +75,8 @@ class Structures:
         that is allowed, without known samples: on one person's muscle signals it gives 91.8 % in the place of 88.5. The
         heads are then tried with them too: of one speaker's digits, with few sounds, it gives 93.3 % instead of 90.8.
         """
-        rates, forgetting = self._setting.rates, self._setting.limits.forgetting
+        rates, is_careful = self._setting.rates, not self._setting.may_forget
         if self._setting.task.global_per_class:
-            is_careful = forgetting is None or forgetting < CARELESS
             alone = [self._slowly(composed) if is_careful else self._alone(composed) for composed in first]
             first = alone + [one for one in first if is_head(one.plan) and one not in alone and not is_careful]
         solved = {one.plan.size for one in first if one.plan.traits.solves}
@@ -179,12 +176,12 @@ class Structures:
         here = _known_of(records, rung)
         best = _best(here)
         untried = self._untried(records, rung, left) or self.other_rate(records, rung, left, admits)
-        gains = [_gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
+        gains = [self._gain(here, _fewer_errors(best, AT_BEST))] if untried and best else []
         for line in self.lines(here):
             longer, _ = self._longer(line, here, rung, left) or (None, 0.0)
             if longer is not None and admits(longer):
                 doublings, values = math.log2(longer.plan.recipe.epochs / line.epochs), line.last.values
-                gains.append(_gain(here, _fewer_errors(values, AT_BEST**doublings) | _best_global(best, values)))
+                gains.append(self._gain(here, _fewer_errors(values, AT_BEST**doublings) | _best_global(best, values)))
         return max(gains, default=0.0) if here else math.inf
 
     def most(self, plan: TrialPlan, here: Sequence[TrialRecord]) -> float:
@@ -199,7 +196,7 @@ class Structures:
         if not alike:
             return math.inf
         known = max(here, key=lambda one: one.values.get("global_accuracy", 0.0)).values
-        return _gain(here, _fewer_errors(alike, AT_BEST ** (1 / len(tried))) | _best_global(known, alike))
+        return self._gain(here, _fewer_errors(alike, AT_BEST ** (1 / len(tried))) | _best_global(known, alike))
 
     def lines(self, records: Sequence[TrialRecord]) -> list[Line]:
         """Return the lines of trials on one rung whose training can be continued."""
@@ -292,7 +289,12 @@ class Structures:
             return None
         doublings = math.log2(longer.plan.recipe.epochs / line.epochs)
         expected = _fewer_errors(line.last.values, math.pow(line.pace, doublings))
-        return longer, _gain(here, expected)
+        return longer, self._gain(here, expected)
+
+    def _gain(self, records: Sequence[TrialRecord], values: Mapping[str, float]) -> float:
+        """Return by how much a trial with some values would enlarge the area under the front of others."""
+        own = [self._setting.weighed(record.values) for record in records]
+        return area([*own, self._setting.weighed(values)]) - area(own)
 
     def _with(self, values: Mapping[str, Scalar], changed: Mapping[str, Scalar]) -> Composed | None:
         return _changed(self._compose, values, changed)
@@ -338,9 +340,3 @@ def _best_global(best: Mapping[str, float], values: Mapping[str, float]) -> dict
 def _fewer_errors(values: Mapping[str, float], share: float) -> dict[str, float]:
     """Return scores with a share of the local errors left."""
     return {**values, "local_accuracy": 1.0 - (1.0 - values.get("local_accuracy", 0.0)) * share}
-
-
-def _gain(records: Sequence[TrialRecord], values: Mapping[str, float]) -> float:
-    """Return by how much a trial with some values would enlarge the area under the front of others."""
-    own = [record.values for record in records]
-    return area([*own, values]) - area(own)
