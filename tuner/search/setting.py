@@ -114,7 +114,7 @@ class Setting:
         return self.limits.forgetting is not None and self.limits.forgetting >= CARELESS
 
     def weighed(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the scores that decide what is tried next: where the model may forget, those of known classes do not."""
+        """Return the scores that decide what is tried next: not those of known classes, where they may be forgotten."""
         return {name: one for name, one in values.items() if name != GLOBAL} if self.may_forget else values
 
     @property
