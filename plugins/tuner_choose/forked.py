@@ -43,14 +43,13 @@ class Forked:
         self, task: str, file: Path, setup: "RunSetup", interrupt: Interrupt, factories: Collection[str]
     ) -> None:
         host, own = setup.host, str(Path(__file__).with_name("passing.py"))
-        loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
         start = Start(
             tuple(Candidates.preload),
             task,
             (NAME,),
             many_jobs=False,
             plugins=(*host.local, own),
-            refused=tuple(plugin.name for plugin in host.refused if plugin.name not in loaded),
+            refused=host.unwanted,
             memory_bytes=setup.limits.memory_bytes,
             optional=_builders(factories),
         )

@@ -147,6 +147,12 @@ class Host:
         """Refused plugins."""
         return [plugin for plugin in self.plugins if plugin.refused]
 
+    @property
+    def unwanted(self) -> tuple[str, ...]:
+        """Names of refused plugins, which other processes are not to load, unless another plugin of the name is."""
+        loaded = {plugin.name for plugin in self.plugins if not plugin.refused}
+        return tuple(plugin.name for plugin in self.refused if plugin.name not in loaded)
+
     def extensions(self, backend: str) -> Extensions:
         """Return what plugins add to a backend; one whose hook raises, or returns what it may not, adds nothing."""
         collected: dict[str, dict[str, Any]] = {}

@@ -175,9 +175,7 @@ def open_remote(
     """
     require_system()
     preload = tuple(module for name in backends for module in host.backend(name).preload)
-    loaded = {plugin.name for plugin in host.plugins if not plugin.refused}
-    refused = tuple(plugin.name for plugin in host.refused if plugin.name not in loaded)
-    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), refused, memory_bytes, adapt)
+    start = Start(preload, task, tuple(backends), many_jobs, tuple(host.local), host.unwanted, memory_bytes, adapt)
     with ExitStack() as stack:
         if supervisor is None:
             supervisor = stack.enter_context(Supervisor(start, interrupt, looked))
