@@ -230,8 +230,8 @@ class Study:
         def is_taken(record: TrialRecord, rung: int) -> bool:
             return self._queue.is_taken(self._at(record, rung))
 
-        repeatable = [one for one in self.records if self._repeatable(one)]
-        if promotion := self._ladder.next(repeatable, is_taken) or self._final():
+        ready = self._structures.promotable(self.records, self._ladder.lowest)
+        if promotion := self._ladder.next([one for one in ready if self._repeatable(one)], is_taken) or self._final():
             composed = self._full(promotion.record)
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))
         chosen = self._choose(rung := self._rung)

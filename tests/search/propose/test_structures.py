@@ -11,6 +11,7 @@ import pytest
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.backends.base import CHECKPOINT
+from tuner.machine.awake import CLOCK
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
@@ -113,6 +114,17 @@ def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time
     on_another = ladder.next(records, 1, 100.0)
     assert on_another is not None
     assert on_another.plan.trainable == 1
+
+
+def test_no_head_goes_up_while_a_tail_can_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    ladder = structures()
+    head, tail = replace(record(0, 1, 0.9), plan=ladder.anchors[0].plan), record(1, 2, 0.8)
+    monkeypatch.setattr(CLOCK, "now", lambda: 0.0)
+    for left, records, promoted in ((1000.0, [head], []), (1000.0, [head, tail], [0, 1]), (1.0, [head], [0])):
+        limited = replace(setting(), end=left)
+        made = Structures(limited, compose, lambda one, _rung: one.plan.trainable, lambda _rung: 0.0)
+        made.anchors = ladder.anchors
+        assert [one.trial for one in made.promotable(records, 0)] == promoted, f"{left} s are left"
 
 
 def test_a_diverged_training_comes_back_at_a_third_of_its_rate_and_its_depth_is_not_blamed() -> None:

@@ -113,6 +113,17 @@ class Structures:
         """Return the plan to try next: a slower one of a training that diverged, or the next anchor of the ladder."""
         return self._slower(records, rung, left) or next(iter(self._untried(records, rung, left)), None)
 
+    def promotable(self, records: Sequence[TrialRecord], rung: int) -> Sequence[TrialRecord]:
+        """Return the trials whose plans may go up: no heads, while a tail can be tried on a rung and none was.
+
+        Where filling is slow, more samples for a head take the time in which a tail would learn (clothing, a minute on
+        one core: heads have 85 %; tails trained on 75 photos, and refitted on all by the export, 91 to 93).
+        """
+        tried = [one for one in records if one.plan is not None and one.rung == rung]
+        if all(is_head(plan_of(one)) for one in tried) and self.next(records, rung, self._setting.trying_seconds):
+            return [one for one in records if one.plan is None or not is_head(one.plan)]
+        return records
+
     def choose(
         self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits, *, odd: bool
     ) -> tuple[Composed | None, Composed | None]:
