@@ -149,7 +149,7 @@ class Host:
 
     @property
     def unwanted(self) -> tuple[str, ...]:
-        """Names of refused plugins, which other processes are not to load, unless another plugin of the name is."""
+        """Names of refused plugins, which child processes do not load; not those whose name a loaded one has."""
         loaded = {plugin.name for plugin in self.plugins if not plugin.refused}
         return tuple(plugin.name for plugin in self.refused if plugin.name not in loaded)
 

@@ -14,7 +14,7 @@ from tuner.plan.trial import TrialPlan, normal_form
 from tuner.planner.price import price
 from tuner.results.records.trial import TrialRecord, eligible
 from tuner.results.scores.objectives import Objective
-from tuner.results.scores.pareto import area, front
+from tuner.results.scores.pareto import Values, area, front
 from tuner.search.fill.filling import Filler
 from tuner.search.propose.lines import can_continue
 from tuner.search.setting import Setting
@@ -159,7 +159,8 @@ class Ladder:
         """Return the trials of a rung that may go up, the best first."""
         here = tuple(record.trial for record in records if record.rung == rung)
         if rung not in self._known or self._known[rung][:2] != (here, self.floor):
-            self._known[rung] = here, self.floor, ranked(records, rung, self._setting.weighed_objectives, self.floor)
+            objectives, weighed = self._setting.weighed_objectives, self._setting.weighed
+            self._known[rung] = here, self.floor, ranked(records, rung, objectives, self.floor, weighed)
         return self._known[rung][2]
 
     def _by_rank(self, records: Sequence[TrialRecord], is_taken: IsTaken) -> Promotion | None:
@@ -210,15 +211,19 @@ def _configs_above(records: Iterable[TrialRecord], rung: int) -> set[int]:
 
 
 def ranked(
-    records: Iterable[TrialRecord], rung: int, objectives: Sequence[Objective], floor: float = 0.0
+    records: Iterable[TrialRecord],
+    rung: int,
+    objectives: Sequence[Objective],
+    floor: float = 0.0,
+    weighed: Callable[[Values], Values] = dict,
 ) -> list[TrialRecord]:
-    """Return the trials of a rung that are within every limit and not below a local accuracy, the best first."""
+    """Return the trials of a rung that are within every limit and not below a local accuracy, the best first.
+
+    ``weighed`` returns which of a trial's scores decide.
+    """
     within = (record for record in records if record.rung == rung and eligible(record))
     here = {record.trial: record for record in within if record.values.get("local_accuracy", math.inf) >= floor}
-    names = {one.name for one in objectives}
-    left = {
-        trial: {name: one for name, one in record.values.items() if name in names} for trial, record in here.items()
-    }
+    left = {trial: weighed(record.values) for trial, record in here.items()}
     order: list[int] = []
     while left:
         layer = {trial: left[trial] for trial in front(left, objectives)}

@@ -36,10 +36,8 @@ MEASURING_SHARE = 0.1
 #: A run that begins measures for so long, or for this share of its time if that is longer: what is not measured is
 #: computed from FLOPs and corrected by the first trials, and the next run continues.
 FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE = 2.5, 0.01
-#: The objective that tasks without global data have not.
-GLOBAL = "global_accuracy"
-#: A limit on forgetting from which on it is allowed.
-CARELESS = 0.5
+#: The objective that tasks without global data have not, and that of all.
+GLOBAL, LOCAL = "global_accuracy", "local_accuracy"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
@@ -109,18 +107,18 @@ class Setting:
         return names <= usual or usual <= names | {GLOBAL} <= {*usual_objectives(self.strategies)}
 
     @property
-    def may_forget(self) -> bool:
-        """Whether the user lets the model forget what it knows."""
-        return self.limits.forgetting is not None and self.limits.forgetting >= CARELESS
+    def forgets_all(self) -> bool:
+        """Whether the model may forget all that it knew, so that this does not count in what is tried next."""
+        return self.limits.forgetting is not None and self.limits.forgetting >= 1.0 and LOCAL in self.objective_names
 
     def weighed(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the scores that decide what is tried next: not those of known classes, where they may be forgotten."""
-        return {name: one for name, one in values.items() if name != GLOBAL} if self.may_forget else values
+        """Return the scores that decide what is tried next: without global accuracy, where the model may forget all."""
+        return {name: one for name, one in values.items() if name != GLOBAL} if self.forgets_all else values
 
     @property
     def weighed_objectives(self) -> Sequence[Objective]:
-        """The same of the objectives."""
-        return [one for one in self.objectives if not (self.may_forget and one.name == GLOBAL)]
+        """The objectives that decide what is tried next; likewise."""
+        return [one for one in self.objectives if not (self.forgets_all and one.name == GLOBAL)]
 
     @property
     def asks_study(self) -> bool:

@@ -73,7 +73,7 @@ class Improvement:
         if not members:
             return
         rung = next(record.rung for record in records if record.trial in members)
-        size = area(map(self._setting.weighed, members.values()))
+        size = area(members.values())
         if rung < self._rung:
             self._rung, self._sizes = rung, [(self._began, 0.0)]
         if size > self._sizes[-1][1] * (1 + FLAT):

@@ -230,7 +230,7 @@ class Study:
         def is_taken(record: TrialRecord, rung: int) -> bool:
             return self._queue.is_taken(self._at(record, rung))
 
-        ready = self._structures.promotable(self.records, self._ladder.lowest)
+        ready = self._structures.promotable(self.records, self._ladder.lowest, self._setting.trying_seconds)
         if promotion := self._ladder.next([one for one in ready if self._repeatable(one)], is_taken) or self._final():
             composed = self._full(promotion.record)
             return self._queue.claim(composed, at_rung(composed.plan, promotion.rung), place_of(*promotion))

@@ -11,7 +11,6 @@ import pytest
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.backends.base import CHECKPOINT
-from tuner.machine.awake import CLOCK
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
@@ -116,15 +115,17 @@ def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time
     assert on_another.plan.trainable == 1
 
 
-def test_no_head_goes_up_while_a_tail_can_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_head_is_promoted_while_a_tail_can_be_tried() -> None:
     ladder = structures()
     head, tail = replace(record(0, 1, 0.9), plan=ladder.anchors[0].plan), record(1, 2, 0.8)
-    monkeypatch.setattr(CLOCK, "now", lambda: 0.0)
-    for left, records, promoted in ((1000.0, [head], []), (1000.0, [head, tail], [0, 1]), (1.0, [head], [0])):
-        limited = replace(setting(), end=left)
-        made = Structures(limited, compose, lambda one, _rung: one.plan.trainable, lambda _rung: 0.0)
-        made.anchors = ladder.anchors
-        assert [one.trial for one in made.promotable(records, 0)] == promoted, f"{left} s are left"
+    assert ladder.promotable([head], 0, 1000.0) == []
+    assert ladder.promotable([head, tail], 0, 1000.0) == [head, tail]
+    assert ladder.promotable([head], 0, 1.0) == [head], "no tail fits into a second"
+    assert ladder.promotable([head], 0, math.inf) == [head], "there is time for all"
+    few = replace(setting(), limits=Budget(trials=12))
+    limited = Structures(few, compose, lambda _one, _rung: 1.0, lambda _rung: 0.0)
+    limited.anchors = ladder.anchors
+    assert limited.promotable([head], 0, 1000.0) == [head], "trials are few"
 
 
 def test_a_diverged_training_comes_back_at_a_third_of_its_rate_and_its_depth_is_not_blamed() -> None:
@@ -227,7 +228,7 @@ def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
 def test_known_classes_weigh_nothing_where_they_may_be_forgotten() -> None:
     keeps = record(0, 2, 0.7, values={"local_accuracy": 0.7, "global_accuracy": 0.6})
     here = [keeps, record(1, 5, 0.9, values={"local_accuracy": 0.9, "global_accuracy": 0.1})]
-    for limit, gains in ((None, True), (0.1, True), (0.5, False), (1.0, False)):
+    for limit, gains in ((None, True), (0.1, True), (0.9, True), (1.0, False)):
         limited = replace(setting(), limits=replace(setting().limits, forgetting=limit))
         made = Structures(limited, compose, lambda one, _rung: one.plan.trainable, lambda _rung: 0.0)
         assert (made.most(composed(2).plan, here) > 0) is gains, f"at most 0.85 of the user's, with a limit of {limit}"

@@ -130,6 +130,7 @@ def _chosen(
     here = kind_of_task(setting.model, setting.task, device_kind())
     weights = [likeness(one.kind, here) for one in prior.task]
     points = [[setting.weighed(one.untouched)] for one in prior.task]
+    sizes = [1.0 if setting.forgets_all else one.area for one in prior.task]
     takes = {one.number: START_SECONDS + max(0.0, seconds(one.composed)) for one in found}
     names = ("local_accuracy", "global_accuracy")
     expected = {
@@ -145,7 +146,7 @@ def _chosen(
     def gain(one: Fitting) -> float:
         total = 0.0
         for place, new in expected[one.number].items():
-            total += weights[place] * (area([*points[place], new]) - area(points[place])) / prior.task[place].area
+            total += weights[place] * (area([*points[place], new]) - area(points[place])) / sizes[place]
         return total / max(sum(weights), 1e-9)
 
     chosen = list[Fitting]()
