@@ -18,6 +18,7 @@ from tuner.plugin.load.finding import select
 from tuner.plugin.strategy import Strategy
 from tuner.results.prior.file import Prior
 from tuner.results.records.config import Budget
+from tuner.results.records.judging import LOCAL
 from tuner.results.scores.objectives import MEASURED, OBJECTIVES, Objective
 from tuner.search.space import Space
 from tuner.targets.base import ACCURACY
@@ -36,8 +37,8 @@ MEASURING_SHARE = 0.1
 #: A run that begins measures for so long, or for this share of its time if that is longer: what is not measured is
 #: computed from FLOPs and corrected by the first trials, and the next run continues.
 FIRST_MEASURING_SECONDS, FIRST_MEASURING_SHARE = 2.5, 0.01
-#: The objective that tasks without global data have not, and that of all.
-GLOBAL, LOCAL = "global_accuracy", "local_accuracy"
+#: The objective that tasks without global data have not.
+GLOBAL = "global_accuracy"
 CORE_STRATEGIES = ("recipe", "none", "runtime")
 
 
