@@ -94,6 +94,10 @@ def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_a
     assert order == [2, 1], "the deepest takes too long"
     assert finals.go_on(records)
     assert not finals.reserve(records, left), "what is tried from now on is cross-validated"
+    many = Finals(replace(one, task=replace(task, local_val=513)), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+    assert many.next(tried, 10 * SECONDS, lambda: False) is None, "many samples, of few recordings, can wait"
+    assert many.next(tried, 10 * SECONDS, lambda: True) is not None
+    assert not many.go_on(records)
     off = Finals(replace(one, has_finals=False), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
     assert not off.go_on(records), "a run that is resumed with a limit on trials"
     dear = [*records, record(20, 12, 0.95), record(21, 15, 0.93)]
