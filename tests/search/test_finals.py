@@ -13,7 +13,7 @@ from tests.search.settings import setting
 from tuner.machine.awake import CLOCK
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.search.finals import LATE, REFIT_MARGIN, Finals
+from tuner.search.finals import ENOUGH, LATE, REFIT_MARGIN, Finals
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 from tuner.search.scoring import Baselines
@@ -94,10 +94,6 @@ def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_a
     assert order == [2, 1], "the deepest takes too long"
     assert finals.go_on(records)
     assert not finals.reserve(records, left), "what is tried from now on is cross-validated"
-    many = Finals(replace(one, task=replace(task, local_val=513)), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
-    assert many.next(tried, 10 * SECONDS, lambda: False) is None, "many samples, of few recordings, can wait"
-    assert many.next(tried, 10 * SECONDS, lambda: True) is not None
-    assert not many.go_on(records)
     off = Finals(replace(one, has_finals=False), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
     assert not off.go_on(records), "a run that is resumed with a limit on trials"
     dear = [*records, record(20, 12, 0.95), record(21, 15, 0.93)]
@@ -107,6 +103,19 @@ def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_a
     assert promotion.record.trial == 21, "there is time for no better one"
     slow = [replace(each, spent_seconds=5 * SECONDS) for each in records]
     assert not finals.go_on(slow), "a fourth of what is left for each"
+
+
+def test_with_many_samples_of_few_recordings_they_wait_for_the_end() -> None:
+    limits = replace(setting().limits, time_seconds=20 * SECONDS)
+    one = replace(setting(), has_finals=True, limits=limits, end=CLOCK.now() + 20 * SECONDS)
+    begun = [*RECORDS, *(record(10 + number, 2, 0.9, rung=FINAL, spent_seconds=SECONDS) for number in range(2))]
+    for samples, is_early in ((ENOUGH - 1, True), (ENOUGH, False)):
+        task = replace(PLAN.task, local_val=samples)
+        finals = Finals(replace(one, task=task), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+        assert (finals.next(RECORDS, 12 * SECONDS, lambda: False) is not None) is is_early
+        assert finals.go_on(begun) is is_early, "the search goes on among what is cross-validated"
+        assert finals.reserve(RECORDS, 12 * SECONDS) > 0, "time is kept for the end"
+        assert finals.next(RECORDS, 12 * SECONDS, lambda: True) is not None
 
 
 def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:

@@ -3,8 +3,8 @@
 Eighty samples tell apart what differs by five points or more, and of dozens of trials the luckiest is the best. So time
 is reserved to cross-validate the best plan of each structure on all of the user's samples. Where that takes little of
 the time it comes first, and the search goes on there: by eighty images of CIFAR-10, a head looks as good as a tail of
-twelve blocks, which has ten points more by all 400. Many samples of few recordings can wait: 513 windows of 28
-recordings of muscle signals tell plans apart, and in the time of one that is cross-validated the search tries six.
+twelve blocks, which has ten points more by all 400. With many validation samples of few recordings it waits for the
+end: of muscle signals, cross-validating one plan takes as long as trying six.
 """
 
 import math
@@ -22,7 +22,8 @@ from tuner.search.scoring import Baselines
 from tuner.search.setting import Setting
 from tuner.task.info import TaskOutline
 
-#: With so many validation samples, of different recordings, no plan is cross-validated.
+#: With so many validation samples of different recordings, no plan is cross-validated; of fewer recordings, none before
+#: the end.
 ENOUGH = 150
 #: So many plans are cross-validated at first, and others as long as there is time; one alone is compared with nothing.
 FIRST, LEAST = 4, 2
@@ -54,11 +55,7 @@ class Finals:
         self, setting: Setting, seconds: Callable[[TrialRecord, int], float], least_known: Callable[[int], float]
     ) -> None:
         self._setting, self._seconds, self._least_known = setting, seconds, least_known
-
-    @property
-    def _may_come_first(self) -> bool:
-        """Whether few samples validate; where they are many, but of few recordings, it is left to the end."""
-        return self._setting.has_finals and self._setting.task.local_val < ENOUGH
+        self._may_be_early = setting.has_finals and setting.task.local_val < ENOUGH
 
     def next(self, records: Sequence[TrialRecord], left: float, is_over: Callable[[], bool]) -> Promotion | None:
         """Return the plan to cross-validate; None where it is not time for that, or there is none.
@@ -81,12 +78,12 @@ class Finals:
         """Return whether the search goes on among what is cross-validated: there is something, and time for more."""
         taken = [one.spent_seconds for one in records if one.rung == FINAL and eligible(one)]
         left = self._setting.trying_seconds
-        is_left = self._may_come_first and math.isfinite(left)
-        return is_left and len(taken) >= LEAST and median(taken) <= GOES_ON * left
+        may = self._may_be_early and math.isfinite(left)
+        return may and len(taken) >= LEAST and median(taken) <= GOES_ON * left
 
     def _early(self, records: Sequence[TrialRecord], waiting: Sequence[TrialRecord], left: float) -> TrialRecord | None:
         """Return the cheapest of the structures' best plans, where there is time for many of them at once."""
-        if not self._may_come_first or left > (1 - EARLIEST) * (self._setting.limits.time_seconds or math.inf):
+        if not self._may_be_early or left > (1 - EARLIEST) * (self._setting.limits.time_seconds or math.inf):
             return None
         tried = {structure_of(plan_of(one)) for one in records if one.rung == FINAL and one.plan is not None}
         best = dict[object, TrialRecord]()
