@@ -9,9 +9,9 @@ Compared is the hypervolume of (local, global) accuracy on the highest rung that
 different rungs are of different samples. Where the model may forget all, it is the best local accuracy. A run with a
 prior is behind where it ends below rung 0, and the other does not.
 
-The table also shows what the search of 2026-11-25 reached in two minutes without a prior (`tables/before.toml`). The bound
-was set then, before the search trained deep tails. Those values are of one core of one machine: compare them with runs on
-such a core only. They are the best of up to 450 trials on rung 0, and plans that were tried on rung -1 only do not count.
+The table also shows what the search of 2026-11-25 reached in two minutes without a prior (`tables/before.toml`). The
+bound was set then, before the search trained deep tails. Those values are of one core of one machine: compare them with
+runs on such a core only. They are of up to 450 trials on rung 0; plans that were tried on rung -1 alone do not count.
 
 With `--keep`, runs that ended are not run again, and `tuner prior build` of them all makes a prior of twenty tasks.
 """
@@ -50,7 +50,7 @@ QUICK, QUICK_SECONDS = ("digits", "digits-7", "emg"), (40, 20)
 LOCAL = "local_accuracy"
 #: Hypervolume by task and rung; see the module's docstring.
 BEFORE = Path(__file__).parent / "tables" / "before.toml"
-#: Columns that say whether a run with a prior is at least as good as today's search without one, and as the older search.
+#: Columns: whether a run with a prior is at least as good as today's search without one, and as the older search.
 LEVEL, LEVEL_BEFORE = "not behind", "not behind before"
 #: Stands for no rung at all.
 LOWEST = 99
@@ -117,7 +117,7 @@ def volumes(run: Run) -> Mapping[int, float]:
 
 
 def beside(found: Run, others: Mapping[int, float]) -> tuple[int, float, float, str]:
-    """Compare a run with another one, given as its hypervolume on each rung, on the highest rung that both have reached.
+    """Compare a run with another one's hypervolume on each rung, on the highest rung that both have reached.
 
     Returns that rung, the hypervolume of the other and of the run, and whether the run is not behind: yes or no.
     """
@@ -145,8 +145,8 @@ def compared(names: Sequence[str], seconds: tuple[int, int], folder: Path, *, ap
             rung, then, now, level = beside(found, {int(one): value for one, value in tables[name].items()})
             row |= {
                 "before": then,
-                "with, same rung as before": now,
-                "rung compared with before": rung,
+                "with, same rung": now,
+                "rung of before": rung,
                 LEVEL_BEFORE: level,
             }
         rows.append(row)
