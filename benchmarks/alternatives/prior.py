@@ -143,12 +143,7 @@ def compared(names: Sequence[str], seconds: tuple[int, int], folder: Path, *, ap
                "on rung": rung, "plans of the prior": tried, LEVEL: level}  # fmt: skip
         if name in tables:
             rung, then, now, level = beside(found, {int(one): value for one, value in tables[name].items()})
-            row |= {
-                "before": then,
-                "with, same rung": now,
-                "rung of before": rung,
-                LEVEL_BEFORE: level,
-            }
+            row |= {"before": then, "with, same rung": now, "rung of before": rung, LEVEL_BEFORE: level}
         rows.append(row)
     return rows
 

@@ -78,8 +78,8 @@ class Finals:
         """Return whether the search goes on among what is cross-validated: there is something, and time for more."""
         taken = [one.spent_seconds for one in records if one.rung == FINAL and eligible(one)]
         left = self._setting.trying_seconds
-        may = self._may_be_early and math.isfinite(left)
-        return may and len(taken) >= LEAST and median(taken) <= GOES_ON * left
+        may_go_on = self._may_be_early and math.isfinite(left)
+        return may_go_on and len(taken) >= LEAST and median(taken) <= GOES_ON * left
 
     def _early(self, records: Sequence[TrialRecord], waiting: Sequence[TrialRecord], left: float) -> TrialRecord | None:
         """Return the cheapest of the structures' best plans, where there is time for many of them at once."""
