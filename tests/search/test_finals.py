@@ -11,12 +11,14 @@ import pytest
 from tests.plan.plans import PLAN
 from tests.search.settings import setting
 from tuner.machine.awake import CLOCK
+from tuner.results.folder import weights_of
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.search.finals import ENOUGH, LATE, REFIT_MARGIN, Finals
+from tuner.search.finals import ENOUGH, LATE, REFIT_MARGIN, Finals, has_finals
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 from tuner.search.scoring import Baselines
+from tuner.task.info import TaskOutline
 
 SECONDS = 10.0
 
@@ -105,17 +107,32 @@ def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_a
     assert not finals.go_on(slow), "a fourth of what is left for each"
 
 
-def test_with_many_samples_of_few_recordings_they_wait_for_the_end() -> None:
-    limits = replace(setting().limits, time_seconds=20 * SECONDS)
-    one = replace(setting(), has_finals=True, limits=limits, end=CLOCK.now() + 20 * SECONDS)
-    begun = [*RECORDS, *(record(10 + number, 2, 0.9, rung=FINAL, spent_seconds=SECONDS) for number in range(2))]
-    for samples, is_early in ((ENOUGH - 1, True), (ENOUGH, False)):
-        task = replace(PLAN.task, local_val=samples)
-        finals = Finals(replace(one, task=task), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
-        assert (finals.next(RECORDS, 12 * SECONDS, lambda: False) is not None) is is_early
-        assert finals.go_on(begun) is is_early, "the search goes on among what is cross-validated"
-        assert finals.reserve(RECORDS, 12 * SECONDS) > 0, "time is kept for the end"
-        assert finals.next(RECORDS, 12 * SECONDS, lambda: True) is not None
+@pytest.mark.parametrize(("samples", "folds", "pays"), [(ENOUGH - 1, 4, True), (ENOUGH, 4, False), (80, 3, False)])
+def test_they_pay_where_few_samples_validate_and_the_others_can_be_divided(
+    samples: int, folds: int, pays: bool
+) -> None:
+    task = cast("TaskOutline", SimpleNamespace(info=replace(PLAN.task, local_val=samples), most_folds=folds))
+    assert has_finals(task) is pays
+
+
+def test_what_few_samples_put_behind_a_cheaper_one_by_chance_may_be_picked_while_its_weights_are_there(
+    tmp_path: Path,
+) -> None:
+    one = replace(setting(), task=replace(PLAN.task, local_val=80), folder=tmp_path)
+    finals = Finals(one, lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+    losses = {0: (0.95, 0.27), 1: (0.9375, 0.19), 2: (0.8, 0.1)}
+    records = [
+        replace(tried, values={**tried.values, "local_loss": loss})
+        for trial, (local, loss) in losses.items()
+        for tried in [record(trial, 7 + 5 * trial, local)]
+    ]
+    given = cast("Baselines", SimpleNamespace(on=lambda _rung: {"local_accuracy": 0.1, "global_accuracy": 0.8}))
+    assert finals.front(records, given) == ([0], 0)
+    for trial in losses:
+        file = weights_of(tmp_path, trial)
+        file.parent.mkdir(parents=True)
+        file.touch()
+    assert finals.front(records, given) == ([0, 1], 1), "a standard error is 2.4 points"
 
 
 def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:
@@ -139,7 +156,7 @@ def test_time_is_kept_to_refit_the_pick_unless_that_takes_too_much_of_it(tmp_pat
     checkpoints = Checkpoints(lambda number: tmp_path / str(number) / "weights.safetensors")
     for seconds, kept in ((2.0, True), (50.0, False)):
         records = [replace(each, values={**each.values, "train_seconds": seconds}) for each in RECORDS]
-        finals.keep_for_refit(records, [1, 4], given, checkpoints)
+        finals.keep_for_refit(records, given, checkpoints)
         plan = plan_of(records[1])
         samples = plan.local_samples + plan.task.local_val + plan.global_samples
         expected = REFIT_MARGIN * seconds * samples / plan.train_samples

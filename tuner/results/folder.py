@@ -40,6 +40,11 @@ JOURNAL = "journal.log"
 MOST_TRIALS_BYTES = 2**29
 
 
+def weights_of(folder: Path, trial: int) -> Path:
+    """Return the file with the weights that a trial of a run trained; trials that nobody needs have none."""
+    return folder / "trials" / str(trial) / "weights.safetensors"
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a resumed run must have in common with the run in its folder.

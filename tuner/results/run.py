@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Self
 from tuner.distribution import offered
 from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
-from tuner.results.folder import RunInfo, read_records, read_run
+from tuner.results.folder import RunInfo, read_records, read_run, weights_of
 from tuner.results.kinds import chosen_kind
-from tuner.results.records.judging import comparable
+from tuner.results.records.judging import comparable, front_and_best
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import BALANCED_ACCURACY, DOMAINS, LEFT_OUT_ACCURACY, Objective, objective_of
-from tuner.results.scores.pareto import best, front, is_worth_naming, knee, shortlist, useful
+from tuner.results.scores.pareto import is_worth_naming, knee, shortlist, useful
 from tuner.targets.base import LEFT_OUT
 from tuner.task import Task
 
@@ -37,9 +37,10 @@ class Run:
         folder: The run's folder.
         info: What was asked and what was spent.
         records: Every trial, in order.
-        front: Numbers of the Pareto-optimal trials, of the highest rung that was reached.
+        front: Numbers of the Pareto-optimal trials, of the highest rung that was reached, and of the best one.
         knee: The balanced one of these; None where the front is empty.
-        best: The one with the highest local accuracy that keeps the known classes, which is picked by default.
+        best: The one with the highest local accuracy that keeps the known classes, which is picked by default: of those
+            that the samples cannot tell apart, the one with the lowest validation loss.
         shortlist: Those of the front that are worth a look: not worse than what comes free, and not near-equal.
         task: The task, where it was given as an object; None where the run holds its name or file.
     """
@@ -161,16 +162,14 @@ class Run:
             lacking = [one.name for one in info.objectives if not math.isfinite(values.get(one.name, math.nan))]
             if lacking:
                 raise RunError(f"{path}: trial {trial} has no value of {lacking[0]}: run it again")
-        on_front = tuple(front(members, info.objectives))
-        measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
-        worth = useful(measured, info.untouched.values, info.task.most_frequent)
-        run = cls(path, info, records, on_front, knee(worth, info.objectives, info.untouched.values), task=task)
-        chosen = best(
-            {key: members[key] for key in worth},
-            info.untouched.values,
-            run.scored_samples,
+        untouched, most_frequent = info.untouched.values, info.task.most_frequent  # noqa: PD011 - a baseline's
+        on_front, chosen = front_and_best(
+            records, info.objectives, lambda trial: weights_of(path, trial).is_file(), untouched, most_frequent,
             info.config.limits.forgetting,
-        )
+        )  # fmt: skip
+        measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
+        worth = useful(measured, untouched, most_frequent)
+        run = cls(path, info, records, tuple(on_front), knee(worth, info.objectives, untouched), task=task)
         if chosen is not None:
             worth = {
                 key: one

@@ -3,18 +3,19 @@
 Eighty samples tell apart what differs by five points or more, and of dozens of trials the luckiest is the best. So time
 is reserved to cross-validate the best plan of each structure on all of the user's samples. Where that takes little of
 the time it comes first, and the search goes on there: by eighty images of CIFAR-10, a head looks as good as a tail of
-twelve blocks, which has ten points more by all 400. With many validation samples of few recordings it waits for the
-end: of muscle signals, cross-validating one plan takes as long as trying six.
+twelve blocks, which has ten points more by all 400. Where many samples validate, though of few recordings, trying more
+plans brings more: of muscle signals, cross-validating one takes as long as trying six.
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from statistics import median
 
-from tuner.results.records.judging import LOCAL, comparable
+from tuner.results.folder import weights_of
+from tuner.results.records.judging import LOCAL, comparable, front_and_best
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
-from tuner.results.scores.pareto import best, decided_by_known
+from tuner.results.scores.pareto import decided_by_known
 from tuner.search.propose.checkpoints import Checkpoints, refit_seconds
 from tuner.search.propose.lines import structure_of
 from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
@@ -22,8 +23,7 @@ from tuner.search.scoring import Baselines
 from tuner.search.setting import Setting
 from tuner.task.info import TaskOutline
 
-#: With so many validation samples of different recordings, no plan is cross-validated; of fewer recordings, none before
-#: the end.
+#: With so many validation samples, no plan is cross-validated.
 ENOUGH = 150
 #: So many plans are cross-validated at first, and others as long as there is time; one alone is compared with nothing.
 FIRST, LEAST = 4, 2
@@ -45,7 +45,7 @@ REFIT_MARGIN, REFIT_SHARE = 1.5, 0.1
 
 def has_finals(task: TaskOutline) -> bool:
     """Return whether so few samples validate that it pays, and whether the others can be divided into folds."""
-    return (task.val_recordings or task.info.local_val) < ENOUGH and task.most_folds >= FINAL_FOLDS
+    return task.info.local_val < ENOUGH and task.most_folds >= FINAL_FOLDS
 
 
 class Finals:
@@ -55,7 +55,6 @@ class Finals:
         self, setting: Setting, seconds: Callable[[TrialRecord, int], float], least_known: Callable[[int], float]
     ) -> None:
         self._setting, self._seconds, self._least_known = setting, seconds, least_known
-        self._may_be_early = setting.has_finals and setting.task.local_val < ENOUGH
 
     def next(self, records: Sequence[TrialRecord], left: float, is_over: Callable[[], bool]) -> Promotion | None:
         """Return the plan to cross-validate; None where it is not time for that, or there is none.
@@ -78,12 +77,12 @@ class Finals:
         """Return whether the search goes on among what is cross-validated: there is something, and time for more."""
         taken = [one.spent_seconds for one in records if one.rung == FINAL and eligible(one)]
         left = self._setting.trying_seconds
-        may_go_on = self._may_be_early and math.isfinite(left)
+        may_go_on = self._setting.has_finals and math.isfinite(left)
         return may_go_on and len(taken) >= LEAST and median(taken) <= GOES_ON * left
 
     def _early(self, records: Sequence[TrialRecord], waiting: Sequence[TrialRecord], left: float) -> TrialRecord | None:
         """Return the cheapest of the structures' best plans, where there is time for many of them at once."""
-        if not self._may_be_early or left > (1 - EARLIEST) * (self._setting.limits.time_seconds or math.inf):
+        if left > (1 - EARLIEST) * (self._setting.limits.time_seconds or math.inf):
             return None
         tried = {structure_of(plan_of(one)) for one in records if one.rung == FINAL and one.plan is not None}
         best = dict[object, TrialRecord]()
@@ -104,20 +103,24 @@ class Finals:
         fitting, total = self._fitting(waiting, left)
         return total if len(fitting) >= LEAST and total <= KEPT * left else 0.0
 
-    def keep_for_refit(
-        self, records: Sequence[TrialRecord], front: Collection[int], given: Baselines, checkpoints: Checkpoints
-    ) -> None:
+    def front(self, records: Sequence[TrialRecord], given: Baselines) -> tuple[list[int], int | None]:
+        """Return the trials on the Pareto front with the one that would be picked now, and that one."""
+        setting, members = self._setting, comparable(records)
+        untouched = next((given.on(one.rung) for one in records if one.trial in members), {})
+        return front_and_best(
+            records, setting.objectives, lambda trial: weights_of(setting.folder, trial).is_file(), untouched,
+            setting.task.most_frequent, setting.limits.forgetting,
+        )  # fmt: skip
+
+    def keep_for_refit(self, records: Sequence[TrialRecord], given: Baselines, checkpoints: Checkpoints) -> None:
         """Keep time at the end of the run to refit what would be picked now, where that takes little of it."""
-        setting, here = self._setting, {one.trial: one for one in records if one.trial in front and one.rung <= 0}
-        if not setting.refits or setting.limits.time_seconds is None or not here:
+        setting, limit, (_, pick) = self._setting, self._setting.limits.time_seconds, self.front(records, given)
+        record = next((one for one in records if one.trial == pick and one.rung <= 0), None)
+        if not setting.refits or limit is None or record is None:
             return
-        one = here[next(iter(here))]
-        values = {trial: record.values for trial, record in here.items()}
-        pick = best(values, given.on(one.rung), plan_of(one).scored, setting.limits.forgetting)
-        record = here[next(iter(here)) if pick is None else pick]
         continues = checkpoints.whole(records, record.config) is not None
         takes = refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
-        setting.reserve.seconds = REFIT_MARGIN * takes if takes <= REFIT_SHARE * setting.limits.time_seconds else 0.0
+        setting.reserve.seconds = REFIT_MARGIN * takes if takes <= REFIT_SHARE * limit else 0.0
 
     def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
         """Return the trials whose plans are still to be cross-validated, the best first, and how many were."""

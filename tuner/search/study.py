@@ -18,9 +18,9 @@ from tuner.planner.price import price
 from tuner.plugin.compose import Composed, StrategyError
 from tuner.plugin.host import Host
 from tuner.plugin.sources import preferred_values
-from tuner.results.records.judging import comparable
+from tuner.results.folder import weights_of
 from tuner.results.records.trial import SCORED, TrialRecord, eligible, was_trained
-from tuner.results.scores.pareto import front, least_known
+from tuner.results.scores.pareto import least_known
 from tuner.search.admission import Admission
 from tuner.search.estimate.forecast import Forecast
 from tuner.search.estimate.outlook import Outlook
@@ -47,7 +47,6 @@ from tuner.units import format_seconds
 
 #: Filling the first slice may take this share of the time; else it is a smaller one.
 SLICE_SHARE = 0.15
-WEIGHTS = "weights.safetensors"
 #: A run is over where it may gain less than so much of one validation sample.
 SHOWN = 0.25
 DONE = "nothing is left to gain that the validation samples could show (--keep-going uses the rest of the time)"
@@ -146,10 +145,10 @@ class Study:
         limits = self._setting.limits
         if limits.keep_going or limits.trials is not None or self._ladder.lowest or not self._candidates.weighs:
             return False
-        if self._queue.has_waiting() or not self.front():
-            return False
         known = [(one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in self._front_scores()]
-        return self._hope() < self._shown and ((1.0, 1.0) in known or self._candidates.gain < self._shown)
+        if not known or self._queue.has_waiting() or self._hope() >= self._shown:
+            return False
+        return (1.0, 1.0) in known or self._candidates.gain_within(self._setting.trying_seconds) < self._shown
 
     def _front_scores(self) -> list[Mapping[str, float]]:
         members = set(self.front())
@@ -172,8 +171,8 @@ class Study:
         return FINAL if self._finals.go_on(self.records) else self._ladder.lowest
 
     def front(self) -> list[int]:
-        """Return the numbers of the trials on the Pareto front."""
-        return front(comparable(self.records), self._setting.objectives)
+        """Return the numbers of the trials on the Pareto front, and of the one that would be picked."""
+        return self._finals.front(self.records, self._given)[0]
 
     @property
     def filled_samples(self) -> int:
@@ -386,7 +385,7 @@ class Study:
         for other in self._queue.unwanted(self.records, members):
             self._weights(other).unlink(missing_ok=True)
         self._checkpoints.prune(self.records, members)
-        self._finals.keep_for_refit(self.records, self.front(), self._given, self._checkpoints)
+        self._finals.keep_for_refit(self.records, self._given, self._checkpoints)
         self._host.trial_done(str(self._setting.folder), record)
         self._listener.trial(record)
 
@@ -397,4 +396,4 @@ class Study:
         self._improvement.note(self.records, self._hope() if self._climbs else None)
 
     def _weights(self, number: int) -> Path:
-        return self._setting.folder / "trials" / str(number) / WEIGHTS
+        return weights_of(self._setting.folder, number)

@@ -47,7 +47,6 @@ class TaskOutline:
         given: Training that the task asks for, if any.
         label_map: As `Task.label_map`.
         contents: What a run of the task depends on; its hash is the fingerprint.
-        val_recordings: Recordings or sessions that the local validation samples were taken in; 0 where not known.
     """
 
     info: TaskInfo
@@ -65,7 +64,6 @@ class TaskOutline:
     given: GivenTraining | None = None
     label_map: LabelMap = ()
     contents: TaskContents = field(default_factory=TaskContents)
-    val_recordings: int = 0
 
     @property
     def targets(self) -> Targets:
@@ -85,8 +83,7 @@ def outline(task: Task) -> TaskOutline:
     scale = task.targets.default_scale(len(task.labels))
     contents = task.contents()
     own = (task_info(task, contents), task.labels, task.input, task.input_shape, task.loss)
-    judging = int(_recordings(task.local.val).max()) + 1
-    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map, contents, judging)
+    return TaskOutline(*own, lines, *rows, scale, task.given, task.label_map, contents)
 
 
 def _unmeasured(task: Task) -> Iterator[str]:

@@ -169,3 +169,14 @@ def test_no_plan_is_tried_twice_while_there_are_others(begin: Begin) -> None:
     study = begin(Budget(trials=20))
     study.run()
     assert not [record for record in study.records if record.same_as is not None]
+
+
+def test_what_plans_may_bring_in_the_time_that_is_left_grows_with_the_number_that_fit(
+    choosing: Callable[..., Candidates], tried: list[TrialRecord]
+) -> None:
+    candidates = choosing()
+    assert candidates.gain_within(10.0) == math.inf, "before the first one nothing is known"
+    candidates.best(lambda _plan: 0.7, always, tried, 0)
+    assert candidates.gain > 0
+    assert candidates.gain_within(100.0) == pytest.approx(100 * candidates.gain), "starting each takes 0.3 s more"
+    assert candidates.gain_within(0.5) == candidates.gain_within(math.inf) == candidates.gain

@@ -207,6 +207,14 @@ def test_a_line_that_longer_training_left_as_it_was_twice_is_given_up() -> None:
     assert ladder.longer(grown, 0, 100.0) is not None
 
 
+def test_a_line_that_would_stay_behind_the_front_with_a_fourth_of_its_errors_is_not_continued() -> None:
+    ladder, head = structures(), replace(record(9, 1, 0.98), plan=HEAD)
+    assert ladder.longer([head, record(0, 5, 0.91)], 0, 100.0) is None
+    longer = ladder.longer([head, record(0, 5, 0.91), record(1, 2, 0.93)], 0, 100.0)
+    assert longer is not None
+    assert (longer.plan.trainable, longer.plan.recipe.epochs) == (2, 8)
+
+
 def test_nothing_is_hoped_for_where_all_is_right_or_all_was_tried() -> None:
     ladder = structures()
     assert ladder.hope([], 0, 100.0) == math.inf

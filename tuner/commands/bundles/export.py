@@ -30,7 +30,7 @@ from tuner.plan.text import describe
 from tuner.plan.toml import to_toml
 from tuner.plan.trial import TrialPlan, in_int8
 from tuner.plugin.core import trained_by
-from tuner.results.folder import ExportInfo, append_export
+from tuner.results.folder import ExportInfo, append_export, weights_of
 from tuner.results.records.config import task_file
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
@@ -119,7 +119,7 @@ def export(
         TunerError: The task can no longer be loaded.
     """
     record = pick_trial(run, pick)
-    weights = run.folder / "trials" / str(record.trial) / WEIGHTS
+    weights = weights_of(run.folder, record.trial)
     solver = offered("tuner.exporters").get(run.info.identity.space)  # of plans that are solved without PyTorch
     if record.plan is None or not (solver or weights.is_file()):
         raise RunError(_without_weights(run, record.trial))
@@ -302,8 +302,7 @@ def _in_precision(plan: TrialPlan, *, int8: bool, int8_loss: float | None) -> Tr
 
 def _without_weights(run: Run, trial: int) -> str:
     """Return why a trial cannot be exported, and what can."""
-    members = (str(number) for number in run.front)
-    here = ", ".join(name for name in members if (run.folder / "trials" / name / WEIGHTS).is_file()) or "none"
+    here = ", ".join(str(one) for one in run.front if weights_of(run.folder, one).is_file()) or "none"
     if run.info.worker and trial in run.front:
         return (
             f"the weights of trial {trial} are in the folder of another worker: export the study, tuner export "

@@ -91,7 +91,7 @@ def best(
     with the highest global accuracy.
 
     Args:
-        members: Values of the front by trial number.
+        members: Values by trial number.
         untouched: The given model's own accuracies.
         samples: Number of validation samples by domain.
         forgetting: Global accuracy that may be lost, as a fraction; `FORGETTING` where it is None.

@@ -36,7 +36,7 @@ WEIGHED = "tpe"
 STRIDE = 0.15
 #: Plans whose expected gain is at least this share of the largest are worth the same: the cheapest of them is tried.
 ALIKE = 0.9
-#: Heads alone may take this share of the trials, or of the time, but for the first few: they hardly differ.
+#: Heads alone may take this share of the trials, or of the run's time, but for the first few: they hardly differ.
 HEADS_SHARE, FIRST_HEADS = 0.1, 3
 #: Starting a trial takes about so long, whatever it trains.
 START_SECONDS = 0.3
@@ -67,7 +67,7 @@ class Candidates:
         self._accuracies = [one for one in setting.weighed_objectives if one.direction == "maximise" and not one.domain]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self.weighs, self.gain = setting.sampler == WEIGHED and local and setting.foreseen, math.inf
-        self._rung, self._asked, self._knobs = 0, MOST_ASKED, dict[str, Knob]()
+        self._rung, self._asked, self._knobs, self._takes = 0, MOST_ASKED, dict[str, Knob](), math.inf
         self._surrogate: Surrogate | None = None
 
     def best(
@@ -104,11 +104,18 @@ class Candidates:
                 self.gain = float(gains.max())
                 leaves = np.array([max(0.0, 1 - cost / self._setting.seconds_left) for _, cost in new])
                 order = in_order(new, gains * leaves)  # what takes all the time leaves none to build on it
-            return next((one for one in order[:TRIES] if admits(one)), order[0])
+            chosen = next((one for one in order[:TRIES] if admits(one)), order[0])
+            self._takes = next(cost for one, cost in new if one is chosen)
         except (TunerError, StrategyError):
             return None
+        else:
+            return chosen
         finally:  # matrices of the surrogate, which are larger from trial to trial
             return_freed()
+
+    def gain_within(self, seconds: float) -> float:
+        """Return by how much plans may enlarge the area in so much time: each one that fits, as much as the last."""
+        return self.gain * (max(1.0, seconds / (START_SECONDS + self._takes)) if math.isfinite(seconds) else 1.0)
 
     def enqueue_siblings(self, composed: Composed, rung: int) -> None:
         """Put the plans in the queue that share a trained one's training: with other values of a knob.
@@ -179,7 +186,8 @@ class Candidates:
         if is_head(plan):
             heads = [record for record in alike if record.plan is not None and is_head(record.plan)]
             few = len(heads) < max(FIRST_HEADS, HEADS_SHARE * len(alike))
-            return few or _seconds_of(heads) < HEADS_SHARE * _seconds_of(alike)
+            whole = self._setting.limits.time_seconds or _seconds_of(alike)
+            return few or _seconds_of(heads) < HEADS_SHARE * whole
         deep = 1.0 if plan.trainable == 1 else math.pow(DEEP_RATE, plan.model.share(plan.trainable)) / 3
         most = MOST_RATE.get(plan.recipe.optimiser, 1.0) * deep
         return knob is None or knob.fixed or plan.recipe.learning_rate <= most

@@ -289,7 +289,10 @@ class Structures:
         return None
 
     def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> tuple[Composed, float] | None:
-        """Return a line's continuation, twice as long where there is time for that, and by how much it may add."""
+        """Return a line's continuation, twice as long where there is time for that, and by how much it may add.
+
+        None where the front would not grow even if each doubling, and one more, halved the errors.
+        """
         if line.stalled > 1 or line.last.state == "stopped":
             return None
         epochs, plan = 2 * line.epochs, plan_of(line.last)
@@ -303,9 +306,11 @@ class Structures:
             longer = self._with(line.last.knobs, {EPOCHS: epochs})
         if longer is None or longer.plan.recipe.epochs < LEAST_GROWTH * line.epochs:
             return None
-        doublings = math.log2(longer.plan.recipe.epochs / line.epochs)
-        expected = _fewer_errors(line.last.values, math.pow(line.pace, doublings))
-        return longer, self._gain(here, expected)
+        doublings, values = math.log2(longer.plan.recipe.epochs / line.epochs), line.last.values
+        most = _fewer_errors(values, math.pow(AT_BEST, doublings + 1)) | _best_global(_best(here), values)
+        if self._gain(here, most) <= 0:
+            return None
+        return longer, self._gain(here, _fewer_errors(values, math.pow(line.pace, doublings)))
 
     def _gain(self, records: Sequence[TrialRecord], values: Mapping[str, float]) -> float:
         """Return by how much a trial with some values would enlarge the area under the front of others."""
