@@ -164,8 +164,8 @@ class Run:
                 raise RunError(f"{path}: trial {trial} has no value of {lacking[0]}: run it again")
         untouched, most_frequent = info.untouched.values, info.task.most_frequent  # noqa: PD011 - a baseline's
         on_front, chosen = front_and_best(
-            records, info.objectives, lambda trial: weights_of(path, trial).is_file(), untouched, most_frequent,
-            info.config.limits.forgetting,
+            records, info.objectives, lambda trial: not info.kinds and weights_of(path, trial).is_file(), untouched,
+            most_frequent, info.config.limits.forgetting,
         )  # fmt: skip
         measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
         worth = useful(measured, untouched, most_frequent)

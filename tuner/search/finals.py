@@ -108,8 +108,8 @@ class Finals:
         setting, members = self._setting, comparable(records)
         untouched = next((given.on(one.rung) for one in records if one.trial in members), {})
         return front_and_best(
-            records, setting.objectives, lambda trial: weights_of(setting.folder, trial).is_file(), untouched,
-            setting.task.most_frequent, setting.limits.forgetting,
+            records, setting.objectives, lambda trial: not setting.kind and weights_of(setting.folder, trial).is_file(),
+            untouched, setting.task.most_frequent, setting.limits.forgetting,
         )  # fmt: skip
 
     def keep_for_refit(self, records: Sequence[TrialRecord], given: Baselines, checkpoints: Checkpoints) -> None:

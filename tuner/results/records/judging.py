@@ -41,9 +41,10 @@ def front_and_best(
 ) -> tuple[list[int], int | None]:
     """Return the trials on the Pareto front and the one that `best` picks, which is of these; None where there is none.
 
-    It is of all that are `useful` and have weights: samples that cannot tell two trials apart may have put the one with
-    the lower loss behind a cheaper one. Of sign digits by 80 photos, 7 blocks are as good as 12; of 1,000 others they
-    are behind by a point.
+    It is of the trials that are `useful`, and on the front or have weights: samples that cannot tell two trials apart
+    may have put the one with the lower loss behind a cheaper one. Of 80 photos of sign digits, a tail of 7 blocks has as
+    many right as one of 12; of 1,000 others, a point less. Workers that share a study have different weights: there it
+    is of the front.
     """
     members = comparable(records)
     on_front = front(members, objectives)
