@@ -8,7 +8,7 @@ from tuner.commands.runs.source import run_folder
 from tuner.metrics import wilson
 from tuner.results.run import Run
 from tuner.results.scores.objectives import DOMAINS, SCORES, Objective, titled
-from tuner.results.scores.pareto import area
+from tuner.results.scores.pareto import area, front
 from tuner.results.views.pick import named_picks
 from tuner.units import format_bytes, format_seconds
 
@@ -158,11 +158,18 @@ def _devices(one: Run, other: Run) -> tuple[str, ...]:
 
 def _beaten(run: Run, by: Run) -> int:
     """Return how many members of a front a member of the other front dominates."""
-    rivals = [tuple(one.loss(by.record(trial).values) for one in by.objectives) for trial in by.front]
-    mine = [tuple(one.loss(run.record(trial).values) for one in run.objectives) for trial in run.front]
+    rivals, mine = (
+        [tuple(one.loss(run.record(trial).values) for one in run.objectives) for trial in _unbeaten(run)]
+        for run in (by, run)
+    )
     return sum(
         any(rival != own and all(a <= b for a, b in zip(rival, own, strict=True)) for rival in rivals) for own in mine
     )
+
+
+def _unbeaten(run: Run) -> list[int]:
+    """Return the front without a pick that another member dominates."""
+    return front({trial: run.record(trial).values for trial in run.front}, run.objectives)
 
 
 def format_diff(found: RunDiff, objectives: Mapping[str, Objective]) -> str:

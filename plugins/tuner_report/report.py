@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.backends.base import Session
-from tuner.bundle.format import WEIGHTS
 from tuner.commands.limits import CommandLimits
 from tuner.commands.opening import host_of_run, opened_run, samples_changed
 from tuner.errors import RunError, TunerError, UnsupportedError, disk_error
 from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
+from tuner.results.folder import weights_of
 from tuner.results.records.baseline import is_right
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
@@ -102,7 +102,7 @@ def _looked_at(
     plan = winner.plan
     if plan is None:
         return findings
-    weights = run.folder / "trials" / str(winner.trial) / WEIGHTS
+    weights = weights_of(run.folder, winner.trial)
     has_weights = weights.is_file()
     host = host_of_run(run, task, plugins, limits, warn)
     with opened_run(run, host, plan, task, limits) as session:

@@ -122,17 +122,19 @@ def test_what_few_samples_put_behind_a_cheaper_one_by_chance_may_be_picked_while
     finals = Finals(one, lambda _one, _rung: SECONDS, lambda _rung: 0.7)
     losses = {0: (0.95, 0.27), 1: (0.9375, 0.19), 2: (0.8, 0.1)}
     records = [
-        replace(tried, values={**tried.values, "local_loss": loss})
+        replace(tried, plan=replace(plan_of(tried), task=one.task), values={**tried.values, "local_loss": loss})
         for trial, (local, loss) in losses.items()
         for tried in [record(trial, 7 + 5 * trial, local)]
     ]
     given = cast("Baselines", SimpleNamespace(on=lambda _rung: {"local_accuracy": 0.1, "global_accuracy": 0.8}))
-    assert finals.front(records, given) == ([0], 0)
+    assert finals.front(records, given) == [0]
     for trial in losses:
         file = weights_of(tmp_path, trial)
         file.parent.mkdir(parents=True)
         file.touch()
-    assert finals.front(records, given) == ([0, 1], 1), "a standard error is 2.4 points"
+    assert finals.front(records, given) == [0, 1], "a standard error is 2.4 points"
+    shared = Finals(replace(one, kind="a"), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
+    assert shared.front(records, given) == [0], "weights of a study's trials are in several folders"
 
 
 def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> None:

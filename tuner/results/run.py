@@ -12,12 +12,13 @@ from tuner.errors import RunError
 from tuner.plan.trial import TrialPlan
 from tuner.results.folder import RunInfo, read_records, read_run, weights_of
 from tuner.results.kinds import chosen_kind
-from tuner.results.records.judging import comparable, front_and_best
+from tuner.results.records.judging import comparable
 from tuner.results.records.trial import STATES, TrialRecord
 from tuner.results.scores.frame import frame
 from tuner.results.scores.likeness import device_kind
 from tuner.results.scores.objectives import BALANCED_ACCURACY, DOMAINS, LEFT_OUT_ACCURACY, Objective, objective_of
 from tuner.results.scores.pareto import is_worth_naming, knee, shortlist, useful
+from tuner.results.scores.picking import front_and_best
 from tuner.targets.base import LEFT_OUT
 from tuner.task import Task
 
@@ -163,13 +164,15 @@ class Run:
             if lacking:
                 raise RunError(f"{path}: trial {trial} has no value of {lacking[0]}: run it again")
         untouched, most_frequent = info.untouched.values, info.task.most_frequent  # noqa: PD011 - a baseline's
-        on_front, chosen = front_and_best(
+        on_front, chosen = front_and_best(  # the weights of a study's trials are in several folders
             records, info.objectives, lambda trial: not info.kinds and weights_of(path, trial).is_file(), untouched,
             most_frequent, info.config.limits.forgetting,
         )  # fmt: skip
-        measured = {record.trial: record.values for record in records if record.trial in on_front}  # noqa: PD011 - a record's
-        worth = useful(measured, untouched, most_frequent)
-        run = cls(path, info, records, tuple(on_front), knee(worth, info.objectives, untouched), task=task)
+        measured = {record.trial: record.values for record in records}  # noqa: PD011 - a record's
+        balanced = useful({trial: measured[trial] for trial in on_front}, untouched, most_frequent)
+        shown = sorted({*on_front, *(() if chosen is None else (chosen,))})
+        worth = useful({trial: measured[trial] for trial in shown}, untouched, most_frequent)
+        run = cls(path, info, records, tuple(shown), knee(balanced, info.objectives, untouched), task=task)
         if chosen is not None:
             worth = {
                 key: one

@@ -13,9 +13,10 @@ from itertools import accumulate
 from statistics import median
 
 from tuner.results.folder import weights_of
-from tuner.results.records.judging import LOCAL, comparable, front_and_best
+from tuner.results.records.judging import LOCAL, comparable
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
-from tuner.results.scores.pareto import decided_by_known
+from tuner.results.scores.pareto import decided_by_known, front
+from tuner.results.scores.picking import front_and_best
 from tuner.search.propose.checkpoints import Checkpoints, refit_seconds
 from tuner.search.propose.lines import structure_of
 from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
@@ -44,7 +45,7 @@ REFIT_MARGIN, REFIT_SHARE = 1.5, 0.1
 
 
 def has_finals(task: TaskOutline) -> bool:
-    """Return whether so few samples validate that it pays, and whether the others can be divided into folds."""
+    """Return whether so few samples validate that cross-validation pays, and the others can be divided into folds."""
     return task.info.local_val < ENOUGH and task.most_folds >= FINAL_FOLDS
 
 
@@ -103,24 +104,33 @@ class Finals:
         fitting, total = self._fitting(waiting, left)
         return total if len(fitting) >= LEAST and total <= KEPT * left else 0.0
 
-    def front(self, records: Sequence[TrialRecord], given: Baselines) -> tuple[list[int], int | None]:
-        """Return the trials on the Pareto front with the one that would be picked now, and that one."""
-        setting, members = self._setting, comparable(records)
-        untouched = next((given.on(one.rung) for one in records if one.trial in members), {})
-        return front_and_best(
-            records, setting.objectives, lambda trial: not setting.kind and weights_of(setting.folder, trial).is_file(),
-            untouched, setting.task.most_frequent, setting.limits.forgetting,
-        )  # fmt: skip
+    def front(self, records: Sequence[TrialRecord], given: Baselines) -> list[int]:
+        """Return the trials on the Pareto front, and the one that would be picked now."""
+        if self._setting.kind:  # the weights of a study's trials are in several folders
+            return front(comparable(records), self._setting.objectives)
+        on_front, pick = self._picked(records, given)
+        return sorted({*on_front, *(() if pick is None else (pick,))})
 
     def keep_for_refit(self, records: Sequence[TrialRecord], given: Baselines, checkpoints: Checkpoints) -> None:
         """Keep time at the end of the run to refit what would be picked now, where that takes little of it."""
-        setting, limit, (_, pick) = self._setting, self._setting.limits.time_seconds, self.front(records, given)
+        setting, limit = self._setting, self._setting.limits.time_seconds
+        if not setting.refits or limit is None:
+            return
+        _, pick = self._picked(records, given)
         record = next((one for one in records if one.trial == pick and one.rung <= 0), None)
-        if not setting.refits or limit is None or record is None:
+        if record is None:
             return
         continues = checkpoints.whole(records, record.config) is not None
         takes = refit_seconds(record, record.values.get("train_seconds", 0.0), continues=continues)
         setting.reserve.seconds = REFIT_MARGIN * takes if takes <= REFIT_SHARE * limit else 0.0
+
+    def _picked(self, records: Sequence[TrialRecord], given: Baselines) -> tuple[list[int], int | None]:
+        setting, members = self._setting, comparable(records)
+        untouched = next((given.on(one.rung) for one in records if one.trial in members), {})
+        return front_and_best(
+            records, setting.objectives, lambda trial: weights_of(setting.folder, trial).is_file(), untouched,
+            setting.task.most_frequent, setting.limits.forgetting,
+        )  # fmt: skip
 
     def _waiting(self, records: Sequence[TrialRecord]) -> tuple[list[TrialRecord], int]:
         """Return the trials whose plans are still to be cross-validated, the best first, and how many were."""

@@ -145,10 +145,11 @@ class Study:
         limits = self._setting.limits
         if limits.keep_going or limits.trials is not None or self._ladder.lowest or not self._candidates.weighs:
             return False
-        known = [(one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in self._front_scores()]
-        if not known or self._queue.has_waiting() or self._hope() >= self._shown:
+        if self._queue.has_waiting() or self._hope() >= self._shown:
             return False
-        return (1.0, 1.0) in known or self._candidates.gain_within(self._setting.trying_seconds) < self._shown
+        known = [(one.get("local_accuracy", 0.0), one.get("global_accuracy", 1.0)) for one in self._front_scores()]
+        is_flat = self._candidates.gain_within(self._setting.trying_seconds) < self._shown
+        return bool(known) and ((1.0, 1.0) in known or is_flat)
 
     def _front_scores(self) -> list[Mapping[str, float]]:
         members = set(self.front())
@@ -172,7 +173,7 @@ class Study:
 
     def front(self) -> list[int]:
         """Return the numbers of the trials on the Pareto front, and of the one that would be picked."""
-        return self._finals.front(self.records, self._given)[0]
+        return self._finals.front(self.records, self._given)
 
     @property
     def filled_samples(self) -> int:
@@ -242,11 +243,11 @@ class Study:
         """Return the plan to try next on a rung; None where Optuna is to be asked."""
         if not self._candidates.weighs:
             return self._vary(rung)
-        odd, left = self._queue.begun % 2 == 1, self._setting.trying_seconds
-        left -= self._finals.reserve(self.records, left)
-        next_, longer = self._structures.choose(self.records, rung, left, self._admits, odd=odd)
+        left = self._setting.trying_seconds - self._finals.reserve(self.records, self._setting.trying_seconds)
+        next_, longer = self._structures.choose(self.records, rung, left, self._admits, odd=self._queue.begun % 2 == 1)
         chosen = next_ or self._vary(rung)
-        return longer if longer is not None and next_ is None and self._candidates.gain < self._shown else chosen
+        is_flat = self._candidates.gain_within(left) < self._shown
+        return longer if longer is not None and next_ is None and is_flat else chosen
 
     def _vary(self, rung: int) -> Composed | None:
         """Return the plan that is expected to bring most, of suggestions and variations of good ones."""

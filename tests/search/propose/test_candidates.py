@@ -178,5 +178,5 @@ def test_what_plans_may_bring_in_the_time_that_is_left_grows_with_the_number_tha
     assert candidates.gain_within(10.0) == math.inf, "before the first one nothing is known"
     candidates.best(lambda _plan: 0.7, always, tried, 0)
     assert candidates.gain > 0
-    assert candidates.gain_within(100.0) == pytest.approx(100 * candidates.gain), "starting each takes 0.3 s more"
+    assert candidates.gain_within(100.0) == pytest.approx(100 * candidates.gain, rel=0.1), "0.3 s more to start each"
     assert candidates.gain_within(0.5) == candidates.gain_within(math.inf) == candidates.gain

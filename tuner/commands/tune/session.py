@@ -24,6 +24,7 @@ from tuner.results.prior.file import Prior
 from tuner.results.records.baseline import UNTOUCHED, Baseline
 from tuner.results.records.classes import Classes
 from tuner.results.records.config import RunConfig
+from tuner.results.records.judging import comparable
 from tuner.results.records.origin import mark_of
 from tuner.results.records.trial import plan_of
 from tuner.results.run import Run
@@ -176,7 +177,7 @@ class Tuning:
             write_run(self.folder, info)
             store.close()
             access.spend(info.spent)
-        if study.front():
+        if comparable(study.records):
             remember_run(setting.model, self.config.task, self.folder)
         self.listener.say(f"ended: {study.ended}")
 

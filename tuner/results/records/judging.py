@@ -1,11 +1,9 @@
 """By which values trials are compared: those of one rung, and as far as leave-one-out tells, of all local samples."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from tuner.results.records.baseline import discordant
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
-from tuner.results.scores.objectives import Objective
-from tuner.results.scores.pareto import best, front, useful
 from tuner.targets.base import ACCURACY, LEFT_OUT
 
 LOCAL, LEFT_OUT_LOCAL = "local" + ACCURACY, LEFT_OUT + ACCURACY
@@ -29,31 +27,6 @@ def comparable(records: Iterable[TrialRecord]) -> dict[int, Mapping[str, float]]
     heads = [one for one in here if LEFT_OUT_LOCAL in one.values and one.plan is not None and one.right]
     yardstick = max(heads, key=lambda one: one.values[LEFT_OUT_LOCAL], default=None)
     return {record.trial: _compared(record, yardstick) for record in here}
-
-
-def front_and_best(
-    records: Collection[TrialRecord],
-    objectives: Sequence[Objective],
-    has_weights: Callable[[int], bool],
-    untouched: Mapping[str, float],
-    most_frequent: float,
-    forgetting: float | None,
-) -> tuple[list[int], int | None]:
-    """Return the trials on the Pareto front and the one that `best` picks, which is of these; None where there is none.
-
-    It is of the trials that are `useful`, and on the front or have weights: samples that cannot tell two trials apart
-    may have put the one with the lower loss behind a cheaper one. Of 80 photos of sign digits, a tail of 7 blocks has as
-    many right as one of 12; of 1,000 others, a point less. Workers that share a study have different weights: there it
-    is of the front.
-    """
-    members = comparable(records)
-    on_front = front(members, objectives)
-    compared = [record for record in records if record.trial in members]
-    here = {one.trial: one for one in compared if one.trial in on_front or has_weights(one.trial)}
-    worth = useful({trial: record.values for trial, record in here.items()}, untouched, most_frequent)
-    samples = next((record.plan.scored for record in compared if record.plan is not None), {})
-    chosen = best({trial: members[trial] for trial in worth}, untouched, samples, forgetting)
-    return sorted({*on_front, *(() if chosen is None else (chosen,))}), chosen
 
 
 def _compared(record: TrialRecord, yardstick: TrialRecord | None) -> Mapping[str, float]:

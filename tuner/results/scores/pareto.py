@@ -84,8 +84,8 @@ def best(
 
     Of those within a standard error of the highest, the one with the lowest validation loss: it tells apart what so few
     samples cannot. Where no member keeps the known classes, the one with the largest sum of both accuracies. Of solved
-    heads that keep them, only the best by leave-one-out takes part; its accuracy alone is compared with that of the
-    others, as its loss is of the validation samples, which may be easier than all.
+    heads that keep them, only the best by leave-one-out takes part; its accuracy alone is compared with the highest
+    of the others, as its loss is of the validation samples, which may be easier than all.
 
     Where a member has all of the user's samples right, they can tell no more: of those with at most one error, the one
     with the highest global accuracy.
@@ -101,7 +101,7 @@ def best(
     least = least_known(untouched, forgetting)
     kept = {key: one for key, one in members.items() if one.get("global_accuracy", 1.0) >= least}
     if not kept:
-        return max(sorted(members), key=lambda key: _both(members[key]))
+        return max(sorted(members), key=lambda key: (_both(members[key]), -members[key].get("train_seconds", 0.0)))
     if (decided := decided_by_known(kept, max(1, samples.get("local", 1)))) is not None:
         return decided
     head, tails = _one_head(kept)
@@ -119,9 +119,7 @@ def best(
         return one.get("local_loss", 0.0), *costs, key
 
     tail = min(alike, key=order)
-    if head is None or kept[head].get("local_accuracy", 0.0) < tails[tail].get("local_accuracy", 0.0):
-        return tail
-    return head
+    return tail if head is None or kept[head].get("local_accuracy", 0.0) < highest else head
 
 
 def least_known(untouched: Values, forgetting: float | None = None) -> float:
@@ -133,7 +131,12 @@ def _one_head(members: Mapping[int, Values]) -> tuple[int | None, dict[int, Valu
     """Return the best of the solved heads that leave-one-out tells apart, if there is one, and the other members."""
     name = LEFT_OUT_ACCURACY.name
     heads = [key for key, one in members.items() if name in one]
-    first = min(heads, key=lambda key: (-members[key][name], members[key].get("local_loss", 0.0), key), default=None)
+
+    def order(key: int) -> tuple[float, float, float, int]:
+        one = members[key]
+        return -one[name], one.get("local_loss", 0.0), one.get("train_seconds", 0.0), key
+
+    first = min(heads, key=order, default=None)
     return first, {key: one for key, one in members.items() if name not in one}
 
 

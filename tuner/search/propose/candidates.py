@@ -59,7 +59,8 @@ class Candidates:
     """Chooses for one study.
 
     It weighs plans by their gain, but not where there are other objectives than accuracies and costs, whose gain is not
-    foreseen: then the sampler's first suggestion is taken. ``gain`` is that of the plan chosen last, infinite before.
+    foreseen: then the sampler's first suggestion is taken. ``gain`` is the largest of those that the last plan was
+    chosen from, infinite before.
     """
 
     def __init__(self, queue: Queue, setting: Setting, compose: Compose, structures: Structures) -> None:
@@ -67,7 +68,7 @@ class Candidates:
         self._accuracies = [one for one in setting.weighed_objectives if one.direction == "maximise" and not one.domain]
         local = "local_accuracy" in {one.name for one in self._accuracies}
         self.weighs, self.gain = setting.sampler == WEIGHED and local and setting.foreseen, math.inf
-        self._rung, self._asked, self._knobs, self._takes = 0, MOST_ASKED, dict[str, Knob](), math.inf
+        self._rung, self._asked, self._knobs, self._last = 0, MOST_ASKED, dict[str, Knob](), (math.inf, 0.0)
         self._surrogate: Surrogate | None = None
 
     def best(
@@ -94,18 +95,20 @@ class Candidates:
             sensible = [self._structures.least(one) for one in found if self._is_sensible(one, alike)]
             new = [(one, cost) for one, cost in ((one, seconds(one)) for one in sensible) if math.isfinite(cost)]
             if not new:
-                self.gain = 0.0
+                self.gain, self._last = 0.0, (0.0, math.inf)
                 return next((one for one in self._drawn(draw, DRAWS) if math.isfinite(seconds(one))), found[0])
+            own = dict[int, float]()
             if len(alike) < LEAST_TRIALS:  # the short ones as they come, then the others
                 affordable = FIRST_SHARE * self._setting.seconds_left
                 order = [one for one, _ in sorted(new, key=lambda pair: max(affordable, pair[1]))]
             else:
                 gains = self._gains([one for one, _ in new], alike)
                 self.gain = float(gains.max())
+                own = dict(zip((id(one) for one, _ in new), gains.tolist(), strict=True))
                 leaves = np.array([max(0.0, 1 - cost / self._setting.seconds_left) for _, cost in new])
                 order = in_order(new, gains * leaves)  # what takes all the time leaves none to build on it
             chosen = next((one for one in order[:TRIES] if admits(one)), order[0])
-            self._takes = next(cost for one, cost in new if one is chosen)
+            self._last = own.get(id(chosen), math.inf), next(cost for one, cost in new if one is chosen)
         except (TunerError, StrategyError):
             return None
         else:
@@ -114,8 +117,9 @@ class Candidates:
             return_freed()
 
     def gain_within(self, seconds: float) -> float:
-        """Return by how much plans may enlarge the area in so much time: each one that fits, as much as the last."""
-        return self.gain * (max(1.0, seconds / (START_SECONDS + self._takes)) if math.isfinite(seconds) else 1.0)
+        """Return by how much plans may enlarge the area in so much time: one as ``gain``, or all as the last one."""
+        gain, takes = self._last
+        return max(self.gain, gain * seconds / (START_SECONDS + takes)) if math.isfinite(seconds) else self.gain
 
     def enqueue_siblings(self, composed: Composed, rung: int) -> None:
         """Put the plans in the queue that share a trained one's training: with other values of a knob.
@@ -186,7 +190,7 @@ class Candidates:
         if is_head(plan):
             heads = [record for record in alike if record.plan is not None and is_head(record.plan)]
             few = len(heads) < max(FIRST_HEADS, HEADS_SHARE * len(alike))
-            whole = self._setting.limits.time_seconds or _seconds_of(alike)
+            whole = max(self._setting.limits.time_seconds or 0.0, _seconds_of(alike))
             return few or _seconds_of(heads) < HEADS_SHARE * whole
         deep = 1.0 if plan.trainable == 1 else math.pow(DEEP_RATE, plan.model.share(plan.trainable)) / 3
         most = MOST_RATE.get(plan.recipe.optimiser, 1.0) * deep
