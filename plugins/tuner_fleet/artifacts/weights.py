@@ -10,8 +10,8 @@ from threading import Lock, Thread
 from optuna.artifacts import download_artifact
 from optuna.artifacts.exceptions import ArtifactNotFound
 
-from tuner.bundle.format import WEIGHTS
 from tuner.errors import RunError
+from tuner.results.folder import weights_of
 from tuner.search.processes.guard import Interrupt
 from tuner_fleet.artifacts.place import Bucket
 from tuner_fleet.artifacts.stores import explained, open_store, open_writable
@@ -49,7 +49,7 @@ class SharedWeights:
         with self._lock:
             self._names |= names
             for number in names:
-                file = file_of(folder, number)
+                file = weights_of(folder, number)
                 if number not in wanted:
                     self._todo[number] = None
                 elif file.is_file():
@@ -141,11 +141,6 @@ class SharedWeights:
             return
         with content:
             self._store.write(name, content)
-
-
-def file_of(folder: Path, trial: int) -> Path:
-    """Return the file of a trial's weights in the folder of a run."""
-    return folder / "trials" / str(trial) / WEIGHTS
 
 
 def fetch_weights(place: Path | Bucket, trial: int, name: str | None, file: Path) -> None:

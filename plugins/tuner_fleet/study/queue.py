@@ -15,7 +15,7 @@ from tuner.errors import RunError
 from tuner.files import write_private
 from tuner.plan.trial import TrialPlan
 from tuner.plugin.compose import Composed
-from tuner.results.folder import TRIALS, append_record
+from tuner.results.folder import TRIALS, append_record, weights_of
 from tuner.results.kinds import Kind
 from tuner.results.records.trial import TrialRecord
 from tuner.search.setting import Setting
@@ -23,7 +23,7 @@ from tuner.search.trials.journal import CONSTRAINT, record_constraints, values_o
 from tuner.search.trials.queue import Queue
 from tuner.search.trials.samplers import sampler_of
 from tuner.search.trials.seeds import seeded
-from tuner_fleet.artifacts.weights import SharedWeights, file_of
+from tuner_fleet.artifacts.weights import SharedWeights
 from tuner_fleet.storage.trials import Trials
 from tuner_fleet.study.claims import (
     ENDED,
@@ -256,7 +256,7 @@ class SharedQueue(Queue):
         """Report a trial to the study, and keep it here then; False where it was given to another worker meanwhile."""
         constraints = {CONSTRAINT + name: value for name, value in record_constraints(record, floor).items()}
         values = values_of(record, self._setting.objectives)
-        file, weights = file_of(self._setting.folder, record.trial), self._place.weights
+        file, weights = weights_of(self._setting.folder, record.trial), self._place.weights
         if weights is not None:  # devices of other kinds may have joined that have finished nothing yet
             self.heard.learn_kinds(self.study.user_attrs)
         is_shared = weights is not None and file.is_file() and self.heard.is_on_front(record)

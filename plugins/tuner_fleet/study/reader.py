@@ -9,11 +9,11 @@ from optuna.storages import BaseStorage
 
 from tuner.errors import RunError
 from tuner.files import write_private
-from tuner.results.folder import TRIALS, RunInfo, write_run
+from tuner.results.folder import TRIALS, RunInfo, weights_of, write_run
 from tuner.results.records.trial import SCORED, TrialRecord
 from tuner_fleet.address import Address
 from tuner_fleet.artifacts.place import read_artifacts
-from tuner_fleet.artifacts.weights import fetch_weights, file_of
+from tuner_fleet.artifacts.weights import fetch_weights
 from tuner_fleet.study.content import as_line, find_study, info_of, record_in, weights_in
 from tuner_fleet.study.device import this_device
 
@@ -45,7 +45,7 @@ class Reader:
         trials = self._trials.all()
         if not 0 <= number < len(trials):
             raise RunError(f"the study {self.address.shown} has no trial {number}")
-        fetch_weights(read_artifacts(artifacts), number, weights_in(trials[number]), file_of(folder, number))
+        fetch_weights(read_artifacts(artifacts), number, weights_in(trials[number]), weights_of(folder, number))
 
     def write(self, folder: Path) -> None:
         """Write the study into a folder as the run that it would be on one device.
