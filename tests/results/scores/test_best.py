@@ -58,6 +58,10 @@ def test_leave_one_out_chooses_among_heads_and_local_val_between_a_head_and_a_ta
     assert best(heads, UNTOUCHED, SAMPLES) == 1
     assert best({**heads, 2: values(0.94)}, UNTOUCHED, SAMPLES) == 2, "a tail is compared on local.val"
     assert best({**heads, 2: values(0.92)}, UNTOUCHED, SAMPLES) == 1
+    tails = {2: values(0.94, loss=0.3), 4: values(0.92, loss=0.2)}
+    assert best({**heads, **tails}, UNTOUCHED, SAMPLES) == 4, "the highest is above the head; the loss decides"
+    cheap = heads[1] | {"train_seconds": 0.5}
+    assert best({**heads, 5: cheap}, UNTOUCHED, SAMPLES) == 5, "of equal heads, the cheaper"
     forgets = {**heads, 3: values(0.99, 0.3) | {LEFT_OUT: 0.99}}
     assert best(forgets, UNTOUCHED, SAMPLES) == 1
 
