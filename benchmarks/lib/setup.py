@@ -75,7 +75,7 @@ class Joined(Samples):
         return len(self.places)
 
     load, sample_id, name = _of_part(Samples.load), _of_part(Samples.sample_id), _of_part(Samples.name)
-    origin, whole = _of_part(Samples.origin), _of_part(Samples.whole)
+    origin, whole, stamp = _of_part(Samples.origin), _of_part(Samples.whole), _of_part(Samples.stamp)
 
 
 def known_of(task: Task) -> Domain:

@@ -14,7 +14,7 @@ from tuner.machine.awake import CLOCK
 from tuner.results.folder import weights_of
 from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord, plan_of
-from tuner.search.finals import ENOUGH, LATE, REFIT_MARGIN, Finals, has_finals
+from tuner.search.finals import ENOUGH, LATE, MARGIN, REFIT_MARGIN, Finals, has_finals
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.rungs import FINAL, FINAL_FOLDS, at_rung
 from tuner.search.scoring import Baselines
@@ -55,17 +55,18 @@ def test_where_the_known_samples_decide_the_pick_takes_part_first(finals: Finals
 
 
 def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where_two_fit(finals: Finals) -> None:
-    whole = 3 * SECONDS
+    each = MARGIN * SECONDS
+    whole = 3 * each
     assert finals.next(RECORDS, LATE * whole + 1, lambda: False) is None, "the search goes on"
     assert finals.next(RECORDS, LATE * whole + 1, lambda: True) is not None
     assert finals.next(RECORDS, LATE * whole - 1, lambda: False) is not None
-    assert finals.next(RECORDS, 2 * SECONDS - 1, lambda: False) is None, "one is compared with nothing"
+    assert finals.next(RECORDS, 2 * each - 1, lambda: False) is None, "one is compared with nothing"
     begun = [*RECORDS, record(5, 2, 0.9, rung=FINAL, promoted=1)]
-    for left in (SECONDS + 1, LATE * whole):
+    for left in (each + 1, LATE * whole):
         assert finals.next(begun, left, lambda: False) is not None, "one alone is compared with nothing"
-    assert finals.next(begun, SECONDS - 1, lambda: False) is None
+    assert finals.next(begun, each - 1, lambda: False) is None, "it may take longer than expected"
     begun.append(record(6, 5, 0.89, rung=FINAL, promoted=2))
-    assert finals.next(begun, SECONDS + 1, lambda: False) is not None, "one more is compared with the others"
+    assert finals.next(begun, each + 1, lambda: False) is not None, "one more is compared with the others"
     assert finals.next(begun, LATE * whole, lambda: False) is None, "a run that is resumed searches first"
 
 
@@ -74,7 +75,7 @@ def test_more_than_two_take_part_only_where_they_leave_most_of_the_time_to_the_s
     for seconds, expected in ((300.0, 3), (80.0, 2)):
         limits = replace(one.limits, time_seconds=seconds)
         finals = Finals(replace(one, limits=limits), lambda _one, _rung: SECONDS, lambda _rung: 0.7)
-        assert finals.reserve(RECORDS, seconds) == expected * SECONDS
+        assert finals.reserve(RECORDS, seconds) == expected * MARGIN * SECONDS
 
 
 def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_and_the_search_goes_on_there() -> None:
@@ -100,7 +101,7 @@ def test_where_they_take_little_of_the_time_they_come_first_the_cheapest_ahead_a
     assert not off.go_on(records), "a run that is resumed with a limit on trials"
     dear = [*records, record(20, 12, 0.95), record(21, 15, 0.93)]
     seconds |= {20: 50 * SECONDS, 21: SECONDS}
-    promotion = finals.next(dear, 2 * SECONDS, lambda: True)
+    promotion = finals.next(dear, 2 * MARGIN * SECONDS, lambda: True)
     assert promotion is not None
     assert promotion.record.trial == 21, "there is time for no better one"
     slow = [replace(each, spent_seconds=5 * SECONDS) for each in records]
@@ -146,7 +147,7 @@ def test_time_is_kept_for_them_and_they_do_not_begin_without_the_best_plan() -> 
         lambda _rung: 0.7,
     )
     assert finals.next(RECORDS, 5 * SECONDS, lambda: True) is None, "the best takes longer"
-    assert finals.reserve(RECORDS, 20 * SECONDS) == 12 * SECONDS
+    assert finals.reserve(RECORDS, 20 * SECONDS) == 12 * MARGIN * SECONDS
     assert finals.reserve(RECORDS, 13 * SECONDS) == 0, "there would be no time for anything else"
 
 

@@ -22,6 +22,7 @@ from tuner.results.records.trial import TrialRecord
 from tuner.search import rungs
 from tuner.search.fill.filling import Filler
 from tuner.search.rungs import LEAST_SLICE, Ladder, Promotion, at_rung, lowest_rung, prepare_slice, ranked
+from tuner.search.scoring import Baselines
 
 
 def record(trial: int, local: float, global_: float, **rest: Any) -> TrialRecord:
@@ -201,6 +202,19 @@ def test_a_study_that_climbs_and_is_cut_short_goes_on_as_if_it_had_not_been(
     again = begin(Budget(trials=30 if leaves else 16))
     again.run()
     assert [(one.trial, one.rung, one.promoted, one.knobs) for one in again.records] == expected
+
+
+@pytest.mark.usefixtures("ladder_of_three")
+def test_no_baselines_are_fitted_on_a_rung_that_the_search_leaves_at_once(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[int] = []
+    monkeypatch.setattr(Baselines, "compare", lambda _self, rung: fitted.append(rung))
+    study = begin(Budget(trials=12, time_seconds=1e6))
+    study.run()
+    tried = [one.rung for one in study.records]
+    assert tried[:3] == [2, 1, 0], "there is time to fill each next rung"
+    assert set(fitted) == {0}
 
 
 @pytest.mark.usefixtures("ladder_of_three")

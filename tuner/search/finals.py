@@ -30,9 +30,11 @@ ENOUGH = 150
 FIRST, LEAST = 4, 2
 #: More than the least take part at first where all of them take at most this share of the run's time together.
 SHARE = 1 / 3
+#: Time is reckoned with so many times what a plan is expected to take: of one that is ended nothing is known.
+MARGIN = 1.25
 #: It begins when less than so many times what it takes is left; time is kept for it where it takes at most this share
 #: of what is left.
-LATE, KEPT = 1.5, 0.7
+LATE, KEPT = 1.2, 0.85
 #: Plans within so many standard errors of the best take part.
 ERRORS = 2
 #: It begins after this share of the run's time, if the plans of this share of the structures take at most this share of
@@ -142,7 +144,7 @@ class Finals:
         total, chosen, share = 0.0, list[TrialRecord](), SHARE * (self._setting.limits.time_seconds or math.inf)
         for one in waiting[: 2 * FIRST]:
             within = left if len(chosen) < LEAST else min(left, share)
-            if len(chosen) < FIRST and total + (takes := self._seconds(one, FINAL)) < within:
+            if len(chosen) < FIRST and total + (takes := MARGIN * self._seconds(one, FINAL)) < within:
                 total, chosen = total + takes, [*chosen, one]
         return chosen, total
 

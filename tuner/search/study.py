@@ -119,9 +119,10 @@ class Study:
             if (trial := self._next()) is None or (record := self._try(trial)) is None:
                 continue
             self._keep(trial, record)
-            if record.state in SCORED and record.same_as is None:
-                self._given.compare(record.rung)
             idle = 0 if record.state in SCORED and record.same_as is None else idle + 1
+            self._ladder.leave(self.records, self._fill_seconds)
+            if not idle and record.rung <= self._ladder.lowest:
+                self._given.compare(record.rung)
         self.ended = reason
 
     def _reason_to_end(self, idle: int) -> str:
@@ -244,7 +245,7 @@ class Study:
         if not self._candidates.weighs:
             return self._vary(rung)
         left = self._setting.trying_seconds - self._finals.reserve(self.records, self._setting.trying_seconds)
-        next_, longer = self._structures.choose(self.records, rung, left, self._admits, odd=self._queue.begun % 2 == 1)
+        next_, longer = self._structures.choose(self.records, rung, left, self._admits, self._candidates.last_gain)
         chosen = next_ or self._vary(rung)
         is_flat = self._candidates.gain_within(left) < self._shown
         return longer if longer is not None and next_ is None and is_flat else chosen
@@ -256,8 +257,7 @@ class Study:
     def _admits(self, composed: Composed) -> bool:
         """Return whether a plan is within the limits on the rung that plans are tried on."""
         plan = at_rung(composed.plan, self._rung)
-        due = self._checkpoints.due(plan)
-        return self._admission.admit(plan, self.records, composed.plan, due).admits
+        return self._admission.admit(plan, self.records, composed.plan, self._checkpoints.due(plan)).admits
 
     def _seconds_on(self, composed: Composed, rung: int) -> float:
         """Return what it takes to try a plan on a rung now; infinity where it was tried there."""

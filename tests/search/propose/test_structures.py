@@ -191,7 +191,7 @@ def test_lines_that_forget_too_much_are_continued_last() -> None:
     records = [forgetful, record(1, 20, 0.75), record(2, 2, 0.79)]
     found = list[int]()
     for _ in range(3):
-        next_, _ = careful.choose(records, 0, 1000.0, lambda _one: True, odd=False)
+        next_, _ = careful.choose(records, 0, 1000.0, lambda _one: True)
         assert next_ is not None
         found.append(next_.plan.trainable)
         records.append(record(len(records), found[-1], 0.5, next_.plan.recipe.epochs))
@@ -205,6 +205,32 @@ def test_a_line_that_longer_training_left_as_it_was_twice_is_given_up() -> None:
     assert ladder.longer(line, 0, 100.0) is None
     grown = [*line, record(3, 5, 0.95, 32)]
     assert ladder.longer(grown, 0, 100.0) is not None
+
+
+def test_a_line_waits_where_a_varied_plan_is_expected_to_bring_more_than_it_may_at_best() -> None:
+    ladder = structures()
+    line = record(0, 5, 0.9)  # a fourth of its errors would add 0.075 × 0.5
+    records = [replace(record(1, 1, 0.6), plan=ladder.anchors[0].plan), record(2, 2, 0.7), line, record(3, 20, 0.5)]
+    first, _ = ladder.choose(records, 0, 100.0, lambda _one: True, 0.03)
+    assert first is not None
+    assert (first.plan.trainable, first.plan.recipe.epochs) == (5, 8)
+    varied, later = ladder.choose(records, 0, 100.0, lambda _one: True, 0.04)
+    assert varied is None
+    assert later is not None, "for when those bring nothing"
+    assert (later.plan.trainable, later.plan.recipe.epochs) == (5, 8)
+
+
+def test_a_head_that_needs_many_more_known_samples_is_left_out_where_that_takes_more_than_a_little_of_the_time() -> (
+    None
+):
+    wide = Composed(replace(HEAD, data=replace(HEAD.data, alpha=1.0)), {}, {})
+    made = Structures(setting(), compose, lambda one, _rung: 40.0 if one is wide else 30.0, lambda _rung: 0.0)
+    made.begin([Composed(HEAD, {}, {}), wide])
+    assert len(made.anchors) == 2
+    tried = [replace(record(0, 1, 0.9), plan=HEAD)]
+    assert made.next([], 0, 70.0) is not None, "the cheapest takes what it takes"
+    assert made.next(tried, 0, 700.0) is None
+    assert made.next(tried, 0, 900.0) is wide
 
 
 def test_a_line_that_would_stay_behind_the_front_with_a_fourth_of_its_errors_is_not_continued() -> None:

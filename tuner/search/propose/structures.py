@@ -26,6 +26,8 @@ LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
+#: The same of a head, beyond what the cheapest one takes: more known samples rarely pay for the pass over them.
+HEAD_SHARE = 0.05
 #: Of the tails with at most this share of the network's FLOPs, the deepest may take as much of the time as a line that
 #: is continued, where there is none for a deeper one. The least training of a deeper one may take this share of the
 #: time: it pays where it can then be trained four times as long (clothing, 7 blocks: 77, 83, 88 % by 2, 4, 8 epochs).
@@ -50,6 +52,10 @@ SLOWER, RETRIES = 1 / 3, 2
 #: Composes a plan from a source of values; says whether it is within the limits.
 Compose = Callable[[ValueSource], Composed]
 Admits = Callable[[Composed], bool]
+
+
+def _always(_composed: Composed) -> bool:
+    return True
 
 
 class Structures:
@@ -130,23 +136,25 @@ class Structures:
         return [one for one in records if not (waits and one.plan is not None and is_head(one.plan))]
 
     def choose(
-        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits, *, odd: bool
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits, least: float = 0.0
     ) -> tuple[Composed | None, Composed | None]:
         """Return the plan to try next, None where plans are to be varied; and what to try where those bring nothing.
 
         The ladder of structures comes first; then lines are continued for as long as that took. From then on plans are
-        varied for a third of the time: with ``odd``, the best training's learning rate.
+        varied for a third of the time, every other time the best training's learning rate; and whenever no line may
+        bring more than ``least``, which the plan that was varied last is expected to.
         """
         if (next_ := self.next(records, rung, left)) is not None:
             return next_, None
-        longer = self.longer(records, rung, left, admits)
+        longer = self.longer(records, rung, left, admits, least)
         for_first, for_longer, for_varied = self.tried_for(records, rung)
         if longer is not None and for_longer <= for_first + 2 * for_varied:
             return longer, None
-        return (self.other_rate(records, rung, left, admits) if odd else None), longer
+        other = self.other_rate(records, rung, left, admits) if len(records) % 2 else None
+        return other, longer or self.longer(records, rung, left, admits)
 
     def other_rate(
-        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = _always
     ) -> Composed | None:
         """Return the best training at another learning rate, as long as it trained at first; None where all are tried.
 
@@ -169,25 +177,23 @@ class Structures:
         return None
 
     def longer(
-        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
+        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = _always, least: float = 0.0
     ) -> Composed | None:
-        """Return the line to continue: the one that is expected to add most; None where none is worth it.
+        """Return the line to continue: the one that is expected to add most; None where none may add more than `least`.
 
         One that forgets more than the pick allows, by more than a standard error, comes after all others.
         """
-        here, least = _known_of(records, rung), self._least_known(rung)
+        here, allowed = _known_of(records, rung), self._least_known(rung)
         found = list[tuple[bool, float, Composed]]()
         for line in self.lines(here):
-            if (one := self._longer(line, here, rung, left)) is not None:
+            if (one := self._longer(line, here, rung, left, least)) is not None:
                 (composed, gain), kept = one, line.last.values.get("global_accuracy", 1.0)
                 error = math.sqrt(kept * (1 - kept) / max(1, plan_of(line.last).task.global_val))
-                found.append((gain > 0 and kept >= least - error, gain, composed))
+                found.append((gain > 0 and kept >= allowed - error, gain, composed))
         best = sorted(found, key=lambda one: one[:2], reverse=True)
         return next((composed for *_, composed in best if admits(composed)), None)
 
-    def hope(
-        self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = lambda _composed: True
-    ) -> float:
+    def hope(self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = _always) -> float:
         """Return by how much the area under the front may grow at best: by untried anchors, by longer training."""
         here = _known_of(records, rung)
         best = _best(here)
@@ -254,13 +260,15 @@ class Structures:
         untried = [one for one in self.anchors if is_new(one.plan)]
         seconds = [(one, takes) for one in untried if math.isfinite(takes := self._seconds(one, rung))]
         filling = min((takes for one, takes in seconds if is_head(one.plan)), default=0.0)  # it is paid once
+        most = HEAD_SHARE * left + (0.0 if heads else filling)
+        seconds = [(one, takes) for one, takes in seconds if takes <= most or not is_head(one.plan)]
         chosen, total = list[Composed](), filling
         for one, takes in reversed(seconds):
             is_deep = one.plan.model.share(one.plan.trainable) > PAYS
             plan, cost = self._shorter(one, takes, rung, left) if not chosen and not is_deep else (one, takes)
             pays = not chosen and not is_deep and cost <= CONTINUE_SHARE * left
-            most = DEEP_SHARE if is_deep else CLIMB_SHARE
-            if pays or (takes <= most * left and total + takes - filling <= LADDER_SHARE * left):
+            share = DEEP_SHARE if is_deep else CLIMB_SHARE
+            if pays or (takes <= share * left and total + takes - filling <= LADDER_SHARE * left):
                 chosen, total = [plan, *chosen], total + cost - filling
         if len(chosen) == len(seconds):
             return chosen
@@ -288,10 +296,12 @@ class Structures:
                 return slower
         return None
 
-    def _longer(self, line: Line, here: Sequence[TrialRecord], rung: int, left: float) -> tuple[Composed, float] | None:
+    def _longer(
+        self, line: Line, here: Sequence[TrialRecord], rung: int, left: float, least: float = 0.0
+    ) -> tuple[Composed, float] | None:
         """Return a line's continuation, twice as long where there is time for that, and by how much it may add.
 
-        None where the front would not grow even if each doubling, and one more, halved the errors.
+        None where that is at most ``least`` even if each doubling, and one more, halves the errors.
         """
         if line.stalled > 1 or line.last.state == "stopped":
             return None
@@ -308,7 +318,7 @@ class Structures:
             return None
         doublings, values = math.log2(longer.plan.recipe.epochs / line.epochs), line.last.values
         most = _fewer_errors(values, math.pow(AT_BEST, doublings + 1)) | _best_global(_best(here), values)
-        if self._gain(here, most) <= 0:
+        if self._gain(here, most) <= least:
             return None
         return longer, self._gain(here, _fewer_errors(values, math.pow(line.pace, doublings)))
 
