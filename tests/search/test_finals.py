@@ -62,11 +62,12 @@ def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where
     assert finals.next(RECORDS, LATE * whole - 1, lambda: False) is not None
     assert finals.next(RECORDS, 2 * each - 1, lambda: False) is None, "one is compared with nothing"
     begun = [*RECORDS, record(5, 2, 0.9, rung=FINAL, promoted=1)]
-    for left in (each + 1, LATE * whole):
+    for left in (SECONDS + 1, LATE * whole):
         assert finals.next(begun, left, lambda: False) is not None, "one alone is compared with nothing"
-    assert finals.next(begun, each - 1, lambda: False) is None, "it may take longer than expected"
+    assert finals.next(begun, SECONDS - 1, lambda: False) is None
     begun.append(record(6, 5, 0.89, rung=FINAL, promoted=2))
     assert finals.next(begun, each + 1, lambda: False) is not None, "one more is compared with the others"
+    assert finals.next(begun, each - 1, lambda: False) is None, "it may take longer than expected, and be cut off"
     assert finals.next(begun, LATE * whole, lambda: False) is None, "a run that is resumed searches first"
 
 

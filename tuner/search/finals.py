@@ -30,7 +30,7 @@ ENOUGH = 150
 FIRST, LEAST = 4, 2
 #: More than the least take part at first where all of them take at most this share of the run's time together.
 SHARE = 1 / 3
-#: Time is reckoned with so many times what a plan is expected to take: of one that is ended nothing is known.
+#: Time is reckoned with so many times what a plan is expected to take: what the end of the run cuts off has no score.
 MARGIN = 1.25
 #: It begins when less than so many times what it takes is left; time is kept for it where it takes at most this share
 #: of what is left.
@@ -69,9 +69,10 @@ class Finals:
         waiting, begun = self._waiting(records)
         if (early := self._early(records, waiting, left)) is not None:
             return Promotion(early, FINAL)
+        second = next((one for one in waiting if self._seconds(one, FINAL) < left), None)
+        if 0 < begun < LEAST and second is not None:
+            return Promotion(second, FINAL)  # what has begun is completed: one alone is compared with nothing
         fitting, total = self._fitting(waiting, left)
-        if 0 < begun < LEAST and fitting:
-            return Promotion(fitting[0], FINAL)  # what has begun is completed: one alone is compared with nothing
         if not fitting or (begun < LEAST and (fitting[0] is not waiting[0] or len(fitting) < LEAST)):
             return None  # without the best plan there is nothing to compare the others with
         return Promotion(fitting[0], FINAL) if LATE * total >= left or is_over() else None
@@ -141,7 +142,11 @@ class Finals:
 
     def _fitting(self, waiting: Sequence[TrialRecord], left: float) -> tuple[list[TrialRecord], float]:
         """Return the first ones that there is time for together, and what they take."""
-        total, chosen, share = 0.0, list[TrialRecord](), SHARE * (self._setting.limits.time_seconds or math.inf)
+        total, chosen, share = (
+            0.0,
+            list[TrialRecord](),
+            MARGIN * SHARE * (self._setting.limits.time_seconds or math.inf),
+        )
         for one in waiting[: 2 * FIRST]:
             within = left if len(chosen) < LEAST else min(left, share)
             if len(chosen) < FIRST and total + (takes := MARGIN * self._seconds(one, FINAL)) < within:

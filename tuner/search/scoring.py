@@ -141,7 +141,8 @@ def unfilled_record(base: TrialRecord, error: TunerError) -> TrialRecord:
 class Baselines:
     """Scores the given model once for every rung that a trial is scored on, by its share of the validation samples.
 
-    After the first trial of a rung, other baselines are fitted: they read its features, and delay no member of a front.
+    After the first trial of a rung that the search does not leave at once, other baselines are fitted: they read its
+    features, and delay no member of a front.
     """
 
     def __init__(

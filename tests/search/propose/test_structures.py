@@ -14,6 +14,7 @@ from tuner.backends.base import CHECKPOINT
 from tuner.plan.example import example_model, example_task
 from tuner.plan.parts import EditTraits, RecipePlan, Scalar, TailEdit
 from tuner.plan.trial import TrialPlan
+from tuner.planner.price import price
 from tuner.plugin.compose import Composed
 from tuner.plugin.compose import compose as compose_of
 from tuner.plugin.core import build_host
@@ -24,7 +25,7 @@ from tuner.results.records.trial import TrialRecord
 from tuner.search.propose.anchors import anchors
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.lines import UNKNOWN_PACE, can_continue, is_head, structure_of
-from tuner.search.propose.structures import DIVERGED, KEEPING, Structures
+from tuner.search.propose.structures import DIVERGED, KEEPING, MORE_SHARE, Structures
 from tuner.search.setting import participants
 from tuner.search.space import load_space
 
@@ -207,20 +208,17 @@ def test_a_line_that_longer_training_left_as_it_was_twice_is_given_up() -> None:
     assert ladder.longer(grown, 0, 100.0) is not None
 
 
-def test_a_line_waits_where_a_varied_plan_is_expected_to_bring_more_than_it_may_at_best() -> None:
+def test_a_line_waits_where_at_best_it_may_bring_no_more_than_the_samples_can_show() -> None:
     ladder = structures()
     line = record(0, 5, 0.9)  # a fourth of its errors would add 0.075 × 0.5
     records = [replace(record(1, 1, 0.6), plan=ladder.anchors[0].plan), record(2, 2, 0.7), line, record(3, 20, 0.5)]
     first, _ = ladder.choose(records, 0, 100.0, lambda _one: True, 0.03)
     assert first is not None
     assert (first.plan.trainable, first.plan.recipe.epochs) == (5, 8)
-    varied, later = ladder.choose(records, 0, 100.0, lambda _one: True, 0.04)
-    assert varied is None
-    assert later is not None, "for when those bring nothing"
-    assert (later.plan.trainable, later.plan.recipe.epochs) == (5, 8)
+    assert ladder.choose(records, 0, 100.0, lambda _one: True, 0.04) == (None, None)
 
 
-def test_a_head_that_needs_many_more_known_samples_is_left_out_where_that_takes_more_than_a_little_of_the_time() -> (
+def test_a_head_that_needs_many_more_known_samples_is_left_out_where_these_take_more_than_a_little_of_the_time() -> (
     None
 ):
     wide = Composed(replace(HEAD, data=replace(HEAD.data, alpha=1.0)), {}, {})
@@ -228,9 +226,14 @@ def test_a_head_that_needs_many_more_known_samples_is_left_out_where_that_takes_
     made.begin([Composed(HEAD, {}, {}), wide])
     assert len(made.anchors) == 2
     tried = [replace(record(0, 1, 0.9), plan=HEAD)]
+    more = (wide.plan.pool_samples - HEAD.pool_samples) * price(HEAD, made._setting.rates).fill_seconds
+    assert more > 0
     assert made.next([], 0, 70.0) is not None, "the cheapest takes what it takes"
-    assert made.next(tried, 0, 700.0) is None
-    assert made.next(tried, 0, 900.0) is wide
+    assert made.next(tried, 0, 0.9 * more / MORE_SHARE) is None
+    assert made.next(tried, 0, max(100.0, 1.1 * more / MORE_SHARE)) is wide
+    quick = Structures(setting(), compose, lambda _one, _rung: 0.1 * more, lambda _rung: 0.0)
+    quick.anchors = made.anchors
+    assert quick.next(tried, 0, 0.9 * more / MORE_SHARE) is wide, "their features are stored"
 
 
 def test_a_line_that_would_stay_behind_the_front_with_a_fourth_of_its_errors_is_not_continued() -> None:

@@ -116,11 +116,6 @@ class Candidates:
         finally:  # matrices of the surrogate, which are larger from trial to trial
             return_freed()
 
-    @property
-    def last_gain(self) -> float:
-        """By how much the last plan was expected to enlarge the area; 0 where that is not known."""
-        return self._last[0] if math.isfinite(self._last[0]) else 0.0
-
     def gain_within(self, seconds: float) -> float:
         """Return by how much plans may enlarge the area in so much time: one as ``gain``, or all as the last one."""
         gain, takes = self._last

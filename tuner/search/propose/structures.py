@@ -26,8 +26,9 @@ LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
-#: The same of a head, beyond what the cheapest one takes: more known samples rarely pay for the pass over them.
-HEAD_SHARE = 0.05
+#: Features of further known samples, for a head that mixes in more than others do, may take this share of the time that
+#: is left: such a head is rarely better.
+MORE_SHARE = 0.05
 #: Of the tails with at most this share of the network's FLOPs, the deepest may take as much of the time as a line that
 #: is continued, where there is none for a deeper one. The least training of a deeper one may take this share of the
 #: time: it pays where it can then be trained four times as long (clothing, 7 blocks: 77, 83, 88 % by 2, 4, 8 epochs).
@@ -142,7 +143,7 @@ class Structures:
 
         The ladder of structures comes first; then lines are continued for as long as that took. From then on plans are
         varied for a third of the time, every other time the best training's learning rate; and whenever no line may
-        bring more than ``least``, which the plan that was varied last is expected to.
+        bring more than ``least``.
         """
         if (next_ := self.next(records, rung, left)) is not None:
             return next_, None
@@ -150,8 +151,7 @@ class Structures:
         for_first, for_longer, for_varied = self.tried_for(records, rung)
         if longer is not None and for_longer <= for_first + 2 * for_varied:
             return longer, None
-        other = self.other_rate(records, rung, left, admits) if len(records) % 2 else None
-        return other, longer or self.longer(records, rung, left, admits)
+        return (self.other_rate(records, rung, left, admits) if len(records) % 2 else None), longer
 
     def other_rate(
         self, records: Sequence[TrialRecord], rung: int, left: float, admits: Admits = _always
@@ -259,9 +259,8 @@ class Structures:
 
         untried = [one for one in self.anchors if is_new(one.plan)]
         seconds = [(one, takes) for one in untried if math.isfinite(takes := self._seconds(one, rung))]
+        seconds = [(one, takes) for one, takes in seconds if min(takes, self._for_more(one.plan)) <= MORE_SHARE * left]
         filling = min((takes for one, takes in seconds if is_head(one.plan)), default=0.0)  # it is paid once
-        most = HEAD_SHARE * left + (0.0 if heads else filling)
-        seconds = [(one, takes) for one, takes in seconds if takes <= most or not is_head(one.plan)]
         chosen, total = list[Composed](), filling
         for one, takes in reversed(seconds):
             is_deep = one.plan.model.share(one.plan.trainable) > PAYS
@@ -273,6 +272,13 @@ class Structures:
         if len(chosen) == len(seconds):
             return chosen
         return sorted(chosen, key=lambda one: (not is_head(one.plan), -one.plan.trainable))
+
+    def _for_more(self, plan: TrialPlan) -> float:
+        """Return the seconds to compute what a head reads beyond what the head reads that needs fewest; 0 of a tail."""
+        if not is_head(plan):
+            return 0.0
+        counts = [one.plan.pool_samples for one in self.anchors if is_head(one.plan) and one.plan.size == plan.size]
+        return (plan.pool_samples - min(counts)) * price(plan, self._setting.rates).fill_seconds
 
     def _shorter(self, composed: Composed, takes: float, rung: int, left: float) -> tuple[Composed, float]:
         """Return an anchor for as many epochs as there is time for, at least two, and its seconds."""
