@@ -30,7 +30,8 @@ ENOUGH = 150
 FIRST, LEAST = 4, 2
 #: More than the least take part at first where all of them take at most this share of the run's time together.
 SHARE = 1 / 3
-#: Time is reckoned with so many times what a plan is expected to take: what the end of the run cuts off has no score.
+#: Safety factor on what a plan is expected to take, as one that the end of the run cuts off has no score. The second
+#: goes without it.
 MARGIN = 1.25
 #: It begins when less than so many times what it takes is left; time is kept for it where it takes at most this share
 #: of what is left.

@@ -26,8 +26,8 @@ LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
-#: Features of further known samples, for a head that mixes in more than others do, may take this share of the time that
-#: is left: such a head is rarely better.
+#: Largest share of the time left that features of extra known samples may take, which a head mixes in beyond those of
+#: the head with fewest: such heads are rarely better.
 MORE_SHARE = 0.05
 #: Of the tails with at most this share of the network's FLOPs, the deepest may take as much of the time as a line that
 #: is continued, where there is none for a deeper one. The least training of a deeper one may take this share of the
@@ -142,8 +142,8 @@ class Structures:
         """Return the plan to try next, None where plans are to be varied; and what to try where those bring nothing.
 
         The ladder of structures comes first; then lines are continued for as long as that took. From then on plans are
-        varied for a third of the time, every other time the best training's learning rate; and whenever no line may
-        bring more than ``least``.
+        varied for a third of the time, and for all of it if no line can add more than ``least`` to the area. Every
+        second variation is of the best training's learning rate.
         """
         if (next_ := self.next(records, rung, left)) is not None:
             return next_, None
@@ -274,7 +274,10 @@ class Structures:
         return sorted(chosen, key=lambda one: (not is_head(one.plan), -one.plan.trainable))
 
     def _for_more(self, plan: TrialPlan) -> float:
-        """Return the seconds to compute what a head reads beyond what the head reads that needs fewest; 0 of a tail."""
+        """Return the seconds for features of a head's extra samples, compared with the one of its size with fewest.
+
+        0 for a tail.
+        """
         if not is_head(plan):
             return 0.0
         counts = [one.plan.pool_samples for one in self.anchors if is_head(one.plan) and one.plan.size == plan.size]
@@ -307,7 +310,7 @@ class Structures:
     ) -> tuple[Composed, float] | None:
         """Return a line's continuation, twice as long where there is time for that, and by how much it may add.
 
-        None where that is at most ``least`` even if each doubling, and one more, halves the errors.
+        None if that is at most ``least`` even if every doubling of its epochs, and one more, halves the errors.
         """
         if line.stalled > 1 or line.last.state == "stopped":
             return None
