@@ -143,11 +143,8 @@ class Finals:
 
     def _fitting(self, waiting: Sequence[TrialRecord], left: float) -> tuple[list[TrialRecord], float]:
         """Return the first ones that there is time for together, and what they take."""
-        total, chosen, share = (
-            0.0,
-            list[TrialRecord](),
-            MARGIN * SHARE * (self._setting.limits.time_seconds or math.inf),
-        )
+        total, chosen = 0.0, list[TrialRecord]()
+        share = MARGIN * SHARE * (self._setting.limits.time_seconds or math.inf)
         for one in waiting[: 2 * FIRST]:
             within = left if len(chosen) < LEAST else min(left, share)
             if len(chosen) < FIRST and total + (takes := MARGIN * self._seconds(one, FINAL)) < within:

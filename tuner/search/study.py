@@ -245,9 +245,9 @@ class Study:
         if not self._candidates.weighs:
             return self._vary(rung)
         left = self._setting.trying_seconds - self._finals.reserve(self.records, self._setting.trying_seconds)
-        next_, longer = self._structures.choose(self.records, rung, left, self._admits, self._shown)
+        next_, longer = self._structures.choose(self.records, rung, left, self._admits, shown := self._shown)
         chosen = next_ or self._vary(rung)
-        is_flat = self._candidates.gain_within(left) < self._shown
+        is_flat = self._candidates.gain_within(left) < shown
         return longer if longer is not None and next_ is None and is_flat else chosen
 
     def _vary(self, rung: int) -> Composed | None:
