@@ -41,6 +41,8 @@ TASKS = ("sign", "objects", "clothing", "cifar")
 QUICK = ("sign", 30)
 #: Candidates, seconds and bound, in percent, of what signs must reach from an empty store.
 SIGN_SIDES, SIGN = (96, 128, 160), {30: 97.0, 90: 98.5}
+#: Seeds of these, the mean of which is judged: of one, the 95 % interval is ± 0.8 points on 1,000 photos.
+SIGN_SEEDS = 3
 #: In points: how far from the best alone; by how much better than today's default, and by how much never worse.
 NEAR, BETTER, WORSE = 1.0, 1.0, 0.5
 #: Share of the time of trying all of them.
@@ -127,14 +129,15 @@ def compared(tasks: Sequence[str], alone: Sequence[str], seconds: int, seed: int
     return rows
 
 
-def signs(folder: Path, seconds: Mapping[int, float], seed: int) -> list[Row]:
+def signs(folder: Path, limits: Sequence[int], seeds: int) -> list[Row]:
     """Return what signs reach with three sizes."""
     file, names = task_file("sign", folder), [f"mobilenet_v2@{side}" for side in SIGN_SIDES]
     rows = list[Row]()
-    for limit, bound in seconds.items():
-        accuracy, note = searched(file, names, limit, seed, folder / f"signs-{limit}-{seed}")
-        rows.append({"signs from an empty store": f"{limit} s", "seed": seed, "test %": accuracy, "bound": bound,
-                     "note": note})  # fmt: skip
+    for limit in limits:
+        for seed in range(seeds):
+            accuracy, note = searched(file, names, limit, seed, folder / f"signs-{limit}-{seed}")
+            rows.append({"signs from an empty store, s": limit, "seed": seed, "test %": accuracy, "note": note})
+            print(f"signs, {limit} s: {accuracy:.1f} % {note}", file=sys.stderr, flush=True)
     return rows
 
 
@@ -145,6 +148,9 @@ def claims(rows: Sequence[Row], few: Sequence[Row]) -> list[Claim]:
         found.setdefault((row["task"], row["seed"]), {})[str(row["arm"])] = float(str(row["test %"]))
     gains = [arms[CHOSEN] - arms[DEFAULT] for arms in found.values()]
     number, best = len(NAMES), {key: max(arms[name] for name in NAMES if name in arms) for key, arms in found.items()}
+    reached = dict[int, list[float]]()
+    for row in few:
+        reached.setdefault(int(str(row["signs from an empty store, s"])), []).append(float(str(row["test %"])))
     is_whole = all(len(arms) == number + 2 for arms in found.values())
     return [
         *(Claim(f"chosen among {number} candidates, with {share:.1%} of the time limits of all searched alone: on each "
@@ -157,9 +163,9 @@ def claims(rows: Sequence[Row], few: Sequence[Row]) -> list[Claim]:
               f"{DEFAULT}, {mean(arms[DEFAULT] for arms in found.values()):.1f} %",
               f"{mean(gains):+.1f} points, {min(gains):+.1f} to {max(gains):+.1f}",
               mean(gains) >= BETTER and min(gains) >= -WORSE),
-        *(Claim(f"signs reach {row['bound']} % on unseen photos after {row['signs from an empty store']}",
-                "project's bound", f"{row['test %']:.1f} %, {row['note']}",
-                float(str(row["test %"])) >= float(str(row["bound"]))) for row in few),
+        *(Claim(f"signs reach {SIGN[limit]} % on unseen photos after {limit} s, in the mean of {len(own)}",
+                "project's bound", f"{mean(own):.1f} %: {', '.join(f'{one:.1f}' for one in own)}",
+                mean(own) >= SIGN[limit]) for limit, own in reached.items()),
     ]  # fmt: skip
 
 
@@ -180,7 +186,7 @@ def main() -> None:
         seeds = range(1 if asked.quick else asked.seeds)
         alone = [DEFAULT, *(name for name in asked.alone if name != DEFAULT)]
         rows = [row for seed in seeds for row in compared(tasks, alone, seconds, seed, folder)]
-        few = [row for seed in seeds for row in signs(folder, {30: SIGN[30]} if asked.quick else SIGN, seed)]
+        few = signs(folder, [30], 1) if asked.quick else signs(folder, [*SIGN], max(SIGN_SEEDS, asked.seeds))
     finish("choose", [*rows, *few], claims(rows, few), asked.json)
 
 

@@ -54,6 +54,15 @@ def test_where_the_known_samples_decide_the_pick_takes_part_first(finals: Finals
     assert promotion.record.trial == 0
 
 
+def test_the_pick_takes_part_first_though_others_have_more_samples_right(finals: Finals) -> None:
+    losses = {0: 0.25, 1: 0.20, 2: 0.21}
+    records = [record(0, 7, 0.95), record(1, 7, 0.9375), record(2, 12, 0.9375)]
+    records = [replace(one, values={**one.values, "local_loss": losses[one.trial]}) for one in records]
+    promotion = finals.next(records, 1000.0, lambda: True)
+    assert promotion is not None
+    assert promotion.record.trial == 2, "of 80 samples, losses of 0.20 and 0.21 cannot be told apart: it trained more"
+
+
 def test_they_begin_in_time_or_where_nothing_else_is_left_to_gain_and_only_where_two_fit(finals: Finals) -> None:
     each = MARGIN * SECONDS
     whole = 3 * each

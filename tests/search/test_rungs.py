@@ -110,6 +110,15 @@ def test_before_the_end_and_after_a_third_of_the_time_the_best_goes_to_the_top_a
     assert ladder(limits=limits, left=50.0).next([low[0], top]) is None
 
 
+def test_the_lowest_rung_is_left_where_no_time_is_left_for_another_such_promotion() -> None:
+    low, above = record(0, 0.8, 0.5, rung=3), record(1, 0.8, 0.5, rung=0, spent_seconds=20.0)
+    dear = replace(above, spent_seconds=90.0, state="killed")
+    for records, left, expected in (([low, above], 60.0, 3), ([low, above], 15.0, 0), ([low, dear], 15.0, 3)):
+        made = ladder(left=left, lowest=3)
+        made.leave(records, lambda _rung: 60.0)
+        assert made.lowest == expected
+
+
 def test_the_lowest_rung_follows_from_the_time_there_is() -> None:
     plan = replace(PLAN, data=DataPlan(), task=replace(PLAN.task, local_train=4000))
     slow = replace(setting(end=time.monotonic() + 1e5), rates=replace(nominal(PLAN.model), step_seconds=0.5))

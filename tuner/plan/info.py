@@ -129,8 +129,11 @@ class ModelInfo(Part):
 
     def share(self, blocks: int) -> float:
         """Return the share of the network's FLOPs in its last blocks, in [0, 1]."""
-        whole = sum(block.flops for block in self.blocks)
-        return sum(block.flops for block in self.blocks[self.num_blocks - blocks :]) / max(1, whole)
+        return self.tail_flops(blocks) / max(1, self.tail_flops(self.num_blocks))
+
+    def tail_flops(self, blocks: int) -> int:
+        """Return the FLOPs of one sample's forward pass through the last blocks."""
+        return sum(block.flops for block in self.blocks[self.num_blocks - blocks :])
 
     @property
     def identity(self) -> str:

@@ -41,7 +41,8 @@ class Run:
         front: Numbers of the Pareto-optimal trials, of the highest rung that was reached, and of the best one.
         knee: The balanced one of these; None where the front is empty.
         best: The one with the highest local accuracy that keeps the known classes, which is picked by default: of those
-            that the samples cannot tell apart, the one with the lowest validation loss.
+            that the samples cannot tell apart, the one with the lowest validation loss, or of losses that they cannot
+            tell apart, the one that trained the most.
         shortlist: Those of the front that are worth a look: not worse than what comes free, and not near-equal.
         task: The task, where it was given as an object; None where the run holds its name or file.
     """

@@ -15,8 +15,8 @@ from statistics import median
 from tuner.results.folder import weights_of
 from tuner.results.records.judging import LOCAL, comparable
 from tuner.results.records.trial import TrialRecord, eligible, plan_of
-from tuner.results.scores.pareto import decided_by_known, front
-from tuner.results.scores.picking import front_and_best
+from tuner.results.scores.pareto import best, front
+from tuner.results.scores.picking import front_and_best, training_flops
 from tuner.search.propose.checkpoints import Checkpoints, refit_seconds
 from tuner.search.propose.lines import structure_of
 from tuner.search.rungs import FINAL, FINAL_FOLDS, Promotion
@@ -90,14 +90,14 @@ class Finals:
         if left > (1 - EARLIEST) * (self._setting.limits.time_seconds or math.inf):
             return None
         tried = {structure_of(plan_of(one)) for one in records if one.rung == FINAL and one.plan is not None}
-        best = dict[object, TrialRecord]()
+        firsts = dict[object, TrialRecord]()
         for one in waiting:
             if structure_of(plan_of(one)) not in tried:
-                best.setdefault(structure_of(plan_of(one)), one)
-        costs = sorted(((self._seconds(one, FINAL), one) for one in best.values()), key=lambda pair: pair[0])
+                firsts.setdefault(structure_of(plan_of(one)), one)
+        costs = sorted(((self._seconds(one, FINAL), one) for one in firsts.values()), key=lambda pair: pair[0])
         totals = accumulate(takes for takes, _ in costs)
         fitting = [one for (_, one), total in zip(costs, totals, strict=True) if total <= EARLY * left]
-        enough = len(fitting) >= max(LEAST, STRUCTURES * len(best))
+        enough = len(fitting) >= max(LEAST, STRUCTURES * len(firsts))
         return fitting[0] if fitting and (tried or enough) else None
 
     def reserve(self, records: Sequence[TrialRecord], left: float) -> float:
@@ -160,10 +160,13 @@ class Finals:
             for trial, values in comparable(here.values()).items()
             if LOCAL in values and values.get("global_accuracy", 1.0) >= least
         }
-        scores, first = {trial: values[LOCAL] for trial, values in kept.items()}, decided_by_known(kept, count)
-        best = max(scores.values(), default=0.0)
-        wide = best - ERRORS * math.sqrt(best * (1 - best) / count)
-        alike = sorted((one for one in scores if scores[one] >= wide or one == first), key=lambda one: -scores[one])
+        scores = {trial: values[LOCAL] for trial, values in kept.items()}
+        work = {trial: training_flops(one) for trial, one in here.items()}
+        first = best(kept, {}, {"local": count}, work=work)
+        highest = max(scores.values(), default=0.0)
+        wide = highest - ERRORS * math.sqrt(highest * (1 - highest) / count)
+        alike = [one for one in scores if scores[one] >= wide or one == first]
+        alike.sort(key=lambda one: (-scores[one], -work[one]))
         places, order = dict[object, int](), list[tuple[int, int]]()
         for trial in alike:
             structure = structure_of(plan_of(here[trial]))

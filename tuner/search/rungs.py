@@ -140,14 +140,20 @@ class Ladder:
             self.lowest -= 1
 
     def leave(self, records: Sequence[TrialRecord], fill_seconds: Callable[[int], float]) -> None:
-        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one."""
+        """Leave the lowest rung for good where a trial ended on it, and there is time to fill the next higher one.
+
+        It is left too where a trial above took longer than what is left: there is no time for another such promotion,
+        and on features that are there a head is as quick.
+        """
         left = self._setting.seconds_left
         if not math.isfinite(left) or self._setting.asks_study:
             return
         while self.lowest and any(record.rung == self.lowest and eligible(record) for record in records):
             if fill_seconds(self.lowest - 1) > FILL_SHARE * left:
-                return
+                break
             self.lowest -= 1
+        above = [one for one in records if 0 <= one.rung < self.lowest and eligible(one)]
+        self.lowest = min((one.rung for one in above if one.spent_seconds > left), default=self.lowest)
 
     def next(self, records: Sequence[TrialRecord], is_taken: IsTaken = lambda *_: False) -> Promotion | None:
         """Return the plan to promote now, but for those that others try; None where a new one is to be tried."""

@@ -44,6 +44,15 @@ def test_of_accuracies_that_so_few_samples_cannot_tell_apart_the_lowest_loss_is_
     assert best({0: values(0.95, seconds=9.0), 1: values(0.95)}, UNTOUCHED, SAMPLES) == 1
 
 
+def test_of_losses_that_they_cannot_tell_apart_either_the_one_that_trained_the_most_is_best() -> None:
+    members = {0: values(0.95, loss=0.200), 1: values(0.94, loss=0.215), 2: values(0.95, loss=0.3)}
+    work = {0: 1.0, 1: 2.0, 2: 9.0}
+    assert best(members, UNTOUCHED, SAMPLES) == 0
+    assert best(members, UNTOUCHED, SAMPLES, work=work) == 1
+    assert best(members, UNTOUCHED, SAMPLES | {"local": 1000}, work=work) == 0, "a thousand can"
+    assert best({**members, 3: values(0.99, loss=0.01)}, UNTOUCHED, SAMPLES, work={**work, 3: 0.0}) == 3
+
+
 def test_where_the_users_samples_are_all_right_the_known_ones_decide() -> None:
     few = {"local": 30, "global": 150}
     members = {0: values(1.0, 0.78, loss=0.0), 1: values(29 / 30, 0.97, loss=0.1), 2: values(28 / 30, 0.99)}

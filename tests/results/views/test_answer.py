@@ -1,6 +1,7 @@
 """The answer of a run in a few words, why its best trial is that, and a plan for somebody who knows no terms."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -18,6 +19,7 @@ from tuner.plan.trial import TrialPlan
 from tuner.results.folder import write_run
 from tuner.results.records.baseline import Baseline
 from tuner.results.records.classes import Classes, listed
+from tuner.results.records.trial import plan_of
 from tuner.results.run import Run
 from tuner.results.scores.objectives import Objective
 from tuner.results.views.answer import answer, not_judged, of_share
@@ -259,3 +261,19 @@ def test_the_pick_says_why_what_it_gives_up_and_what_a_cheaper_one_would_save() 
         assert f"{told} validation loss" in reasons(replace(equal, records=tuple(losses)))
         solved = [replace(one, values={**one.values, "local_loo_accuracy": 0.85}) for one in losses[:1]]
         assert "validation loss" not in reasons(replace(equal, records=(*solved, *losses[1:]))), "not that of a head"
+
+
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ((0.9, 0.9), "Of the 2 with 90.0 %, it trained the most; their validation losses cannot be told apart."),
+        ((0.9, 0.91), "from 90.0 %; nor can they tell the validation losses apart, and it trained less."),
+    ],
+)
+def test_the_pick_says_where_more_training_decides(scores: Sequence[float], told: str) -> None:
+    run = front_of(KNOWN, 0, *((score, 0.985, 9.0) for score in scores))
+    records = [replace(one, values={**one.values, "local_loss": 0.21 - 0.01 * one.trial}) for one in run.records]
+    plan = plan_of(records[1])
+    records[1] = replace(records[1], plan=replace(plan, recipe=replace(plan.recipe, epochs=1)))
+    assert plan_of(records[0]).recipe.epochs > 1
+    assert told in reasons(replace(run, records=tuple(records)))

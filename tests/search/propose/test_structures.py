@@ -25,7 +25,7 @@ from tuner.results.records.trial import TrialRecord
 from tuner.search.propose.anchors import anchors
 from tuner.search.propose.checkpoints import Checkpoints
 from tuner.search.propose.lines import UNKNOWN_PACE, can_continue, is_head, structure_of
-from tuner.search.propose.structures import DIVERGED, KEEPING, MORE_SHARE, Structures
+from tuner.search.propose.structures import DIVERGED, KEEPING, MORE_SECONDS, MORE_SHARE, Structures
 from tuner.search.setting import participants
 from tuner.search.space import load_space
 
@@ -99,7 +99,7 @@ def test_each_cut_is_tried_once_on_a_rung_from_the_cheap_end_where_there_is_time
     deepest = ladder.next(records, 0, 120.0)
     assert deepest is not None
     assert deepest.plan.trainable == 20
-    assert ladder.next(records, 0, 100.0) is None, "it takes 20 s, and there would be no time to go on with it"
+    assert ladder.next(records, 0, 95.0) is None, "it takes 20 s, and there would be no time to go on with it"
     in_a_hurry = ladder.next([head], 0, 30.0)
     assert in_a_hurry is not None
     assert in_a_hurry.plan.trainable == 5, "of those that there is time for, the deepest"
@@ -226,14 +226,15 @@ def test_a_head_that_needs_many_more_known_samples_is_left_out_where_these_take_
     made.begin([Composed(HEAD, {}, {}), wide])
     assert len(made.anchors) == 2
     tried = [replace(record(0, 1, 0.9), plan=HEAD)]
-    more = (wide.plan.pool_samples - HEAD.pool_samples) * price(HEAD, made._setting.rates).fill_seconds
-    assert more > 0
+    whole, own = (price(one, made._setting.rates) for one in (wide.plan, HEAD))
+    more = (wide.plan.pool_samples - HEAD.pool_samples) * own.fill_seconds + whole.loop_seconds - own.loop_seconds
+    assert more > MORE_SECONDS
     assert made.next([], 0, 70.0) is not None, "the cheapest takes what it takes"
     assert made.next(tried, 0, 0.9 * more / MORE_SHARE) is None
     assert made.next(tried, 0, max(100.0, 1.1 * more / MORE_SHARE)) is wide
-    quick = Structures(setting(), compose, lambda _one, _rung: 0.1 * more, lambda _rung: 0.0)
+    quick = Structures(setting(), compose, lambda _one, _rung: MORE_SECONDS, lambda _rung: 0.0)
     quick.anchors = made.anchors
-    assert quick.next(tried, 0, 0.9 * more / MORE_SHARE) is wide, "their features are stored"
+    assert quick.next(tried, 0, 3 * MORE_SECONDS) is wide, "their features are stored"
 
 
 def test_a_line_that_would_stay_behind_the_front_with_a_fourth_of_its_errors_is_not_continued() -> None:

@@ -28,4 +28,10 @@ def front_and_best(
     here = {one.trial: one.values for one in compared if one.trial in on_front or has_weights(one.trial)}
     samples = next((record.plan.scored for record in compared if record.plan is not None), {})
     worth = {trial: members[trial] for trial in useful(here, untouched, most_frequent)}
-    return on_front, best(worth, untouched, samples, forgetting)
+    return on_front, best(worth, untouched, samples, forgetting, {one.trial: training_flops(one) for one in compared})
+
+
+def training_flops(record: TrialRecord) -> float:
+    """Return the FLOPs of all forward passes of a trial's training."""
+    plan = record.plan
+    return 0.0 if plan is None else plan.model.tail_flops(plan.trainable) * plan.recipe.epochs * plan.train_samples

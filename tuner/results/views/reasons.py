@@ -7,13 +7,16 @@ from tuner.results.records.judging import comparable
 from tuner.results.records.trial import TrialRecord
 from tuner.results.run import Run
 from tuner.results.scores.objectives import LEFT_OUT_ACCURACY, OBJECTIVES, SCORES
-from tuner.results.scores.pareto import FORGETTING, decided_by_known, is_worth_naming, useful
+from tuner.results.scores.pareto import FORGETTING, are_level, decided_by_known, is_worth_naming, useful
+from tuner.results.scores.picking import training_flops
 from tuner.results.views.answer import known, yours
 from tuner.results.views.pick import named_picks
 
 LOCAL, GLOBAL, SECONDS, _ = OBJECTIVES
 #: A trial that saves less of the seconds is not called cheaper.
 SAVED = 0.1
+#: What decides between trials whose accuracies the validation samples cannot tell apart.
+LOSS, WORK = "loss", "work"
 #: A sentence, and the trial that it is about.
 Told = tuple[str, int]
 
@@ -80,8 +83,11 @@ def _better(run: Run, best: TrialRecord) -> Iterator[Told]:
         return
     equal = [run.record(trial) for trial in run.front if run.record(trial).values.get(LOCAL.name) == own]
     rest = [one for one in equal if one.trial != best.trial and not _forgets(run, one)]
-    if rest and not _known_decide(run) and all(_loss_decides(one, best) for one in rest):
-        yield f"Of the {len(rest) + 1} with {_text(run, best)}, it has the lowest validation loss.", best.trial
+    if rest and not _known_decide(run) and all(whys := [_decides(run, one, best) for one in rest]):
+        why = "it has the lowest validation loss"
+        if WORK in whys:
+            why = "it trained the most; their validation losses cannot be told apart"
+        yield f"Of the {len(rest) + 1} with {_text(run, best)}, {why}.", best.trial
 
 
 def _but(run: Run, one: TrialRecord, best: TrialRecord) -> str:
@@ -94,8 +100,9 @@ def _but(run: Run, one: TrialRecord, best: TrialRecord) -> str:
         return f"but {LEFT_OUT_ACCURACY.text(other)} of all your {noun}"
     if _known_decide(run) and (less := best.values[GLOBAL.name] - one.values[GLOBAL.name]) > 0:
         return f"but {_points(run, GLOBAL.name, less)} less on {known(run)}"
-    decides = ", and a higher validation loss, which decides then" if _loss_decides(one, best) else ""
-    return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{decides}"
+    decides = {LOSS: ", and a higher validation loss, which decides then",
+               WORK: "; nor can they tell the validation losses apart, and it trained less"}  # fmt: skip
+    return f"which {samples:,} {noun} cannot tell from {_text(run, best)}{decides.get(_decides(run, one, best), '')}"
 
 
 def _known_decide(run: Run) -> bool:
@@ -105,10 +112,18 @@ def _known_decide(run: Run) -> bool:
     return run.best == decided_by_known(kept, max(1, run.scored_samples.get("local", 1)))
 
 
-def _loss_decides(one: TrialRecord, best: TrialRecord) -> bool:
-    """Return whether the best trial is it for its lower validation loss: that of a solved head is not compared."""
-    is_solved = any(LEFT_OUT_ACCURACY.name in record.values for record in (one, best))
-    return not is_solved and one.values.get("local_loss", 0.0) > best.values.get("local_loss", 0.0)
+def _decides(run: Run, one: TrialRecord, best: TrialRecord) -> str:
+    """Return what makes one of two trials the best: its lower validation loss, more training, or empty for neither.
+
+    The loss of a solved head is not compared.
+    """
+    if any(LEFT_OUT_ACCURACY.name in record.values for record in (one, best)):
+        return ""
+    other, own = (record.values.get("local_loss", 0.0) for record in (one, best))
+    less, more = training_flops(one), training_flops(best)
+    if less != more and are_level(max(other, own), min(other, own), run.scored_samples.get("local", 1)):
+        return WORK if less < more else ""
+    return LOSS if other > own else ""
 
 
 def _given_up(run: Run, best: TrialRecord, others: list[TrialRecord]) -> Iterator[Told]:

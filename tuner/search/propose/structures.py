@@ -26,13 +26,13 @@ LEAST_STEPS, LEAST_EPOCHS, LONG_EPOCH = 64, 2, 128
 #: Shares of the time that is left which may be taken by the least training of a structure, by that of all that are not
 #: tried yet, and by a line that is continued.
 CLIMB_SHARE, LADDER_SHARE, CONTINUE_SHARE = 0.5, 0.7, 0.8
-#: Largest share of the time left that features of extra known samples may take, which a head mixes in beyond those of
-#: the head with fewest: such heads are rarely better.
-MORE_SHARE = 0.05
+#: Largest share of the time left that extra known samples may take, which a head mixes in beyond those of the head with
+#: fewest: such heads are rarely better. A head that takes at most so many seconds is tried in any case.
+MORE_SHARE, MORE_SECONDS = 0.05, 2.0
 #: Of the tails with at most this share of the network's FLOPs, the deepest may take as much of the time as a line that
 #: is continued, where there is none for a deeper one. The least training of a deeper one may take this share of the
 #: time: it pays where it can then be trained four times as long (clothing, 7 blocks: 77, 83, 88 % by 2, 4, 8 epochs).
-PAYS, DEEP_SHARE = 0.4, 0.175
+PAYS, DEEP_SHARE = 0.4, 0.2
 #: A line that twice longer training left as it was is not continued, nor one that would grow by less than a quarter.
 LEAST_GROWTH = 1.25
 #: Largest learning rate of a tail whose model knows classes already, to begin with (clothing, the last 4 blocks, two
@@ -259,7 +259,8 @@ class Structures:
 
         untried = [one for one in self.anchors if is_new(one.plan)]
         seconds = [(one, takes) for one in untried if math.isfinite(takes := self._seconds(one, rung))]
-        seconds = [(one, takes) for one, takes in seconds if min(takes, self._for_more(one.plan)) <= MORE_SHARE * left]
+        most = max(MORE_SECONDS, MORE_SHARE * left)
+        seconds = [(one, takes) for one, takes in seconds if min(takes, self._for_more(one.plan)) <= most]
         filling = min((takes for one, takes in seconds if is_head(one.plan)), default=0.0)  # it is paid once
         chosen, total = list[Composed](), filling
         for one, takes in reversed(seconds):
@@ -274,14 +275,16 @@ class Structures:
         return sorted(chosen, key=lambda one: (not is_head(one.plan), -one.plan.trainable))
 
     def _for_more(self, plan: TrialPlan) -> float:
-        """Return the seconds for features of a head's extra samples, compared with the one of its size with fewest.
+        """Return the seconds for features of a head's extra samples, and to solve for it with them; 0 for a tail.
 
-        0 for a tail.
+        Extra are those beyond the samples of the head of its size with fewest.
         """
         if not is_head(plan):
             return 0.0
-        counts = [one.plan.pool_samples for one in self.anchors if is_head(one.plan) and one.plan.size == plan.size]
-        return (plan.pool_samples - min(counts)) * price(plan, self._setting.rates).fill_seconds
+        alike = [one.plan for one in self.anchors if is_head(one.plan) and one.plan.size == plan.size]
+        least = min(alike, key=lambda one: one.pool_samples)
+        own, other = (price(one, self._setting.rates) for one in (plan, least))
+        return (plan.pool_samples - least.pool_samples) * own.fill_seconds + own.loop_seconds - other.loop_seconds
 
     def _shorter(self, composed: Composed, takes: float, rung: int, left: float) -> tuple[Composed, float]:
         """Return an anchor for as many epochs as there is time for, at least two, and its seconds."""
